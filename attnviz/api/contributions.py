@@ -28,8 +28,8 @@ def contributions(
 
     Returns:
         A recording whose ``weights`` (and those of ``window``) are contributions, ``(heads, queries, keys)``, in the
-        units of the output projection's result. ``moved_fidelity`` is the largest difference between that result and
-        the sum of the vectors.
+        units of the output projection's result. ``value_norms_fidelity`` is the largest difference between that result
+        and the sum of the vectors.
 
     Raises:
         AttnvizError: if no linear map directly follows the attention, or the module has no attention.

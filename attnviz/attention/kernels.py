@@ -89,7 +89,9 @@ def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
     return SDPAParams(queries, keys, keys, None, 0.0, False, False)
 
 
-def dot_product(function: Callable[..., Tensor], arguments: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+def attention_with_logsumexp(
+    function: Callable[..., Tensor], arguments: dict[str, Any]
+) -> tuple[Tensor, Tensor | None]:
     """Computes ``scaled_dot_product_attention`` to the bit, with the log-sum-exp if torch's kernel returns it.
 
     Args:

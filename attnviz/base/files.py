@@ -73,7 +73,7 @@ def standard_output() -> Iterator[IO[bytes]]:
         AttnvizError: if it is closed, or does not accept all bytes.
         BrokenPipeError: if its reader is gone.
     """
-    refuse_closed()
+    refuse_closed_output()
     try:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -84,7 +84,7 @@ def standard_output() -> Iterator[IO[bytes]]:
         raise AttnvizError(f"cannot write all of the output: {error.strerror or error}; it is incomplete") from error
 
 
-def refuse_closed() -> None:
+def refuse_closed_output() -> None:
     """Raises AttnvizError if standard output is closed."""
     if sys.stdout is None:
         raise AttnvizError("standard output is closed; use -o FILE to write a file")

@@ -99,7 +99,7 @@ def refuse_little_memory() -> None:
         )
 
 
-def lacks_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """True if an error of Python, numpy, torch or the dynamic linker means that memory ran out."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError) and re.search(NO_MEMORY, str(error), re.IGNORECASE) is not None

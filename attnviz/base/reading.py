@@ -154,14 +154,14 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
     """
     try:
         value = json.loads(content)
-        refuse_deep(value, levels)
+        refuse_deep_nesting(value, levels)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise NotJsonError(f"{what} is not valid JSON: {reason}") from error
     return value
 
 
-def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
+def refuse_deep_nesting(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
     """Raises RecursionError if lists and objects of a JSON value are nested more than ``levels`` deep."""
     if not levels:
         raise RecursionError
@@ -169,7 +169,7 @@ def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
         return
     for child in value.values() if isinstance(value, dict) else value:
         if isinstance(child, dict | list):
-            refuse_deep(child, levels - 1)
+            refuse_deep_nesting(child, levels - 1)
 
 
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
@@ -195,7 +195,7 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
 
     try:
         value = tomllib.loads(content.decode())
-        refuse_deep(value)
+        refuse_deep_nesting(value)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise AttnvizError(f"{str(path)!r} is not valid TOML: {reason}") from error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import is_printable
-from attnviz.base.reading import refuse_deep
+from attnviz.base.reading import refuse_deep_nesting
 
 METADATA_KEY = "attnviz"  # the header's key in the metadata of safetensors
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
@@ -321,7 +321,7 @@ def _parsed_header(text: str, what: str) -> Any:
     """Returns the JSON value of a header; raises AttnvizError, which names ``what``, if it is invalid or too deep."""
     try:
         value = json.loads(text)
-        refuse_deep(value, MAX_DEPTH)
+        refuse_deep_nesting(value, MAX_DEPTH)
     except (ValueError, RecursionError) as error:
         raise AttnvizError(f"{what!r} is not a recording that attnviz can read: its header is broken") from error
     return value

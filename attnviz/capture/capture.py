@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import lacks_memory
+from attnviz.base.machine import is_out_of_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
-from attnviz.capture.assembly.contributions import MovedValues
+from attnviz.capture.assembly.contributions import ValueNormRecorder
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
@@ -68,8 +68,8 @@ class Capture:
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
         self.may_get_chunk = False
-        self.moved = MovedValues() if options.values else None
-        self.observer.search = None if self.moved is None else self.moved.search
+        self.value_norms = ValueNormRecorder() if options.values else None
+        self.observer.search = None if self.value_norms is None else self.value_norms.search
 
     def on_attention(self, call: ObservedCall) -> None:
         """Numbers a call, and keeps its maps if it is chosen."""
@@ -100,7 +100,7 @@ class Capture:
 
     def on_further_product(self) -> None:
         """Ends the forward pass if only projections were still searched, and all are found."""
-        if self.observer.stops_after_search and self.moved is not None and not self.moved.search.pending:
+        if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
@@ -164,7 +164,7 @@ class Capture:
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
         # The projection of a chunk runs before the last chunk is known, and would be missed.
-        may_wait = self.moved is None
+        may_wait = self.value_norms is None
         self.chunks = Chunks.begin(site, call, observed) if call is not None and may_wait else None
         if self.chunks is None:
             if is_chosen:
@@ -288,8 +288,10 @@ class Capture:
             windows = self.observer.windows
             joined_call = windows and joined_windows(captured_call, windows)
             self.calls.append(joined_call or captured_call)
-            if self.moved is not None and not (joined_call and windows and windows.overlap):
-                self.moved.expect(call, joined_call or captured_call, first_head, windows if joined_call else None)
+            if self.value_norms is not None and not (joined_call and windows and windows.overlap):
+                self.value_norms.expect(
+                    call, joined_call or captured_call, first_head, windows if joined_call else None
+                )
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
@@ -316,7 +318,11 @@ class Capture:
             return
         is_past_last = site.layer > max(chosen_layers) or (site.layer == max(chosen_layers) and site.head is None)
         if is_past_last and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
-            if self.moved is not None and self.moved.search.pending and not self.observer.stops_after_search:
+            if (
+                self.value_norms is not None
+                and self.value_norms.search.pending
+                and not self.observer.stops_after_search
+            ):
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
@@ -329,7 +335,7 @@ def _user_error(error: Exception, model: str) -> Exception:
         error: the error, which was raised.
         model: the name of the model's class, for the message.
     """
-    if isinstance(error, AttnvizError) or lacks_memory(error):
+    if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
     message = (str(error).splitlines() or [""])[0]

@@ -211,7 +211,7 @@ class ForwardPass:
         if not self.options.values:
             return
         for call in calls:
-            if not all("moved" in text for text in call.fields):
+            if not all("value_norms" in text for text in call.fields):
                 place = call.site.module or "the model itself"
                 reason = _reason_without_contributions(call)
                 raise AttnvizError(

@@ -28,7 +28,7 @@ class CaptureOptions:
         context: the labels of the keys of cross-attention, in the same forms.
         stop: True to end the forward pass after the last chosen layer.
         dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
-        values: True to keep the norms of moved values, which contributions need.
+        values: True to keep the norms of values after the output projection, which contributions need.
         factors: True to keep queries and keys beside whole maps too, from which a score is explained.
         receive: receives each call with its chosen heads and the number of its first head, instead of a recording.
 

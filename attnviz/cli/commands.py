@@ -659,9 +659,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def failure_line(error: Exception) -> str | None:
     """Returns the message for a lack of memory or an error of the system; ``None`` for any other error, a bug."""
-    from attnviz.base.machine import lacks_memory
+    from attnviz.base.machine import is_out_of_memory
 
-    if lacks_memory(error):
+    if is_out_of_memory(error):
         return "not enough memory; use a shorter text, fewer heads or layers, or a smaller picture"
     if isinstance(error, OSError):
         return f"{error.strerror or error}" + ("" if error.filename is None else f": {str(error.filename)!r}")

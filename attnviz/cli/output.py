@@ -114,12 +114,12 @@ def _suffix(output: Output) -> str | None:
 
 def _refuse_unwritable(output: Output) -> None:
     """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format."""
-    from attnviz.base.files import refuse_closed, refuse_target
+    from attnviz.base.files import refuse_closed_output, refuse_target
 
     if output.file is not None:
         refuse_target(output.file, output.force)
         return
-    refuse_closed()
+    refuse_closed_output()
     if output.open:
         raise AttnvizError("--open opens the file that -o writes; add -o page.html")
     if output.suffix in BINARY and sys.stdout.isatty():

@@ -72,7 +72,7 @@ class SiteObserver(Observer):
         self.calls = calls
         self.key: Key = ()
 
-    def see(self, call: TorchCall) -> None:
+    def observe(self, call: TorchCall) -> None:
         """Inspects a call of a torch function.
 
         For a matrix product, the key and the left operand are stored first, which the finder needs for the product's
@@ -82,7 +82,7 @@ class SiteObserver(Observer):
             self.key = self.calls.next_product()
             product = contraction(call.name, call.args, call.kwargs)
             self.left = None if product is None else product.left
-        super().see(call)
+        super().observe(call)
 
 
 class SiteFinder(Capture):
@@ -96,8 +96,8 @@ class SiteFinder(Capture):
         self.module_calls = ModuleCalls(keeps_results=True, on_call=self.enter, on_return=self.runs.leave)
         self.counting = self.observer_kind(modules, self, self.module_calls)
         self.observer = self.counting
-        assert self.moved is not None
-        self.observer.search = self.moved.search
+        assert self.value_norms is not None
+        self.observer.search = self.value_norms.search
         self.sites: dict[Key, HeadSite] = {}
         self.sites_without_projection: list[CallSite] = []
 
@@ -116,8 +116,8 @@ class SiteFinder(Capture):
         self.head_counts[site] = first + call.shape[1]
         self.sites_without_projection.append(site)
 
-        assert self.moved is not None
-        self.moved.search.expect(call.output, partial(self._add_site, site, first, call))
+        assert self.value_norms is not None
+        self.value_norms.search.expect(call.output, partial(self._add_site, site, first, call))
 
     def _add_site(
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace

@@ -75,11 +75,11 @@ class _PathObserver(SiteObserver):
 
     path: LinearPath
 
-    def see(self, call: TorchCall) -> None:
+    def observe(self, call: TorchCall) -> None:
         """Records a call of a torch function, then inspects it for sites."""
         with self.guarded():
             self.path.follow(call)
-        super().see(call)
+        super().observe(call)
 
 
 class _PathFinder(SiteFinder):

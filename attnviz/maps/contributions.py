@@ -48,7 +48,7 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
     Raises:
         AttnvizError: if the maps lack the norms of their values, or single cells are not known.
     """
-    if maps.moved is None:
+    if maps.value_norms is None:
         raise AttnvizError(
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
             f"record it again with {option('values', True)}"
@@ -59,8 +59,8 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
         item=maps.item,
         scale=maps.scale,
         fidelity=maps.fidelity,
-        moved=maps.moved,
-        moved_fidelity=maps.moved_fidelity,
+        value_norms=maps.value_norms,
+        value_norms_fidelity=maps.value_norms_fidelity,
         quantity="contribution",
         source=cell_maps(maps),
     ).dense_if_small()
@@ -96,7 +96,7 @@ def contribution_bound(maps: LayerMaps) -> float:
     """
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))
-    return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
+    return 0.0 if maps.value_norms is None else float(maps.value_norms.max(initial=0))
 
 
 def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
@@ -107,8 +107,8 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
-    if isinstance(maps, ContributionMaps) and maps.moved is not None:
-        return replace(maps, moved=maps.moved / unit)
+    if isinstance(maps, ContributionMaps) and maps.value_norms is not None:
+        return replace(maps, value_norms=maps.value_norms / unit)
     raise AttnvizError(
         f"the text is too long for a page with contributions of words; leave out {option('words', True)}"
     )
@@ -116,7 +116,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
 
 def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns a sentence that compares the sums of α f(x) with the model's output; empty if a layer was not checked."""
-    differences = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
+    differences = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms_fidelity is not None]
     if len(differences) < len(recording.maps):
         return ()
     largest = max(differences)
@@ -138,8 +138,8 @@ class ContributionMaps(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block of weights, each times its key's norm."""
         window = self.source.window(heads, queries, keys)
-        assert self.moved is not None
-        return replace(window, weights=window.weights * self.moved[self.positions(heads), None, keys])
+        assert self.value_norms is not None
+        return replace(window, weights=window.weights * self.value_norms[self.head_indices(heads), None, keys])
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the head groups of the weights."""
@@ -155,14 +155,14 @@ class ContributionMaps(DerivedMaps):
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
         pooled = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
-        largest = self._largest_norms[self.positions(heads), None, None]
+        largest = self._largest_norms[self.head_indices(heads), None, None]
         return replace(pooled, mean=pooled.mean * largest, maximum=pooled.maximum * largest)
 
     @cached_property
     def _largest_norms(self) -> FloatArray:
         """The largest norm of a value in each head, ``(heads,)``; at least `TINY`, so that it can divide."""
-        assert self.moved is not None
-        return np.asarray(np.maximum(self.moved.max(axis=1), TINY))
+        assert self.value_norms is not None
+        return np.asarray(np.maximum(self.value_norms.max(axis=1), TINY))
 
     @cached_property
     def _contribution_factors(self) -> FactoredMaps | None:
@@ -173,8 +173,8 @@ class ContributionMaps(DerivedMaps):
         factors = self.source.cell_factors()
         if factors is None or not isinstance(self.source, FactoredMaps):
             return None
-        assert self.moved is not None
-        log_norms = np.log(np.maximum(self.moved / self._largest_norms[:, None], TINY)).astype(np.float32)
+        assert self.value_norms is not None
+        log_norms = np.log(np.maximum(self.value_norms / self._largest_norms[:, None], TINY)).astype(np.float32)
         bias = factors.bias
         by_key = log_norms if bias.by_key is None else bias.by_key + log_norms
         return replace(self.source, factors=replace(factors, bias=replace(bias, by_key=by_key)))
@@ -194,7 +194,7 @@ class NormalizedMaps(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns the block, each row divided by the sum over all of its keys; rows of sum 0 stay 0, scores are NaN."""
         window = self.source.window(heads, queries, keys)
-        totals = self.totals[self.positions(heads), queries]
+        totals = self.totals[self.head_indices(heads), queries]
         zeros = np.zeros_like(window.weights)
         normalized = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
         return replace(window, weights=normalized, scores=np.full_like(normalized, np.nan))  # shares have no scores

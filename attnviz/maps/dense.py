@@ -49,7 +49,7 @@ class DenseMaps(CellMaps):
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block, sliced from the arrays; see `CellMaps.window`."""
-        indices = self.positions(heads)
+        indices = self.head_indices(heads)
         return Window(
             scores=self.scores[indices, queries, keys],
             weights=self.weights[indices, queries, keys],
@@ -58,15 +58,15 @@ class DenseMaps(CellMaps):
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """Returns the scores of a block, sliced from the array."""
-        return self.scores[self.positions(heads), queries, keys]
+        return self.scores[self.head_indices(heads), queries, keys]
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads grouped by their visible cells."""
-        return heads_by_visibility(self.visible, heads, self.positions(heads))
+        return heads_by_visibility(self.visible, heads, self.head_indices(heads))
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         """Returns the visible cells of a block, sliced from the array."""
-        return visible_to_heads(self.visible[..., queries, keys], self.positions((head,)))
+        return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``."""

@@ -12,7 +12,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.maps.score_factors import ScoreFactors
-from attnviz.streaming.engine import overview_of, product
+from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
 
@@ -54,7 +54,7 @@ class FactoredMaps(CellMaps):
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block, computed cell by cell; a cell costs as many products as a head has features."""
-        indices = self.positions(heads)
+        indices = self.head_indices(heads)
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         visible = self.factors.mask.visible(queries, keys)
         scores, weights = (np.empty((len(indices), *visible.shape), dtype=np.float32) for _ in range(2))
@@ -69,7 +69,7 @@ class FactoredMaps(CellMaps):
         """Returns only the scores of a block, ``(heads, queries, keys)``, each from its query and key."""
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         scores = np.empty((len(heads), queries.stop - queries.start, keys.stop - keys.start), dtype=np.float32)
-        for index, head_scores in zip(self.positions(heads), scores, strict=True):
+        for index, head_scores in zip(self.head_indices(heads), scores, strict=True):
             self._write_cells(index, queries, keys, head_scores)
         return scores
 
@@ -94,7 +94,7 @@ class FactoredMaps(CellMaps):
     ) -> Overview:
         """Pools a block to pixels tile by tile; memory does not grow with the number of tokens."""
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
-        return overview_of(self.factors, self.positions(heads), (height, width), queries, keys, maximum)
+        return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum)
 
     def cell_factors(self) -> Factors:
         """Returns the factors from which cells are computed."""
@@ -179,7 +179,7 @@ class FactoredMaps(CellMaps):
             np.asarray(array, dtype=out.dtype)
             for array in (self.factors.queries[index, queries], self.factors.keys[self.factors.key_heads[index], keys])
         )
-        product(self.factors.device, rows * out.dtype.type(self.factors.scale), columns, out)
+        write_product(self.factors.device, rows * out.dtype.type(self.factors.scale), columns, out)
         if self.factors.softcap is not None:
             np.tanh(np.divide(out, self.factors.softcap, out=out), out=out)
             out *= self.factors.softcap

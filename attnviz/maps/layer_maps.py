@@ -52,8 +52,8 @@ class CallFields(TypedDict):
     item: int
     scale: float | None
     fidelity: float | None
-    moved: FloatArray | None
-    moved_fidelity: float | None
+    value_norms: FloatArray | None
+    value_norms_fidelity: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +86,9 @@ class LayerMaps(ABC):
         scale: factor of q·k; ``None`` if unknown.
         fidelity: the largest difference between weights @ values and the output of the model's own attention;
             ``None`` if unknown.
-        moved: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is what
-            it adds to a query at weight 1; ``None`` if not recorded.
-        moved_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
+        value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
+            what it adds to a query at weight 1; ``None`` if not recorded.
+        value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
             output of the model's own projection; ``None`` if unknown.
         quantity: the quantity in ``weights``: attention weights or contributions.
     """
@@ -102,17 +102,19 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
-    moved: FloatArray | None = None
-    moved_fidelity: float | None = None
+    value_norms: FloatArray | None = None
+    value_norms_fidelity: float | None = None
     quantity: QuantityName = "weight"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", printable(self.module))
-        if self.moved is not None:
+        if self.value_norms is not None:
             expected = len(self.heads), len(self.key_tokens)
-            if self.moved.shape != expected:
-                raise AttnvizError(f"layer {self.layer}: moved has shape {self.moved.shape}, not {expected}")
-            self.moved.setflags(write=False)
+            if self.value_norms.shape != expected:
+                raise AttnvizError(
+                    f"layer {self.layer}: value_norms has shape {self.value_norms.shape}, not {expected}"
+                )
+            self.value_norms.setflags(write=False)
 
     @property
     @abstractmethod
@@ -171,7 +173,7 @@ class LayerMaps(ABC):
     def to_tensors(self) -> MapTensors:
         """Returns the header and the arrays that a file stores."""
 
-    def positions(self, heads: tuple[int, ...]) -> list[int]:
+    def head_indices(self, heads: tuple[int, ...]) -> list[int]:
         """Returns the indices in the arrays of the heads with these numbers; raises ValueError for an unknown head."""
         return [self.heads.index(head) for head in heads]
 

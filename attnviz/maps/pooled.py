@@ -87,7 +87,7 @@ class PooledMaps(LayerMaps):
         max_height, max_width = self.resolution(queries, keys)
         if height > max_height or width > max_width:
             raise unknown_cells_error(self)
-        indices = self.positions(heads)
+        indices = self.head_indices(heads)
         rows, columns = self._blocks(queries, keys)
         counts = visible_to_heads(self.counts[..., rows, columns], indices)
         totals = reduce_blocks(np.add, self.mean[indices, rows, columns].astype(np.float64) * counts, height, width)
@@ -104,7 +104,7 @@ class PooledMaps(LayerMaps):
         Raises:
             AttnvizError: if a group does not consist of whole blocks.
         """
-        indices, (row_edges, column_edges) = self.positions(heads), self._edges()
+        indices, (row_edges, column_edges) = self.head_indices(heads), self._edges()
         block_rows = self._groups_of_blocks(rows, row_edges)
         block_columns = self._groups_of_blocks(columns, column_edges)
         spans = block_rows.token_span, block_columns.token_span  # the blocks that are summed
@@ -114,12 +114,12 @@ class PooledMaps(LayerMaps):
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups with equal counts of visible cells."""
-        return heads_by_visibility(self.counts, heads, self.positions(heads))
+        return heads_by_visibility(self.counts, heads, self.head_indices(heads))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """Returns the mean number of visible keys in the block of each query, ``(queries,)``."""
         edges, _ = self._edges()
-        means = visible_to_heads(self.counts, self.positions((head,))).sum(axis=1) / np.diff(edges)
+        means = visible_to_heads(self.counts, self.head_indices((head,))).sum(axis=1) / np.diff(edges)
         return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:

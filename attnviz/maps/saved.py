@@ -81,8 +81,8 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
     for number, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
         header["maps"].append({"class": tensors.kind, **_call_header(maps, axis_numbers), **tensors.header})
-        moved = {} if maps.moved is None else {"moved": maps.moved}
-        arrays |= {f"maps.{number}.{name}": array for name, array in (tensors.arrays | moved).items()}
+        value_norms = {} if maps.value_norms is None else {"moved": maps.value_norms}
+        arrays |= {f"maps.{number}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
     return header, arrays
 
 
@@ -140,13 +140,13 @@ def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
         item=stored.count("item"),
         scale=stored.number("scale"),
         fidelity=stored.number("fidelity"),
-        moved=_read_moved(stored, (len(heads), len(key_tokens))),
-        moved_fidelity=stored.number("moved_fidelity"),
+        value_norms=_read_value_norms(stored, (len(heads), len(key_tokens))),
+        value_norms_fidelity=stored.number("moved_fidelity"),
     )
     return _maps_reader(saved_as)(stored, call)
 
 
-def _read_moved(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
+def _read_value_norms(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
     """Returns the norm of each key's value, ``(heads, keys)``; ``None`` if the file has none."""
     return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
 
@@ -173,7 +173,11 @@ def _call_header(maps: "LayerMaps", axis_numbers: dict[int, int]) -> dict[str, A
     """Returns the fields of the call for the header, with tokens as their numbers in the file."""
     queries, keys = (axis_numbers[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
-    return header if maps.moved is None else header | {"has_moved": True, "moved_fidelity": maps.moved_fidelity}
+    return (
+        header
+        if maps.value_norms is None
+        else header | {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
+    )
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":

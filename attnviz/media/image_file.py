@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import lacks_memory
+from attnviz.base.machine import is_out_of_memory
 from attnviz.base.printable import printable_line
 from attnviz.media.image import MAX_PIXELS, MAX_SIDE, Image
 
@@ -44,7 +44,7 @@ def open_image(path: Path) -> "PillowImage":
     except Pillow.DecompressionBombError as error:
         raise AttnvizError(f"{str(path)!r} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
     except Exception as error:  # decoders raise errors of many types for damaged files
-        if lacks_memory(error):
+        if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise AttnvizError(

@@ -388,7 +388,7 @@ def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[s
         names: the names of the metrics to return.
         head: the number of the head.
     """
-    index = maps.positions((head,))[0]
+    index = maps.head_indices((head,))[0]
     values = dict(zip(captured.names, captured.values[index].tolist(), strict=True))
     counts = dict(zip(captured.names, captured.counts[index].tolist(), strict=True))
     sink = int(captured.sinks[index])

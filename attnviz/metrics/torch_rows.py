@@ -268,7 +268,7 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
         heads: the numbers of the heads, all with the same visible cells.
         work: the function to call; it must be thread-safe.
     """
-    count, keys, stored_indices = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
+    count, keys, stored_indices = len(maps.query_tokens), len(maps.key_tokens), maps.head_indices(heads)
     bands, height = TorchBands(factors, stored_indices), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 

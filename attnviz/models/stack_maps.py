@@ -128,7 +128,7 @@ def factored_maps(
         query_tokens=queries,
         key_tokens=keys,
         kind="cross" if cross else "self",
-        moved=value_norms(module, call.values, chosen_heads) if values else None,
+        value_norms=value_norms(module, call.values, chosen_heads) if values else None,
         factors=Factors(
             queries=array_of(call.queries, chosen_heads),
             keys=array_of(call.keys, chosen_heads),

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class ValueNorms(TypedDict):
     """The fields of maps that hold value norms and their check; see ``LayerMaps``."""
 
-    moved: "FloatArray"
-    moved_fidelity: float | None
+    value_norms: "FloatArray"
+    value_norms_fidelity: float | None
 
 
 def checked_value_norms(
@@ -33,7 +33,7 @@ def checked_value_norms(
     with torch.no_grad():
         recomputed_output = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
         largest_error = float((recomputed_output - call.output)[item].abs().max())
-    return ValueNorms(moved=value_norms(module, call.values, heads, item), moved_fidelity=largest_error)
+    return ValueNorms(value_norms=value_norms(module, call.values, heads, item), value_norms_fidelity=largest_error)
 
 
 def value_norms(

@@ -38,7 +38,7 @@ class DeviceFactors:
     sink: FloatArray | None = None
 
     @classmethod
-    def on(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
+    def on_device(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
         """Copies the factors of some heads to a device.
 
         The bias keeps all heads: only its truth value may be used.

@@ -31,7 +31,7 @@ def overview_of(
         from attnviz.streaming.device_factors import DeviceFactors
         from attnviz.streaming.fused_pass import overview_by_indicators, prefers_kernel
 
-        device_factors = DeviceFactors.on(str(device), factors, head_indices)
+        device_factors = DeviceFactors.on_device(str(device), factors, head_indices)
         if prefers_kernel(device_factors):
             return overview_by_indicators(device_factors, *size)[0]
     plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
@@ -54,7 +54,7 @@ def _covers_all_tokens(factors: Factors, queries: slice, keys: slice) -> bool:
     return queries == slice(0, factors.queries.shape[1]) and keys == slice(0, factors.keys.shape[1])
 
 
-def product(device: str | None, queries: NDArray[Any], keys: NDArray[Any], out: NDArray[Any]) -> None:
+def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any], out: NDArray[Any]) -> None:
     """Writes ``queries @ keysᵀ`` into ``out``, by torch if there is a device, else by numpy.
 
     Args:

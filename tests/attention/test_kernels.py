@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnviz.attention import kernels
-from attnviz.attention.kernels import dot_product, fused_attention, has_fused_attention
+from attnviz.attention.kernels import attention_with_logsumexp, fused_attention, has_fused_attention
 from tests import room
 
 QUERIES, KEYS = 37, 41
@@ -59,7 +59,7 @@ def test_output_is_torchs_own_and_logsumexp_that_of_the_scores(rest: dict[str, A
     given = factors(dtype=dtype) | rest
     if "attn_mask" in given and given["attn_mask"].is_floating_point():
         given["attn_mask"] = given["attn_mask"].to(dtype)
-    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    output, logsumexp = attention_with_logsumexp(functional.scaled_dot_product_attention, given)
     assert torch.equal(output, functional.scaled_dot_product_attention(**given))
     assert logsumexp is not None
     torch.testing.assert_close(logsumexp.double(), scores(given).logsumexp(-1), atol=room_of(given), rtol=0)
@@ -67,7 +67,7 @@ def test_output_is_torchs_own_and_logsumexp_that_of_the_scores(rest: dict[str, A
 
 def test_grouped_queries_share_keys() -> None:
     given = factors(6, 2) | {"enable_gqa": True}
-    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    output, logsumexp = attention_with_logsumexp(functional.scaled_dot_product_attention, given)
     assert torch.equal(output, functional.scaled_dot_product_attention(**given))
     assert logsumexp is not None
     torch.testing.assert_close(logsumexp.double(), scores(given).logsumexp(-1), atol=room_of(given), rtol=0)
@@ -87,7 +87,7 @@ def test_grouped_queries_share_keys() -> None:
 def test_calls_that_torch_computes_otherwise_are_left_to_it(change: Any) -> None:
     given = change(factors())
     torch.manual_seed(2)
-    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    output, logsumexp = attention_with_logsumexp(functional.scaled_dot_product_attention, given)
     assert logsumexp is None
     torch.manual_seed(2)
     expected = functional.scaled_dot_product_attention(**given)
@@ -97,7 +97,7 @@ def test_calls_that_torch_computes_otherwise_are_left_to_it(change: Any) -> None
 def test_gradients_flow_through_the_kernel() -> None:
     given = factors()
     given["query"].requires_grad_()
-    output, _ = dot_product(functional.scaled_dot_product_attention, given)
+    output, _ = attention_with_logsumexp(functional.scaled_dot_product_attention, given)
     [found] = torch.autograd.grad(output.square().sum(), given["query"])
     [expected] = torch.autograd.grad(functional.scaled_dot_product_attention(**given).square().sum(), given["query"])
     assert torch.equal(found, expected)

@@ -72,7 +72,7 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, tmp_path: Path
 ) -> None:
     moved = np.arange(1, 22, dtype=np.float32).reshape(3, 7)
-    kept = replace(recording, maps=tuple(replace(maps, moved=moved) for maps in recording.maps))
+    kept = replace(recording, maps=tuple(replace(maps, value_norms=moved) for maps in recording.maps))
     save(kept, tmp_path / "run.safetensors")
     shown: list[Recording] = []
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)

@@ -31,7 +31,7 @@ def recording(maps: CellMaps) -> Recording:
 
 
 def test_a_contribution_is_the_weight_times_the_norm_of_its_key() -> None:
-    maps = replace(dense_maps(causal=True), moved=MOVED)
+    maps = replace(dense_maps(causal=True), value_norms=MOVED)
     found = dense(contributions_of(recording(maps)))
     np.testing.assert_allclose(found.weights, maps.weights * MOVED[:, None], rtol=1e-6)
     assert found.quantity == "contribution"
@@ -58,7 +58,9 @@ def test_an_overview_of_factors_is_that_of_their_contributions() -> None:
     with attnviz.record(model.eval(), values=True, dense=False) as kept, torch.no_grad():
         model(tokens)
     maps = kept.maps[0]
-    shared = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "moved")}
+    shared = {
+        name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "value_norms")
+    }
     lazy = ContributionMaps(**shared, quantity="contribution", source=cell_maps(maps))
     found = lazy.overview((1,), 6, 5, slice(0, 60), slice(0, 60))
     expected = lazy.to_dense().overview((1,), 6, 5, slice(0, 60), slice(0, 60))
@@ -71,7 +73,7 @@ def test_metrics_measure_shares_of_contributions() -> None:
     tokens = Tokens.numbered(KEYS)
     special = np.arange(KEYS) == 0
     tokens = replace(tokens, special=special)
-    maps = replace(random_maps(tokens), moved=MOVED)
+    maps = replace(random_maps(tokens), value_norms=MOVED)
     [first, *_] = measure(cell_maps(contributions_of(recording(maps)).maps[0]), ("special", "peak"))
     moved = maps.weights[0] * MOVED[0]
     assert first.values["special"] == pytest.approx(float((moved[:, 0] / moved.sum(-1)).mean()), rel=1e-5)
@@ -81,7 +83,7 @@ def test_metrics_measure_shares_of_contributions() -> None:
 def test_rollout_of_contributions_weighs_heads_by_what_they_move_and_its_rows_sum_to_one() -> None:
     moved = MOVED.copy()
     moved[0] *= 1e4
-    maps = replace(random_maps(Tokens.numbered(KEYS)), moved=moved)
+    maps = replace(random_maps(Tokens.numbered(KEYS)), value_norms=moved)
     heads = [(cell_maps(contributions_of(recording(maps)).maps[0]), head) for head in range(HEADS)]
     weights = reduce_heads(heads, "rollout", 0.0).window((0,), slice(0, KEYS), slice(0, KEYS)).weights[0]
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
@@ -90,21 +92,21 @@ def test_rollout_of_contributions_weighs_heads_by_what_they_move_and_its_rows_su
 
 
 def test_a_file_keeps_what_keys_move(tmp_path: Path) -> None:
-    given = recording(replace(dense_maps(), moved=MOVED, moved_fidelity=1e-7))
+    given = recording(replace(dense_maps(), value_norms=MOVED, value_norms_fidelity=1e-7))
     drawable(given).save(tmp_path / "run.safetensors")
     read = attnviz.load(tmp_path / "run.safetensors").maps[0]
-    np.testing.assert_array_equal(read.moved, MOVED)
-    assert read.moved_fidelity == 1e-7
+    np.testing.assert_array_equal(read.value_norms, MOVED)
+    assert read.value_norms_fidelity == 1e-7
 
 
 def test_norms_of_another_shape_are_refused() -> None:
-    with pytest.raises(AttnvizError, match=r"layer 0: moved has shape \(3, 5\), not \(3, 7\)"):
-        replace(dense_maps(), moved=MOVED[:, :5].copy())
+    with pytest.raises(AttnvizError, match=r"layer 0: value_norms has shape \(3, 5\), not \(3, 7\)"):
+        replace(dense_maps(), value_norms=MOVED[:, :5].copy())
 
 
 @pytest.mark.parametrize("grouping", [Grouping(), Grouping(words=True)])
 def test_a_report_names_contributions_and_the_check_of_their_sum(grouping: Grouping) -> None:
-    given = recording(replace(random_maps(Tokens.numbered(KEYS)), moved=MOVED, moved_fidelity=2e-7))
+    given = recording(replace(random_maps(Tokens.numbered(KEYS)), value_norms=MOVED, value_norms_fidelity=2e-7))
     report = build_report(given, ReportOptions(of="contributions", grouping=grouping))
     assert report.caption.startswith("Contributions in attention of 3 heads")
     assert any("Kobayashi et al. 2020" in remark for remark in report.remarks)

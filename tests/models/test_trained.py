@@ -180,7 +180,7 @@ def test_the_capture_gives_the_same_weights_to_the_bit() -> None:
         assert isinstance(maps, DenseMaps)
         assert isinstance(other, DenseMaps)
         assert np.array_equal(maps.weights, other.weights)
-        assert np.allclose(maps.moved, other.moved, atol=1e-5)  # type: ignore[arg-type]
+        assert np.allclose(maps.value_norms, other.value_norms, atol=1e-5)  # type: ignore[arg-type]
         assert (maps.module, maps.query_tokens.labels) == (other.module, other.query_tokens.labels)
 
 

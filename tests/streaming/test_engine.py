@@ -13,7 +13,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import pooling_device
 from attnviz.streaming import plan
 from attnviz.streaming.device_factors import DeviceFactors
-from attnviz.streaming.engine import overview_of, product
+from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.plan import TilePlan
@@ -169,10 +169,10 @@ def test_whole_means_on_an_accelerator_are_left_to_its_kernel(monkeypatch: pytes
         kernel.append(held)
         return True
 
-    on, expected = DeviceFactors.on, pooled(factored(mask=Mask(causal=True)).factors, 7, 9)
+    on, expected = DeviceFactors.on_device, pooled(factored(mask=Mask(causal=True)).factors, 7, 9)
     monkeypatch.setattr("attnviz.streaming.engine.pooling_device", lambda name: name)
     monkeypatch.setattr("attnviz.streaming.fused_pass.prefers_kernel", suits)
-    monkeypatch.setattr(DeviceFactors, "on", lambda device, *rest: on("cpu", *rest))
+    monkeypatch.setattr(DeviceFactors, "on_device", lambda device, *rest: on("cpu", *rest))
     np.testing.assert_allclose(pooled(factors, 7, 9, maximum=False).mean, expected.mean, atol=1e-6)
     assert len(kernel) == 1
 
@@ -191,7 +191,7 @@ def test_products_are_the_same_by_either_engine(device: str | None, kind: Any) -
     queries, keys = (np.random.default_rng(0).normal(size=(count, 4)).astype(kind) for count in (5, 7))
     keys.setflags(write=False)
     out = np.empty((5, 7), dtype=kind)
-    product(device, queries, keys, out)
+    write_product(device, queries, keys, out)
     size = float((np.abs(queries) @ np.abs(keys).T).max())
     np.testing.assert_allclose(out, np.einsum("qf,kf->qk", queries, keys), atol=room.of_sums(size))
 

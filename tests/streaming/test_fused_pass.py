@@ -48,7 +48,7 @@ cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def on_cpu(maps: FactoredMaps) -> DeviceFactors:
-    return DeviceFactors.on("cpu", maps.factors, range(len(maps.heads)))
+    return DeviceFactors.on_device("cpu", maps.factors, range(len(maps.heads)))
 
 
 def overview(factors: DeviceFactors, height: int, width: int) -> tuple[Any, NDArray[np.float32]]:

@@ -26,7 +26,7 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
     if factors is None:
         reason = COMBINED_HEAD if state.head >= session.recorded else NO_FACTORS
         return [title, *(StyledText(f" {line}") for line in wrap(reason, head.side_width - 2, break_on_hyphens=False))]
-    head_index = maps.positions((number,))[0]
+    head_index = maps.head_indices((number,))[0]
     query, key = int(head.queries.starts[state.query]), int(head.keys.starts[state.key])
     # only one row of each is read: the arrays may lie in a file
     q = np.asarray(factors.queries[head_index, slice(query, query + 1)], dtype=np.float64)[0]

@@ -33,7 +33,7 @@ from attnviz.text.tokens import Tokens
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a whole map; the factors of a longer one are smaller
 MIN_CHECKED_BYTES = 2**24  # below this size, asking for free memory takes longer than the maps
 ARRAYS_AT_ONCE = 2  # arrays in memory at once: scores and weights, or features and their copy
-HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
+HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "value_norms")  # arrays whose first axis is the heads
 VISIBILITY_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once, to bound memory

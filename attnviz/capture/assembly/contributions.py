@@ -20,8 +20,8 @@ MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
 MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
-class MovedValues:
-    """Adds the norms of moved values to a recorded call once its output projection is found."""
+class ValueNormRecorder:
+    """Adds the norms of values after the output projection to a recorded call once its output projection is found."""
 
     def __init__(self) -> None:
         self.search = ProjectionSearch()
@@ -43,21 +43,21 @@ class MovedValues:
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
             """Adds the norms to the recorded call; removes them if the output enters a second linear map."""
-            if any("moved" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
+            if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
                 for fields in captured.fields:
-                    fields.pop("moved", None)
+                    fields.pop("value_norms", None)
                     fields[SEVERAL_MAPS] = True
                 return
-            norms = moved_norms(call, projection, heads_in_call)
+            norms = call_value_norms(call, projection, heads_in_call)
             errors = contribution_errors(call, projection, heads_in_call)
             texts = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
             for fields, (text_norms, error) in zip(captured.fields, texts, strict=True):
-                fields |= {"moved": text_norms, "moved_fidelity": error}
+                fields |= {"value_norms": text_norms, "value_norms_fidelity": error}
 
         self.search.expect(call.output, receive_projection)
 
 
-def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
+def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
     """Returns ‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``.
 
     Args:

@@ -211,7 +211,7 @@ class ProjectionSearch:
         self.last_operand, self.last_receivers = None, []
         self.pending = [*self.pending[1 - MAX_PENDING :], (output, receive)]
 
-    def see(
+    def check(
         self,
         name: str,
         args: Sequence[Any],

@@ -214,18 +214,20 @@ class StepRows:
             scores[:, rows, columns] = part.scores[..., : place.keys]
             weights[:, rows, columns] = part.weights[..., : place.keys]
             visible[..., rows, columns] = part.visible[..., : place.keys]
-        return {"scores": scores, "weights": weights, "visible": visible} | self._moved_norms(item)
+        return {"scores": scores, "weights": weights, "visible": visible} | self._value_norm_fields(item)
 
-    def _moved_norms(self, item: int) -> dict[str, Any]:
+    def _value_norm_fields(self, item: int) -> dict[str, Any]:
         """Returns the fields of one text's value norms, joined over the calls; {} unless every call has them."""
-        if not all("moved" in call.fields[item] for call, _ in self.calls):
+        if not all("value_norms" in call.fields[item] for call, _ in self.calls):
             return {}
-        moved = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
+        norms = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
         for call, place in self.calls:
-            moved[:, place.column : place.column + place.keys] = call.fields[item]["moved"][:, : place.keys]
+            norms[:, place.column : place.column + place.keys] = call.fields[item]["value_norms"][:, : place.keys]
         return {
-            "moved": moved,
-            "moved_fidelity": _largest_known([call.fields[item]["moved_fidelity"] for call, _ in self.calls]),
+            "value_norms": norms,
+            "value_norms_fidelity": _largest_known(
+                [call.fields[item]["value_norms_fidelity"] for call, _ in self.calls]
+            ),
         }
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnviz.attention.kernels import dot_product
+from attnviz.attention.kernels import attention_with_logsumexp
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
 from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, overwritten_tensor
 from attnviz.capture.calls.readable import unreadable_kind, untraced
@@ -82,7 +82,7 @@ class ObservingMode(TorchFunctionMode):
             if observer.closed:
                 continue
             try:
-                observer.see(call)
+                observer.observe(call)
             except StopForward as stop:
                 stop_request = stop_request or stop
         if stop_request is not None:
@@ -121,7 +121,7 @@ class ObservingMode(TorchFunctionMode):
         has_other_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
         if has_other_modes or unreadable_kind(*args, *kwargs.values()) is not None:
             return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
-        output, logsumexp = dot_product(func, bind_dot_product(*args, **kwargs))
+        output, logsumexp = attention_with_logsumexp(func, bind_dot_product(*args, **kwargs))
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:

@@ -181,7 +181,7 @@ class Observer:
         """Returns a context manager for observing: its errors go to the listener instead of the run."""
         return ObservationGuard(self.listener)
 
-    def see(self, call: TorchCall) -> None:
+    def observe(self, call: TorchCall) -> None:
         """Observes a call of a torch function: reports attention in it, and follows its data, tokens and rows."""
         handler = HANDLERS.get(call.name)
         if handler is not None or (self.token_places.is_active and self.token_places.follows(call.name)):
@@ -243,7 +243,7 @@ class Observer:
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
         """Checks if a call is a searched output projection; tells the listener if it is not."""
         with self.guarded():
-            if not search.see(
+            if not search.check(
                 call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
             ):
                 self.listener.on_further_product()

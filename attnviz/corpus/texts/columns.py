@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import lacks_memory
+from attnviz.base.machine import is_out_of_memory
 from attnviz.base.reading import open_file
 
 MAX_TEXT_BYTES = 64 * 10**6  # of one text, and of all texts that are converted to Python at once
@@ -64,7 +64,7 @@ def _refusal(path: Path, kind: str, error: Exception) -> Exception:
 
     A refusal of this package and a lack of memory are returned unchanged.
     """
-    if isinstance(error, AttnvizError) or lacks_memory(error):
+    if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     return AttnvizError(f"{str(path)!r} is not a readable {kind}: {error or type(error).__name__}")
 

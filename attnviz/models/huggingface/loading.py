@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import find_device, lacks_memory, refuse_without_memory
+from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def refusals(name: str) -> Iterator[None]:
                 f"{name!r} needs code of its own, which attnviz does not run; in Python, load the model and use "
                 "attnviz.record(model)"
             ) from error
-        if lacks_memory(error) or _is_ours(error):
+        if is_out_of_memory(error) or _is_ours(error):
             raise
         raise AttnvizError(f"cannot load {name!r}: {error_line(error)}") from error
 
@@ -308,7 +308,7 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
         with torch.inference_mode():
             module(**inputs)
     except Exception as error:
-        if lacks_memory(error):
+        if is_out_of_memory(error):
             raise
         raise AttnvizError(f"{refusal}: {error_line(error)}") from error
 

@@ -77,13 +77,13 @@ class LayerCalls:
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         """Keeps value norms and result of the output projection; drops them if a second linear map follows the call."""
-        from attnviz.capture.assembly.contributions import moved_norms
+        from attnviz.capture.assembly.contributions import call_value_norms
 
         if self.value_norms is not None:  # two linear maps have the same input: neither is the output projection
             self.value_norms = self.result = None
             return
         call = self.calls[-1][1]
-        self.value_norms = moved_norms(call, projection, range(call.shape[1]))[0]
+        self.value_norms = call_value_norms(call, projection, range(call.shape[1]))[0]
         self.result, self.has_bias = array_of(projection.result), projection.bias is not None
 
 

@@ -69,14 +69,14 @@ def pack_contributions(
 
 def _lacks_norms(maps: LayerMaps) -> bool:
     """True if contributions cannot be computed from the maps: they are not weights, or have no norms."""
-    return maps.quantity != "weight" or maps.moved is None
+    return maps.quantity != "weight" or maps.value_norms is None
 
 
 def _norms(head: HeadCells) -> FloatArray:
     """Returns the norm that each key of a head moves, ``(keys,)``, over the head's range of keys."""
-    value_norms = head.maps.moved
+    value_norms = head.maps.value_norms
     assert value_norms is not None
-    return np.asarray(value_norms[head.maps.positions((head.head,))[0], head.keys])
+    return np.asarray(value_norms[head.maps.head_indices((head.head,))[0], head.keys])
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:

@@ -103,7 +103,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
         head: the head, with its ranges of queries and keys.
         keys: the pool that the head's keys are added to.
     """
-    [head_index] = maps.positions((head.head,))
+    [head_index] = maps.head_indices((head.head,))
     half, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
     keys_index = keys.index(factors, head_index, head)
     parts = {

@@ -68,7 +68,7 @@ def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16],
     """Returns the queries, then the keys of a head as one array, ``(numbers,)``, and JSON values on how to read it."""
     factors = maps.score_factors()
     assert factors is not None
-    [head_index] = maps.positions((head.head,))
+    [head_index] = maps.head_indices((head.head,))
     arrays = factors.queries[head_index, head.queries], factors.keys[factors.key_heads[head_index], head.keys]
     (queries, query_exponent, queries_exact), (keys, key_exponent, keys_exact) = (
         _rounded_float16(np.asarray(array)) for array in arrays

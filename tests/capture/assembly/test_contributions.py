@@ -77,8 +77,8 @@ def test_contributions_equal_those_of_plain_tensors(name: str, kernel: str) -> N
         everything = slice(0, TOKENS)
         found = cell_maps(maps).window(maps.heads, everything, everything).weights
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert maps.moved_fidelity is not None
-        assert maps.moved_fidelity < 1e-5
+        assert maps.value_norms_fidelity is not None
+        assert maps.value_norms_fidelity < 1e-5
 
 
 class ByHand(nn.Module):
@@ -117,7 +117,7 @@ class ByHand(nn.Module):
 def test_the_sum_of_contributions_is_what_the_projection_gave(model: nn.Module, inputs: int) -> None:
     tokens = torch.randn(TEXTS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
     recording = attnviz.contributions(model.eval(), (tokens,) * inputs)
-    assert all(maps.moved_fidelity is not None and maps.moved_fidelity < 1e-5 for maps in recording.maps)
+    assert all(maps.value_norms_fidelity is not None and maps.value_norms_fidelity < 1e-5 for maps in recording.maps)
     assert sum(len(maps.heads) for maps in recording.maps if maps.item == 0) == HEADS
 
 
@@ -135,10 +135,10 @@ def test_contributions_of_windows_stand_at_the_places_of_their_keys(size: int) -
         output = block.get_parameter("attention.o_proj.weight").T.reshape(3, 4, 12)
         expected = torch.einsum("bkhf,hfd->bhkd", values, output).norm(dim=-1).numpy()
     for maps, norms in zip(recording.maps, expected, strict=True):
-        assert maps.moved is not None
-        assert maps.moved_fidelity is not None
-        np.testing.assert_allclose(maps.moved, norms, rtol=1e-4)
-        assert maps.moved_fidelity < 1e-6
+        assert maps.value_norms is not None
+        assert maps.value_norms_fidelity is not None
+        np.testing.assert_allclose(maps.value_norms, norms, rtol=1e-4)
+        assert maps.value_norms_fidelity < 1e-6
 
 
 def test_windows_that_share_keys_are_seen() -> None:
@@ -151,10 +151,10 @@ def test_windows_that_share_keys_are_seen() -> None:
 def test_the_order_of_heads_in_the_projection_is_found() -> None:
     tokens = torch.randn(1, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
     plain, interleaved = (attnviz.contributions(ByHand(interleaved=order), tokens).maps[0] for order in (False, True))
-    assert plain.moved is not None
-    assert interleaved.moved is not None
-    np.testing.assert_allclose(plain.moved, interleaved.moved, rtol=1e-5)
-    assert np.ptp(plain.moved, axis=0).min() > 0.01
+    assert plain.value_norms is not None
+    assert interleaved.value_norms is not None
+    np.testing.assert_allclose(plain.value_norms, interleaved.value_norms, rtol=1e-5)
+    assert np.ptp(plain.value_norms, axis=0).min() > 0.01
 
 
 def test_attention_whose_result_is_changed_before_the_projection_is_refused() -> None:
@@ -172,7 +172,7 @@ def test_one_layer_ends_the_pass_after_its_projection() -> None:
             model.get_submodule(name).register_forward_hook(lambda *_, name=name: ran.append(name))
     with attnviz.record(model, layers=[0], stop=True, values=True) as recording, torch.no_grad():
         model(IDS)
-    assert recording.maps[0].moved is not None
+    assert recording.maps[0].value_norms is not None
     assert ran in ([], ["h.0.attn.c_proj"])
 
 
@@ -206,7 +206,7 @@ def test_recording_without_values_keeps_none_and_the_output_stays_the_same_to_th
         with attnviz.record(model, values=True, dense=False) as kept:
             observed = model(IDS).last_hidden_state
     assert torch.equal(plain, observed)
-    assert all(maps.moved is None for maps in without.maps)
-    assert all(isinstance(maps, FactoredMaps) and maps.moved is not None for maps in kept.maps)
+    assert all(maps.value_norms is None for maps in without.maps)
+    assert all(isinstance(maps, FactoredMaps) and maps.value_norms is not None for maps in kept.maps)
     with pytest.raises(AttnvizError, match="was recorded without the norms of its values"):
         attnviz.contributions(without)

@@ -93,8 +93,8 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
     whole = cell_maps(recording.maps[0]).window(tuple(range(HEADS)), slice(None), slice(None))
     np.testing.assert_allclose(found.weights, whole.weights, atol=1e-6)
     np.testing.assert_array_equal(found.visible, whole.visible)
-    assert recording.maps[0].moved is not None
-    np.testing.assert_allclose(found.value_norms, recording.maps[0].moved, rtol=1e-5)  # type: ignore[arg-type]
+    assert recording.maps[0].value_norms is not None
+    np.testing.assert_allclose(found.value_norms, recording.maps[0].value_norms, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

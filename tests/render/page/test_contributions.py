@@ -28,7 +28,7 @@ def moving(recording: Recording) -> Recording:
     for each in recording.maps:
         norms = np.random.default_rng(each.layer).gamma(2, size=(len(each.heads), len(each.key_tokens)))
         norms[:, 1] = 0
-        maps.append(replace(each, moved=norms.astype(np.float32)))
+        maps.append(replace(each, value_norms=norms.astype(np.float32)))
     return replace(recording, maps=tuple(maps))
 
 
