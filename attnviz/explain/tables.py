@@ -170,7 +170,7 @@ def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
 
 def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
     """Returns the numbers of the rows and columns that are shown; NaN in the gap and where there is none."""
-    cells = np.ix_(_without_gap(rows), _without_gap(columns))
+    cells = np.ix_(_with_zero_for_gap(rows), _with_zero_for_gap(columns))
     values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
     values[[row is None for row in rows]] = np.nan
     values[:, [column is None for column in columns]] = np.nan
@@ -188,7 +188,7 @@ def keep_ends(count: int, max_count: int) -> list[int | None]:
     return [*range(first_count), None, *range(count - (max_count - 1 - first_count), count)]
 
 
-def _without_gap(indexes: list[int | None]) -> list[int]:
+def _with_zero_for_gap(indexes: list[int | None]) -> list[int]:
     """Returns the indexes with 0 in place of ``None``, which stands for those left out."""
     return [0 if index is None else index for index in indexes]
 

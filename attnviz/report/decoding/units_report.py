@@ -109,8 +109,8 @@ def _caption(recording: Recording, checks: UnitChecks) -> str:
     worst = int(hidden[checks.lost[hidden].argmax()])
     change = _change_phrase(checks.lost[worst])
     lost = f"without the {unit_noun} {_quoted(checks.units[worst])} its log-probability {change}"
-    among = f", the most of {len(hidden)} {checks.by}" if len(hidden) > 1 else ""
-    return f"{looked}. What it lost: {lost}{among}."
+    rank = f", the most of {len(hidden)} {checks.by}" if len(hidden) > 1 else ""
+    return f"{looked}. What it lost: {lost}{rank}."
 
 
 def _change_phrase(lost: float) -> str:

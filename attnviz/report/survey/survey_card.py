@@ -178,7 +178,8 @@ def _texts_table(survey: Survey, place: int, name: str, width: int) -> Summary:
         reason = "top" if example.reason == "largest" else example.reason
         rows.append((reason, write(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
     header = ("", name, "query", "where", "text")
-    text_width = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
+    column_widths = [max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4)]
+    text_width = width - sum(column_widths)
     cut_rows = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
     return Summary(header=header, rows=cut_rows, align="<><<<")
 
