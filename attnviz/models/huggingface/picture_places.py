@@ -4,6 +4,7 @@ The input of such a model may be flattened patches, tiles and thumbnails of seve
 single number of it is measured, and the pixels of a token are those numbers that its features depend on.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 Process = Callable[[Sequence["PillowImage"]], "Tensor"]
 COLOUR_STEPS = 128
-FEATURE_ARGUMENTS = ("inputs_embeds", "hidden_states")  # the names under which modules get the features of tokens
+# The names under which modules get the features of tokens; a layer with cross-attention gets two, of keys first.
+FEATURE_ARGUMENTS = ("cross_attention_states", "inputs_embeds", "hidden_states")
 SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
 
 
@@ -35,16 +37,16 @@ class ModuleReached(Exception):
     """Ends a forward pass where a part of the model begins.
 
     Attributes:
-        features: ``(..., tokens, features)``, the input of the part.
+        arguments: the arguments of the part by name.
     """
 
-    def __init__(self, features: "Tensor") -> None:
+    def __init__(self, arguments: dict[str, Any]) -> None:
         super().__init__()
-        self.features = features
+        self.arguments = arguments
 
 
-def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
-    """Returns what a part of the model reads, ``(tokens, features)``; the tokens of all tiles, one tile after another.
+def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments with which the model first calls a part of it with features of tokens, by name.
 
     Args:
         model: the whole model, which runs until it calls the part.
@@ -54,22 +56,44 @@ def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any
     Raises:
         AttnvizError: if the model does not call the part with features of tokens.
     """
+    names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
 
     def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Ends the forward pass if the part is called with features; torch calls it before the part."""
-        tensors = [*(kwargs.get(name) for name in FEATURE_ARGUMENTS), *args]
-        features = next((tensor for tensor in tensors if tensor is not None and tensor.is_floating_point()), None)
-        if features is not None:
-            raise ModuleReached(features)
+        arguments = dict(zip(names, args, strict=False)) | kwargs
+        if _features_among(arguments) is not None:
+            raise ModuleReached(arguments)
 
     hook = module.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         model(**inputs)
     except ModuleReached as reached:
-        return reached.features.flatten(0, -2)
+        return reached.arguments
     finally:
         hook.remove()
     raise AttnvizError("the model gives its decoder no embeddings, so that places of pictures are not known")
+
+
+def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
+    """Returns the features of tokens among the arguments of a module; ``None`` if there are none."""
+    tensors = (arguments.get(name) for name in (*FEATURE_ARGUMENTS, *arguments))
+    return next((tensor for tensor in tensors if getattr(tensor, "is_floating_point", bool)()), None)
+
+
+def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
+    """Returns what a part of the model reads, ``(tokens, features)``; the tokens of all tiles, one tile after another.
+
+    Args:
+        model: the whole model.
+        module: the part.
+        inputs: the model's keyword arguments.
+
+    Raises:
+        AttnvizError: if the model does not call the part with features of tokens.
+    """
+    features = _features_among(module_arguments(model, module, inputs))
+    assert features is not None
+    return features.flatten(0, -2)
 
 
 def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:

@@ -23,7 +23,7 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.picture_tokens import with_pictures
+from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
+CROSS, CROSS_ARGUMENT, CROSS_MASK = "cross", "cross_attention_states", "cross_attention_mask"
 TOWER = "picture"  # the attention of the tower that reads pictures alone
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
@@ -53,7 +54,7 @@ class PictureTextReader(Reader):
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
         super().__init__(settings, built_in, use)
-        if settings.attention not in (None, *PICTURE_PARTS):
+        if settings.attention not in (None, CROSS, *PICTURE_PARTS):
             raise AttnvizError(
                 f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
                 f"and pictures choose {or_list(PICTURE_PARTS)}"
@@ -95,6 +96,24 @@ class PictureTextReader(Reader):
         module: nn.Module = decoder
         return module
 
+    @cached_property
+    def cross_module(self) -> "nn.Module | None":
+        """A layer of the decoder that gets pictures for cross-attention; ``None`` if they are among the text's tokens.
+
+        Raises:
+            AttnvizError: if cross-attention is asked for and there is none.
+        """
+        import inspect
+
+        parts = (part for part in self.decoder.modules() if part is not self.decoder)
+        module = next((part for part in parts if CROSS_ARGUMENT in inspect.signature(part.forward).parameters), None)
+        if module is None and self.settings.attention == CROSS:
+            raise AttnvizError(
+                f"{self.settings.model} has its pictures among the tokens of the text, and no cross-attention; choose "
+                f"{option('attention')} {or_list(PICTURE_PARTS)}"
+            )
+        return module
+
     @property
     def _picture_id(self) -> int | None:
         """The id of the token that stands for a part of a picture; ``None`` for a model of texts."""
@@ -134,7 +153,7 @@ class PictureTextReader(Reader):
         with self.running(), refusals(self.settings.model), discard_output():
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
-            picture_numbers, places = self._places(decoder, inputs, pictures)
+            picture_numbers, places = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             tokens = tokens_of_ids(self._tokenizer, prompt, ids)
             new_ids = self._generate(inputs) if self.settings.generate else []
@@ -143,9 +162,15 @@ class PictureTextReader(Reader):
                 tokens, inputs = with_generated_from(tokens, len(ids)), self._continued(inputs, new_ids)
         images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
+        context = None
+        if self.cross_module is None:
+            tokens = with_pictures(tokens, images, picture_numbers, places)
+        elif self.settings.attention != "text":
+            context = picture_keys(images, picture_numbers, places)
         return Prepared(
             inputs,
-            with_pictures(tokens, images, picture_numbers, places),
+            tokens,
+            context=context,
             title=f"{example.text} ({title})",
             remarks=self._remarks(picture_numbers, len(new_ids)),
         )
@@ -161,23 +186,47 @@ class PictureTextReader(Reader):
         Raises:
             AttnvizError: if a selected layer or head does not exist.
         """
-        recording = super().record(example, replace(selection, layers=None), values)
+        if self.settings.attention != TOWER:
+            if self.cross_module is None:
+                return super().record(example, selection, values)
+            recording = super().record(example, Selection(), values)
+            kind = "self" if self.settings.attention == "text" else "cross"
+            return self._with_layers(recording, [maps for maps in recording.maps if maps.kind == kind], selection)
+        recording = super().record(example, Selection(), values)
         names = {id(module): name for name, module in self.module.named_modules()}
-        decoder, is_tower = f"{names[id(self.decoder)]}.", self.settings.attention == TOWER
-        part_maps = [maps for maps in recording.maps if maps.module.startswith(decoder) is not is_tower]
-        layers = sorted({maps.layer for maps in part_maps})
-        chosen_maps = [maps for maps in part_maps if selection.layers is None or maps.layer in selection.layers]
+        decoder = f"{names[id(self.decoder)]}."
+        maps = [maps for maps in recording.maps if not maps.module.startswith(decoder)]
+        recording = self._with_layers(recording, maps, selection)
+        placed_maps = tuple(self._tower_maps(example, recording.maps))
+        return replace(recording, maps=placed_maps, model=f"the picture's tower of {self.name}", remarks=())
+
+    def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
+        """Returns the decoder and what the model gives to it; the whole model to record its tower."""
+        if self.settings.attention == TOWER:
+            return self.module, prepared
+        import torch
+
+        from attnviz.models.huggingface.picture_places import module_arguments
+
+        with torch.inference_mode():
+            arguments = module_arguments(self.module, self.decoder, prepared.inputs)
+        return self.decoder, replace(prepared, inputs=arguments)
+
+    def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
+        """Returns the recording with those of some maps whose layers are selected.
+
+        Raises:
+            AttnvizError: if there are none.
+        """
+        chosen_maps = [
+            layer_maps for layer_maps in maps if layer_maps.layer in (selection.chosen_layers or (layer_maps.layer,))
+        ]
         if not chosen_maps:
-            missing_layers, existing_layers = number_ranges(selection.layers or ()), number_ranges(layers)
-            part = "tower" if is_tower else "part"
-            raise AttnvizError(
-                f"no layer {missing_layers}; the {part} of {self.name} that reads {'pictures' if is_tower else 'text'} "
-                f"has layers {existing_layers}"
-            )
-        if not is_tower:
-            return replace(recording, maps=tuple(chosen_maps))
-        placed_maps = self._tower_maps(example, chosen_maps)
-        return replace(recording, maps=tuple(placed_maps), model=f"the picture's tower of {self.name}", remarks=())
+            missing_layers = number_ranges(selection.chosen_layers or ())
+            existing_layers = number_ranges(layer_maps.layer for layer_maps in maps)
+            part = "tower" if self.settings.attention == TOWER else f"{maps[0].kind}-attention"
+            raise AttnvizError(f"no layer {missing_layers}; the {part} of {self.name} has layers {existing_layers}")
+        return replace(recording, maps=tuple(chosen_maps))
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
         """Returns the maps of the tower with patches at their measured places as tokens."""
@@ -193,8 +242,9 @@ class PictureTextReader(Reader):
         return tower_maps(maps, images, picture_numbers, places)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too."""
-        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text and picture")
+        """Raises AttnvizError if the model, or its decoder on these inputs, fails without the capture too."""
+        module = self.module if "pixel_values" in inputs else self.decoder
+        refuse_failing(module, inputs, f"{self.settings.model!r} cannot run on this text and picture")
 
     @property
     def _tokenizer(self) -> Any:
@@ -286,6 +336,9 @@ class PictureTextReader(Reader):
         for name in set(OF_TOKENS) & set(inputs):
             new_numbers = torch.full_like(new_tokens, int(name == "attention_mask")).to(inputs[name])
             extended[name] = torch.cat([inputs[name], new_numbers], 1)
+        if CROSS_MASK in inputs:  # (texts, tokens, pictures, tiles): new tokens see the tiles that the last one sees
+            last_row = inputs[CROSS_MASK][:, -1:]
+            extended[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], last_row.expand(-1, len(new_ids), -1, -1)], 1)
         return inputs | extended
 
     def _remarks(self, pictures: "IntArray", generated: int) -> tuple[str, ...]:

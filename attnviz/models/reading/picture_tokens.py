@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.media.image import Image
 
+CLASS_TOKEN = "[CLS]"
+
 
 def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
     """Returns the tokens of a text with the parts of pictures at their places; they are labelled ``r3c7``.
@@ -41,6 +43,20 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
         medium=medium,
         places=boxes,
     )
+
+
+def picture_keys(images: "Sequence[Image]", picture_numbers: "IntArray", places: "IntArray") -> Tokens:
+    """Returns the tokens of pictures that a text attends to by cross-attention; one without a place is ``[CLS]``.
+
+    Args:
+        images: the pictures.
+        picture_numbers: the picture of each token, -1 for none.
+        places: ``(tokens, 4)``, the rectangle of each token in its picture.
+    """
+    tokens = with_pictures(Tokens.numbered(len(places)), images, picture_numbers, places)
+    has_place = picture_numbers >= 0
+    labels = (label if placed else CLASS_TOKEN for label, placed in zip(tokens.labels, has_place.tolist(), strict=True))
+    return replace(tokens, labels=tuple(labels), special=~has_place)
 
 
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:

@@ -241,6 +241,10 @@ class Reader(ABC):
         """Raises AttnvizError if the model fails without the capture too; called with the inputs of a failed run."""
         return
 
+    def recorded_part(self, prepared: "Prepared") -> "tuple[nn.Module, Prepared]":
+        """Returns the part of the module that is recorded, and the example as this part reads it."""
+        return self.module, prepared
+
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """Records one example.
 
@@ -257,8 +261,9 @@ class Reader(ABC):
             prepared = self.read(example)
             from attnviz.models.reading.captured import record_module
 
+            module, prepared = self.recorded_part(prepared)
             recording = record_module(
-                self.module,
+                module,
                 prepared,
                 selection,
                 values=values,

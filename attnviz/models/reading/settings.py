@@ -13,7 +13,7 @@ SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
 dtype context attention pair chat generate device_map dense truncate
 """.split()
-PICTURE_PARTS = ("text", "picture")  # the parts of a model that reads texts with pictures
+PICTURE_PARTS = ("text", "picture")  # parts of a model that reads texts with pictures; some have cross too
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096

@@ -12,6 +12,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import mean_visible_keys
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
+from attnviz.media.text import Text
 from attnviz.report.maps.arcs_and_text import find_query
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import origin
@@ -219,6 +220,8 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
     number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"
     if isinstance(tokens.canvas, Image):
+        return on_image
+    if not any(isinstance(tokens.media[number], Text) for number in np.unique(medium[medium >= 0]).tolist()):
         return on_image
     on_words = np.where(np.isin(medium, images), 0, row)
     if round(on_words.sum(), 2) == 0:

@@ -92,6 +92,28 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def mllama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama 3.2 Vision: layer 1 attends to the patches of up to four tiles of 56 pixels by cross-attention."""
+    torch.manual_seed(0)
+    folder, tokenizer = tmp_path_factory.mktemp("mllama"), word_tokenizer("<|image|>")
+    ratios = [[across, down] for across in range(1, 5) for down in range(1, 5) if across * down <= 4]
+    vision = {
+        "hidden_size": 32, "attention_heads": 4, "num_hidden_layers": 2, "num_global_layers": 1, "image_size": 56,
+        "intermediate_size": 64, "vision_output_dim": 64, "patch_size": 14, "max_num_tiles": 4,
+        "intermediate_layers_indices": [0], "supported_aspect_ratios": ratios,
+    }  # fmt: skip
+    text = {**TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "pad_token_id": 1}
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
+    config = t.MllamaConfig(
+        vision_config=vision, text_config=text, image_token_index=tokenizer.convert_tokens_to_ids("<|image|>")
+    )
+    t.MllamaForConditionalGeneration(config).save_pretrained(folder)
+    images = t.MllamaImageProcessorPil(size={"height": 56, "width": 56}, max_image_tiles=4)
+    t.MllamaProcessor(images, tokenizer).save_pretrained(folder)
+    return folder
+
+
 def recorded(
     folder: Path, *photos: Path, text: str = QUESTION, layers: str | None = None, **settings: Any
 ) -> Recording:
@@ -188,9 +210,37 @@ def test_two_pictures_are_tiles_of_the_tower(llava: Path, photo: Path, tmp_path:
     assert (first.item, second.item) == (0, 1)
 
 
+def test_words_look_at_patches_by_cross_attention(mllama: Path, photo: Path, tmp_path: Path) -> None:
+    [maps] = recorded(mllama, photo).maps
+    assert (maps.kind, maps.layer) == ("cross", 1)
+    keys, words = maps.key_tokens, maps.query_tokens
+    assert words.labels[-len(QUESTION.split()) :] == tuple(QUESTION.split())
+    whole_tiles = [keys.medium[start : start + 17].tolist() for start in range(0, len(keys), 17)]
+    assert whole_tiles[0] == [-1] + [1] * 16  # one token of a tile is no patch
+    assert keys.labels[:2] == ("[CLS]", "r0c0")
+    covered = np.zeros((100, 160), dtype=int)
+    for left, top, right, bottom in keys.places[keys.medium == 1]:
+        covered[top:bottom, left:right] += 1
+    assert (covered == 1).mean() > 0.95
+    report = build_report(recorded(mllama, photo), ReportOptions(look=Look(query="table")))
+    assert isinstance(report, ShadedText)
+    assert all("on words" not in panel.title and "% on image" in panel.title for panel in report.panels)
+
+
+def test_cross_attention_of_generated_words_and_the_other_parts(mllama: Path, photo: Path) -> None:
+    [maps] = recorded(mllama, photo, generate=2).maps
+    assert len(maps.query_tokens) == len(recorded(mllama, photo).maps[0].query_tokens) + 2
+    assert [maps.layer for maps in recorded(mllama, photo, attention="text").maps] == [0, 2]
+    tower = recorded(mllama, photo, attention="picture").maps
+    assert {"vision" in maps.module for maps in tower} == {True}
+
+
 @pytest.mark.parametrize(
     ("attention", "message"),
-    [("cross", "attention='cross' belongs to encoder-decoders; for a model that reads text and pictures choose text")],
+    [
+        ("decoder", "attention='decoder' belongs to encoder-decoders; for a model that reads text and pictures choose"),
+        ("cross", "has its pictures among the tokens of the text, and no cross-attention; choose attention text or"),
+    ],
 )
 def test_refuses_parts_that_it_has_not(llava: Path, photo: Path, attention: str, message: str) -> None:
     with pytest.raises(AttnvizError, match=message):
@@ -230,3 +280,14 @@ def test_a_chat_template_that_does_not_end_is_refused(
     monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5)
     with pytest.raises(AttnvizError, match="the model's chat template does not end in"):
         recorded(folder, photo)
+
+
+@pytest.mark.parametrize(("attention", "layer"), [(None, 1), ("picture", 0)])
+@pytest.mark.parametrize("name", ["llava", "qwen", "mllama"])
+def test_a_head_is_that_of_the_part_that_is_drawn(
+    name: str, attention: str | None, layer: int, photo: Path, request: pytest.FixtureRequest
+) -> None:
+    reader = open_reader(ModelSettings(model=str(request.getfixturevalue(name)), attention=attention), "pictures")
+    recording = reader.record(Example(QUESTION, images=(photo,)), Selection.parse(heads=f"{layer}.1"))
+    assert {maps.layer for maps in recording.maps} == {layer}
+    assert all(1 in maps.heads for maps in recording.maps)
