@@ -100,8 +100,12 @@ def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Outp
     Raises:
         AttnvizError: if there are fewer than two paths, one is not of a recording or arrays, or the output is no film.
     """
-    if film_suffix(output) is None:
+    if output.file is None:
         raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
+    if film_suffix(output) is None:
+        raise AttnvizError(
+            f"a film is a .gif or .apng file, and not {output.file.name!r}; use -o film.gif or film.apng"
+        )
     if len(paths) < 2:
         raise AttnvizError("a film needs two recordings or more; attnviz show draws one")
     recordings = [_recording(path) for path in paths]

@@ -91,8 +91,13 @@ def recording_path(output: Output) -> Path:
     """
     from attnviz.maps.saved import SUFFIX
 
-    if output.file is None or _suffix(output) != SUFFIX:
+    if output.file is None:
         raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
+    if _suffix(output) != SUFFIX:
+        raise AttnvizError(
+            f"a recording is a {SUFFIX} file, and not {output.file.name!r}; "
+            f"use -o run{SUFFIX}, or attnviz show for pictures"
+        )
     _refuse_unwritable(output)
     return output.file
 

@@ -15,6 +15,7 @@ EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTA
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
+PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 
 
@@ -180,6 +181,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     if not suffix:
         name = path.with_name(path.name.strip(".") if path.suffix != path.name and path.name[:1] != "." else writes)
         raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {name}{example} ({choice})")
-    if suffix == RECORDING and RECORDING not in suffixes:
-        raise AttnvizError(f"attnviz record writes recordings; use attnviz record TEXT -o {path}")
+    if suffix in (RECORDING, *PICKLED) and RECORDING not in suffixes:
+        raise AttnvizError(
+            f"attnviz record writes recordings; use attnviz record TEXT -o {path.with_suffix(RECORDING)}"
+        )
     raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, file_suffixes)}")

@@ -49,8 +49,11 @@ def survey_path(output: Output, resume: bool) -> Path:
     """
     from attnviz.base.files import refuse_target
 
-    if output.file is None or output.suffix not in (SUFFIX, *TABLES):
-        raise AttnvizError(f"a survey is written to a file; use -o survey{SUFFIX}, or {or_list(TABLES)} for tables")
+    advice = f"use -o survey{SUFFIX}, or {or_list(TABLES)} for tables"
+    if output.file is None:
+        raise AttnvizError(f"a survey is written to a file; {advice}")
+    if output.suffix not in (SUFFIX, *TABLES):
+        raise AttnvizError(f"a survey is a {SUFFIX} file, and not {output.file.name!r}; {advice}")
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
         raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
     if resume and output.file.is_file() and not output.force:

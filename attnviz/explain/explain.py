@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list, overflow_error
+from attnviz.base.errors import AttnvizError, choices, option, or_list, overflow_error
 from attnviz.explain.contributions import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
@@ -60,7 +60,7 @@ def explain(
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {did_you_mean(step, STEPS)}choose {or_list(STEPS)}")
+        raise AttnvizError(f"unknown step {step!r}; {choices(step, STEPS)}")
     if step == COMPOSITION and not computation.key_parts:
         options = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(

@@ -76,13 +76,20 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
     Raises:
         AttnvizError: for an unknown metric, a metric that applies to no head, or a ``top`` below 1.
     """
-    names = () if sort is None else (named_measure(sort, METRICS.values()).name,)
+    names = () if sort is None else (_sorting_metric(sort, heads),)
     rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
     frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
     if names:
         frame = measured_frame(measurable_heads(heads), names)
     values = frame.values[:, 0].tolist() if names else [math.nan] * len(heads)
     return [(heads[index], values[index]) for index in frame.selected_rows(sort, top)]
+
+
+def _sorting_metric(sort: str, heads: list[ChosenHead]) -> str:
+    """Returns the name of the metric to sort by; a refusal lists the metrics that the heads' maps can have."""
+    is_known = sort.removeprefix("-") in METRICS
+    offered_names = METRICS if is_known else metric_names(head.maps for head in heads)
+    return named_measure(sort, [METRICS[name] for name in offered_names]).name
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:

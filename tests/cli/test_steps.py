@@ -100,7 +100,10 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
         (["steps", "a cat", "-o", "x.npz"], "unknown suffix '.npz'"),
         (["film", "a.safetensors", "-o", "x.gif"], "a film needs two recordings or more"),
         (["film", "a", "b", "-o", "x.gif"], "is no recording"),
-        (["film", "a.safetensors", "b.safetensors", "-o", "x.png"], "a film is written to a file; use -o film.gif"),
+        (
+            ["film", "a.safetensors", "b.safetensors", "-o", "x.png"],
+            "a film is a .gif or .apng file, and not 'x.png'; use -o film.gif",
+        ),
         (["show", "a cat", "-o", "x.gif"], ".gif is a film, which attnviz steps and attnviz film write"),
     ],
 )

@@ -58,6 +58,10 @@ WRONG = {
     "show Life --heads 1 --head 2": "use --head 1,2",
     "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; use --seed 2",
     "show Life -o x.png --output y.png": "is given twice",
+    "show Life -o x.pt": "attnviz record writes recordings; use attnviz record TEXT -o x.safetensors",
+    "show Life --generate 0": "--generate 0 is out of range; give 1 to 4096",
+    "show Life --model traned": "no model 'traned'; did you mean trained? Choose a folder",
+    "show 'Life is short' --sort prev": "locality, block, pair or hidden",
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
     "show Life --sed 1": "did you mean --seed?",
@@ -77,7 +81,7 @@ WRONG = {
     "heads 'a b a b a b' --sort inducton": "did you mean induction?",
     "heads 'Life is short' --sort -entrop": "did you mean entropy?",
     "show 'Life is short' --sort sinc": "did you mean sink?",
-    "explain Life --step softmx": "did you mean softmax?",
+    "explain Life --step softmx": "did you mean softmax? Choose tokens",
     "show Life --table score": "did you mean scores?",
     "show Life --reduce rolout": "did you mean rollout?",
     "show Life --theme drak -o x.png": "did you mean dark?",
@@ -124,7 +128,7 @@ WRONG = {
     "show Life -o fig.": "use -o fig.png",
     "show Life -o .png": "use -o picture.png",
     "hep": "did you mean help?",
-    "show Life --model ''": "--model is empty; choose seeded, trained or a folder",
+    "show Life --model ''": "--model is empty; choose seeded, trained, trained-picture or a folder",
     "show Life --logits Life": "is untrained, so that effects on its output show nothing; use --model trained",
     "show Life --names nowhere.txt": "cannot read 'nowhere.txt'",
     "show Life --table pairs": "counts pairs over the texts of a survey, and this is one text; use --table weights",
@@ -145,7 +149,7 @@ WRONG = {
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
     "record Life": "use -o run.safetensors",
-    "record Life -o x.png": "use -o run.safetensors",
+    "record Life -o x.png": "a recording is a .safetensors file, and not 'x.png'; use -o run.safetensors",
     "record run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
     "show Life --file notes.txt": "TEXT and --file both give a text; use one of them",
     "show Life --sample life": "TEXT and --sample both give a text",
@@ -444,14 +448,14 @@ def remedies(line: str, said: str) -> list[str]:
     for flag, value in re.findall(r"(?:use|add|as|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
         found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
-    for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ (?:works|shows it)))-o (\S+)", said):
+    for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ (?:works|shows it)))-o (\S+?)(?:,|\s|$)", said):
         found.append(re.sub(r" (-o|--output) \S+", "", line) + f" -o {path}")
     if "reads it" in said:
         file = re.search(r"--file (\S+) reads", said)
         assert file is not None
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
-        wrong = re.search(r"(?:no option|no command|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
+        wrong = re.search(r"(?:no option|no command|unknown [\w -]+?|no sample|no model) '?(\S+?)'?(?:;| in )", said)
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (
@@ -554,3 +558,9 @@ def test_every_option_of_colours_is_said_where_there_are_none(
 ) -> None:
     assert main(shlex.split(line)) == 0
     assert said in capsys.readouterr().err
+
+
+def test_a_survey_is_refused_in_a_picture(run: Run) -> None:
+    code, error = run("survey two.txt --model trained -o y.png")
+    assert code == 1
+    assert "a survey is a .safetensors file, and not 'y.png'; use -o survey.safetensors" in error

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.reading import read_json, read_text
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
@@ -53,7 +53,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) ->
             raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():
-        path = _from_hub(name, images)
+        path = _from_hub(name, built_in, images)
     check_folder(path, name, images)
     return path
 
@@ -69,14 +69,28 @@ def needs_download(name: str) -> bool:
     return cached_folder is None or not _is_complete(cached_folder)
 
 
-def _from_hub(name: str, images: bool = False) -> Path:
-    """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete."""
+def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
+    """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete.
+
+    Args:
+        name: the model's name on the hub.
+        built_in: names of this package's models, of which a refusal proposes one that is close.
+        images: true for a model that reads images.
+
+    Raises:
+        AttnvizError: if there is no such model, or it cannot be downloaded.
+    """
     from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached_folder = cached_model(name)
     if cached_folder is not None and _is_complete(cached_folder, images):
         return cached_folder
-    return download_model(name, refuse_without_weights, is_incomplete=cached_folder is not None)
+    try:
+        return download_model(name, refuse_without_weights, is_incomplete=cached_folder is not None)
+    except AttnvizError as error:
+        if not (question := did_you_mean(name, built_in)):
+            raise
+        raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
 
 
 def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any]:
