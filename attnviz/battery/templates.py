@@ -48,7 +48,7 @@ def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
 
 
 def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
-    """Returns the cells from each token to the delimiters that it may see: all of the text, or those before it.
+    """Returns a probe of the cells from each token to the delimiters that it may see: all, or those before it.
 
     Args:
         tokens: the tokens of the text; special tokens and the first have no cells.
@@ -63,7 +63,7 @@ def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
 
 
 def _first_token_probe(tokens: Tokens) -> Probe:
-    """Returns the cells from each token to the first one; special tokens and the first have no cells."""
+    """Returns a probe of the cells from each token to the first; special tokens and the first have no cells."""
     return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _counted_queries(tokens))
 
 
@@ -89,7 +89,14 @@ def _looks_ahead(model: ProbedModel) -> bool:
 
 
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Returns lists of items in a known order, separated by commas; the controls have the items shuffled."""
+    """Returns probes of lists of items in a known order, and of the same items shuffled as controls.
+
+    A list is left out if the model cannot tell its items apart.
+
+    Args:
+        model: the model.
+        random: the generator that shuffles.
+    """
     texts, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
@@ -103,7 +110,7 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
 
 
 def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
-    """Returns a list of items and the cells from each item's last token to its predecessor in the order.
+    """Returns a probe of a list of items: the cells from each item's last token to its predecessor in the order.
 
     A predecessor counts only if it occurs earlier in the list. Returns ``None`` if the model cannot tell the items
     apart, or no predecessor counts.
@@ -178,7 +185,7 @@ def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
 
 
 def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns the cells from the last token that is not special to some keys.
+    """Returns a probe of the cells from the last token that is not special to some keys.
 
     Args:
         tokens: the tokens of the text.

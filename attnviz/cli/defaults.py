@@ -182,7 +182,13 @@ def _file_spelling(name: str) -> str:
 
 
 def _folder_defaults() -> dict[str, Default]:
-    """Returns the defaults of the nearest folder that has any, from the working folder upwards."""
+    """Returns the defaults of the nearest folder that has any, from the working folder upwards.
+
+    ``attnviz.toml`` has precedence over ``pyproject.toml``; a file that another user owns is ignored.
+
+    Raises:
+        AttnvizError: if a file cannot be read, or a name or value is not valid.
+    """
     for folder in _folders():
         files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
         defaults = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]

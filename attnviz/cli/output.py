@@ -21,7 +21,7 @@ BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a term
 
 
 def refuse_output(output: Output, writes: str = "picture", films: bool = False) -> None:
-    """Raises AttnvizError if the output cannot be written.
+    """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file.
 
     Args:
         output: the destination.
@@ -147,7 +147,10 @@ def fit_options(options: "ReportOptions", output: Output, remarks: int = 0) -> "
 
 
 def deliver(report: "Report", output: Output) -> None:
-    """Writes the report to its file and the path to standard output; without a file, the report to standard output."""
+    """Writes the report to its file and prints the path; without a file, writes the report to standard output.
+
+    In a terminal without colours, prints a remark on the typed options that would change colours.
+    """
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
 

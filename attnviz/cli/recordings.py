@@ -80,10 +80,10 @@ def parse_head(head: str) -> tuple[int, int]:
         AttnvizError: if the text names no head, or more than one.
     """
     selection = Selection.parse(heads=head)
-    chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(chosen) != 1:
+    pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
+    if len(pairs) != 1:
         raise AttnvizError(f"--head {head!r} is not one head; give 1 or 0.1 (layer.head)")
-    return chosen[0]
+    return pairs[0]
 
 
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":

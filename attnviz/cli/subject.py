@@ -95,14 +95,14 @@ def _names_a_file(argument: str) -> bool:
 
 
 def _holds_messages(argument: str) -> bool:
-    """True if the file holds the messages of a chat."""
+    """True if the file looks like the messages of a chat in JSON; only its first part is read."""
     from attnviz.text.conversation import is_conversation
 
     return is_conversation(Path(argument))
 
 
 def _holds_answer(argument: str) -> bool:
-    """True if the file holds a server's answer with token ids, or one that should have them."""
+    """True if the file looks like a server's answer, even one without token ids; only its first part is read."""
     from attnviz.text.server_answer import is_answer
 
     return is_answer(Path(argument))

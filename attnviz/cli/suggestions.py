@@ -179,7 +179,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
     if not suffix:
-        name = path.with_name(path.name.strip(".") if path.suffix != path.name and path.name[:1] != "." else writes)
+        has_stem = path.name != "" and not path.name.startswith(".")
+        name = path.with_name(path.name.strip(".") if has_stem else writes)
         raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {name}{example} ({choice})")
     if suffix in (RECORDING, *PICKLED) and RECORDING not in suffixes:
         raise AttnvizError(

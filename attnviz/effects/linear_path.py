@@ -179,7 +179,8 @@ class LinearPath:
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of tokens.
 
-        ``None`` if the tensor has another number of tokens than the input, or no floating-point numbers.
+        The only row of a tensor counts for all tokens. Returns ``None`` if the tensor has another number of tokens than
+        the input, no floating-point numbers, or none at all on the device ``meta``.
         """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None

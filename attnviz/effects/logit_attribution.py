@@ -273,7 +273,10 @@ def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]
 
 
 def _order(part: LogitPart) -> tuple[int, int, int]:
-    """Returns the sort key of a part: embeddings, then heads, feed-forward and biases by layer, then all others."""
+    """Returns the sort key of a part: embeddings, then the parts of each layer, then all others.
+
+    In a layer, heads come first by number, then the feed-forward part, others, and biases.
+    """
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer
     if layer is None:

@@ -185,8 +185,7 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     A row is a position of a text. The last position has no row, since the token after it is not known.
 
     Raises:
-        AttnvizError: if the model reads no ids, or no token follows the positions.
-
+        AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.
     """
     if run.ids is None:
         raise AttnvizError(

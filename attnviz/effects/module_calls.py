@@ -159,7 +159,7 @@ _thread = _EffectsThread()
 
 
 def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a ``nn.Module.__call__`` that goes through the `ModuleCalls` of the thread, if it has one."""
+    """Returns a ``nn.Module.__call__`` that passes through the `ModuleCalls` of the thread, if the thread has one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Calls the module, through the `ModuleCalls` of this thread if there is one."""
@@ -169,7 +169,7 @@ def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def _false_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _false_in_composite(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``.
 
     That function would otherwise dispatch to the mode again, without end.
@@ -185,7 +185,7 @@ def _false_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 CALL_PATCHES = Patches(
     (
         Patch(lambda: nn.Module, "__call__", _following_call),
-        Patch(lambda: functional, "has_torch_function", _false_inside),
+        Patch(lambda: functional, "has_torch_function", _false_in_composite),
     )
 )
 

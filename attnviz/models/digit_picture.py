@@ -53,8 +53,9 @@ def patch_places(width: int, height: int) -> "IntArray":
 @cache
 def patches_of_cells() -> "BoolArray":
     """Returns True for the patches of each cell, ``(cells, PATCHES)``; a cell has the number of the word for it."""
-    row, column = (number // CELL_PATCHES for number in np.divmod(np.arange(PATCHES), GRID))
-    is_in_cell: BoolArray = np.arange(CELLS * CELLS)[:, None] == row * CELLS + column
+    patch_rows, patch_columns = np.divmod(np.arange(PATCHES), GRID)
+    cells = patch_rows // CELL_PATCHES * CELLS + patch_columns // CELL_PATCHES
+    is_in_cell: BoolArray = np.arange(CELLS * CELLS)[:, None] == cells
     return is_in_cell
 
 

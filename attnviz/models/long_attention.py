@@ -97,13 +97,23 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
 
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """True if CUDA's fused kernels support queries and keys of these shapes, with this scale and mask."""
+    """True if CUDA's fused kernels support queries and keys of these shapes, with this scale and mask.
+
+    A causal mask needs as many queries as keys.
+    """
     is_square = queries.shape[2] == keys.shape[2]
     return (is_square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
-    """Computes the log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time."""
+    """Computes the natural log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time.
+
+    Args:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, heads, keys, features)``.
+        scale: factor of q·k.
+        causal: if true, a query sees only keys up to its own position.
+    """
     positions, bands = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
     for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
         scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale

@@ -75,7 +75,11 @@ class SeededReader(Reader):
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":
-        """Builds a model for the example, and returns the example with the model's inputs."""
+        """Builds a model for the example, and returns the example with the model's inputs.
+
+        Raises:
+            AttnvizError: if the example has another part than a text and a context, or no tokens.
+        """
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
@@ -141,7 +145,7 @@ class SeededReader(Reader):
         """Returns every number of one layer over one example.
 
         Raises:
-            AttnvizError: if the text has no tokens, or the layer does not exist.
+            AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
         """
         refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
         queries, keys = self._tokens([example])
@@ -164,18 +168,21 @@ class SeededReader(Reader):
             )
 
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
-        """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts."""
+        """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts.
+
+        Without a context, the keys are the queries, the same list; else every text has the context of the first
+        example.
+        """
         from attnviz.text.tokens import tokenize
 
         for example in examples:
             self.refuse_parts(example)
-        texts = [example.text for example in examples]
-        context = [example.context for example in examples[:1] if example.context is not None]
-        all_text = "\n".join([*texts, *context])
-        queries, context_tokens = (
-            [tokenize(text, self.settings.tokenizer, all_text) for text in group] for group in (texts, context)
-        )
-        return queries, context_tokens * len(texts) or queries  # without a context the keys are the queries
+        texts, context = [example.text for example in examples], examples[0].context
+        all_text = "\n".join(texts if context is None else [*texts, context])
+        queries = [tokenize(text, self.settings.tokenizer, all_text) for text in texts]
+        if context is None:
+            return queries, queries
+        return queries, [tokenize(context, self.settings.tokenizer, all_text)] * len(texts)
 
     def _padded_batch(self, examples: Sequence[Example]) -> PaddedBatch:
         """Returns the tokens of the examples, padded to the longest, with their visible cells."""
@@ -323,6 +330,7 @@ class SeededReader(Reader):
     def _refuse_length(self, tokens: int) -> None:
         """Raises AttnvizError if queries and keys of this many tokens need more memory than there is."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        # An estimate: what is kept of each layer, and three times as much while one runs.
         needed_bytes = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
         subject = f"queries and keys of {tokens} tokens"
         refuse_without_memory(needed_bytes, subject, "use a shorter text, or fewer or narrower layers")

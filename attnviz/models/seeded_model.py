@@ -98,12 +98,11 @@ def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Pa
     from attnviz.attention.mask import Mask
 
     rows, columns = (max(len(tokens) for tokens in texts) for texts in (queries, keys))
-    visible = np.stack(
-        [
-            Mask(causal=causal, padding=np.arange(columns) < len(text_keys)).visible(slice(0, rows), slice(0, columns))
-            & (np.arange(rows) < len(text_queries))[:, None]
-            for text_queries, text_keys in zip(queries, keys, strict=True)
-        ]
-    )
-    padded = tuple(tokens.padded(rows) for tokens in queries)
-    return PaddedBatch(padded, padded if keys is queries else tuple(keys), visible)
+    visible_cells = []
+    for text_queries, text_keys in zip(queries, keys, strict=True):
+        mask = Mask(causal=causal, padding=np.arange(columns) < len(text_keys))
+        is_query = np.arange(rows) < len(text_queries)
+        visible_cells.append(mask.visible(slice(0, rows), slice(0, columns)) & is_query[:, None])
+    padded_queries = tuple(tokens.padded(rows) for tokens in queries)
+    padded_keys = padded_queries if keys is queries else tuple(keys)
+    return PaddedBatch(padded_queries, padded_keys, np.stack(visible_cells))

@@ -155,7 +155,7 @@ class TrainedReader(Reader):
         """Returns every number of one layer over one text, with its keys split by the heads of earlier layers.
 
         Raises:
-            AttnvizError: if the text has no tokens, or the layer does not exist.
+            AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
         """
         refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
         tokens = self._tokens(example)
@@ -306,9 +306,10 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
 
 
 def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
-    """Returns the start token and the tokens of a text; the id of a byte is its value, other ids number new tokens.
+    """Returns the tokens of a text after a start token, with ids that the model has.
 
-    Ids in the order of first appearance make sure that later text changes no id, and so no weight, of earlier text.
+    The id of a byte is its value. Other tokens are numbered in the order of their first appearance, so that later text
+    changes no id, and so no weight, of earlier text; after `START_TOKEN` different ones, ids are used again.
     """
     import numpy as np
 
@@ -330,8 +331,9 @@ def _renumbered(ids: "IntArray") -> "IntArray":
     """Returns ids renumbered by first appearance: the first id becomes 0, the next different one 1, …."""
     import numpy as np
 
-    _, first_places, places = np.unique(ids, return_index=True, return_inverse=True)
-    ranks: IntArray = np.argsort(np.argsort(first_places))[places]
+    _, first_indices, unique_numbers = np.unique(ids, return_index=True, return_inverse=True)
+    # The rank of each unique id by its first index; argsort inverts the order.
+    ranks: IntArray = np.argsort(np.argsort(first_indices))[unique_numbers]
     return ranks
 
 
@@ -342,7 +344,7 @@ def refuse_memory(count: int) -> None:
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns remarks if the text is longer, or has more different tokens, than the texts of the training."""
+    """Returns a remark if the text is longer than those of the training, and one if some tokens must share an id."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:
         remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")

@@ -22,6 +22,5 @@ def held_out_repeats(
     """
     random = torch.Generator().manual_seed(HELD_OUT_SEED)
     segments = torch.rand(text_count, 256, generator=random).argsort(-1)[:, :segment_length]
-    return torch.cat([torch.full((text_count, 1), start_token), segments, segments], dim=1), slice(
-        segment_length + 1, 2 * segment_length
-    )
+    ids = torch.cat([torch.full((text_count, 1), start_token), segments, segments], dim=1)
+    return ids, slice(segment_length + 1, 2 * segment_length)

@@ -110,7 +110,7 @@ class Conversation:
         return bool(self.messages[-1]["role"] == "assistant")
 
     @property
-    def answer(self) -> str:
+    def answer_label(self) -> str:
         """The label of the turn that a model writes after these messages, such as ``3 answer``."""
         return f"{len(self.messages) + 1} {ANSWER}"
 
@@ -218,7 +218,8 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Returns a message with its content as one string, and with the arguments of tool calls as objects.
 
     Raises:
-        AttnvizError: if the role is unknown, a part is not text, or the message is empty.
+        AttnvizError: if the role is unknown, a part or the reasoning is not text, a tool call is malformed, or the
+            message is empty.
     """
     role = message.get("role")
     if role not in TURN_KINDS:
@@ -285,7 +286,13 @@ def _parsed_arguments(arguments: Any) -> Any:
 
 
 def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
-    """Changes the texts of a message in place, and returns it."""
+    """Changes the texts of a message in place, and returns it.
+
+    Args:
+        message: the message.
+        number: the number of the message, from 1, which begins the labels.
+        change: returns the new text, given the label of its turn and the text.
+    """
     for name in THINKING_FIELDS:
         if message.get(name):
             message[name] = change(f"{number} {THINKING}", message[name])

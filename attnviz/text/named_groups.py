@@ -86,9 +86,13 @@ def with_generated_from(tokens: Tokens, start: int) -> Tokens:
 
 
 def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
-    """Yields the token at each marked character, and the mark's label; of several marks in one token only the first.
+    """Yields the token at each mark, or the next one if a mark is between tokens, and the mark's label.
 
-    A mark after the last token is left out.
+    Of several marks in one token only the first counts. A mark after the last token is left out.
+
+    Args:
+        tokens: the tokens of the text.
+        marks: the character of each mark in the text, and its label.
     """
     text_tokens = np.flatnonzero(tokens.offsets[:, 1] > tokens.offsets[:, 0])
     ends, seen_tokens = tokens.offsets[text_tokens, 1], set[int]()
@@ -138,7 +142,10 @@ def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
 
 
 def _sentence_numbers(tokens: Tokens) -> IntArray:
-    """Returns the number of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens."""
+    """Returns the number of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens.
+
+    A token belongs to the sentence in which it starts.
+    """
     starts = np.array([match.end() for match in SENTENCE_END.finditer(tokens.text)], dtype=np.int64)
     numbers = np.searchsorted(starts, tokens.offsets[:, 0], side="right")
     return np.where(tokens.special, -1, numbers).astype(np.int64)

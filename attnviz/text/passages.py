@@ -37,9 +37,8 @@ class Passage(NamedTuple):
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:
     """Returns the texts of files and the question as one text, with the place of each part in it.
 
-    Files are ordered by their paths; a file whose name another has too is labelled by its path.
-
-    A JSON file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
+    Files are ordered by their paths; a file whose name another has too is labelled by its path. A JSON
+    file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
 
     Args:
         pattern: a glob pattern of the files, such as ``docs/*.txt``.

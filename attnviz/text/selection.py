@@ -69,13 +69,13 @@ class Selection:
             keys: a range of tokens, such as ``:20``.
 
         Raises:
-            AttnvizError: if a string has another form, or no head is in the selected layers.
+            AttnvizError: if a string has another form, or none of the pairs is in the selected layers.
         """
-        in_pairs = heads is not None and "." in heads
-        pairs = _parse_pairs(heads) if heads is not None and in_pairs else None
+        names_pairs = heads is not None and "." in heads
+        pairs = _parse_pairs(heads) if heads is not None and names_pairs else None
         return cls(
             layers=parse_numbers(layers, "layers") if layers is not None else None,
-            heads=parse_numbers(heads, "heads") if heads is not None and not in_pairs else None,
+            heads=parse_numbers(heads, "heads") if heads is not None and not names_pairs else None,
             pairs=pairs,
             queries=_parse_span(queries, "queries"),
             keys=_parse_span(keys, "keys"),

@@ -413,13 +413,21 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
 
 def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str, ...]:
-    """Returns the label of each token; adjacent tokens of the same characters are numbered: ``é 1/2``, ``é 2/2``."""
+    """Returns the label of each token: its text with visible signs, or its name if it has no characters.
+
+    Adjacent tokens of the same characters, such as bytes of one, are numbered: ``é 1/2``, ``é 2/2``.
+
+    Args:
+        pieces: the text of each token.
+        names: the name of each token in the vocabulary.
+        offsets: ``(tokens, 2)``, start and end of each token in characters.
+    """
     labels: list[str] = []
     start = 0
     spans = list(map(tuple, offsets.tolist()))
     for stop in range(1, len(pieces) + 1):
-        same_span = stop < len(pieces) and pieces[stop] and spans[stop] == spans[start]
-        if same_span:
+        continues_span = stop < len(pieces) and bool(pieces[stop]) and spans[stop] == spans[start]
+        if continues_span:
             continue
         label = _shortened_label(visible_label(_shortened_label(pieces[start] or names[start])))
         count = stop - start

@@ -25,7 +25,7 @@ def test_a_list_and_an_object_are_read(tmp_path: Path, value: Any) -> None:
     chat = read(tmp_path, value)
     assert chat.turns() == {"1 user": "How high is it?", "2 tool call": "search a tower"}
     assert chat.messages[1]["tool_calls"][0]["function"]["arguments"] == {"query": "a tower"}
-    assert (chat.title, chat.is_answered, chat.answer) == ("How high is it?", True, "3 answer")
+    assert (chat.title, chat.is_answered, chat.answer_label) == ("How high is it?", True, "3 answer")
 
 
 def test_parts_of_text_are_joined_and_thinking_is_a_turn() -> None:

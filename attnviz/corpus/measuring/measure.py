@@ -94,6 +94,7 @@ class _Block(NamedTuple):
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     """Yields blocks that cover a call: several short texts at once, or a band of queries of one long text."""
     texts, _, queries, keys = call.shape
+    # As many texts as fit into a block, but no more than each thread's share of them.
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
     height = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
     for start in range(0, texts, texts_at_once):

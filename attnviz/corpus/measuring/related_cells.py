@@ -60,11 +60,11 @@ class RelatedCells:
         """
         texts, heads, queries, keys = weights.shape
         if self.sparse:
-            gathered = weights.flatten(2)[self.texts, :, self.cells]
+            gathered_weights = weights.flatten(2)[self.texts, :, self.cells]
             sums = weights.new_zeros(queries * texts * len(self.sparse), heads)
-            sums.scatter_add_(0, self.sums[:, None].expand(-1, heads), gathered)
+            sums.scatter_add_(0, self.sums[:, None].expand(-1, heads), gathered_weights)
             out[:, self.sparse] = sums.view(queries, -1, texts, heads)
         if self.dense:
-            by_query = weights.transpose(1, 2).reshape(texts * queries, heads, keys)
-            sums = torch.bmm(by_query, self.factors).view(texts, queries, heads, -1)
+            weights_by_query = weights.transpose(1, 2).reshape(texts * queries, heads, keys)
+            sums = torch.bmm(weights_by_query, self.factors).view(texts, queries, heads, -1)
             out[:, self.dense] = sums.permute(1, 3, 0, 2)

@@ -220,7 +220,7 @@ class TextsGrid(Grid):
 
     @cached_property
     def sums(self) -> CellSums:
-        """The factors that sum weights over the cells of all metrics of cells."""
+        """The factors that sum weights over cells, for all metrics that count cells and apply to this grid."""
         cells = [(number, self.cells_of(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
         applicable = [(number, metric_cells) for number, metric_cells in cells if self.metrics[number].fits(self)]
         return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, widest_dtype(self.batch.device))

@@ -117,11 +117,11 @@ def softmax_rows(
         texts: the range of texts in the batch.
         rows: the range of queries.
     """
-    scores, visible_or_none = call.scores_and_visible(heads, rows)
+    scores, call_visible = call.scores_and_visible(heads, rows)
     visible = (
         scores.new_ones(1, 1, 1, 1, dtype=torch.bool)
-        if visible_or_none is None
-        else shared_or_per_head_cells(visible_or_none)
+        if call_visible is None
+        else shared_or_per_head_cells(call_visible)
     )
     if visible.shape[1] > 1:
         return None
@@ -139,7 +139,8 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         grid: the visible cells.
         sinks: the score of each head's attention sink, a key without a value, ``(heads, 1, 1)``; ``None`` for none.
     """
-    additive_mask, sees_key = grid.additive_mask if grid.has_hidden else None, (grid.visible_counts > 0).float()
+    additive_mask = grid.additive_mask if grid.has_hidden else None
+    sees_key = (grid.visible_counts > 0).float()
     masked_scores = scores if additive_mask is None else scores + additive_mask
     largest = masked_scores.amax(-1, keepdim=True)
     if additive_mask is not None and not bool(largest.isfinite().all()):  # hidden scores may be NaN or infinite

@@ -110,7 +110,8 @@ def batches_of(
     windows, tokens, too_long = list[TextWindow](), 0, 0
     windows_of_texts = model.read_windows([text.text for text in chunk], options.window)
     for text, text_windows in zip(chunk, windows_of_texts, strict=True):
-        too_long += not text_windows
+        if not text_windows:
+            too_long += 1
         for number, window_tokens in enumerate(text_windows):
             if remaining is not None and tokens >= remaining:
                 break

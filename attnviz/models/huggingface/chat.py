@@ -224,7 +224,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
         count: the number of tokens of the prompt.
         example: the example; in a conversation the answer is also a turn, and after passages it is also a passage.
     """
-    labels = {} if example.conversation is None else {TURNS: example.conversation.answer}
+    labels = {} if example.conversation is None else {TURNS: example.conversation.answer_label}
     labels |= {PASSAGES: ANSWER} if example.has_passages else {}
     answer_groups = {}
     for name, label in labels.items():

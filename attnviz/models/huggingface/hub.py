@@ -69,7 +69,7 @@ def _download(name: str, check: FileCheck) -> Path:
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Turns every error of the hub's client into an AttnvizError of one line."""
+    """Turns every error of the hub's client in the block into an AttnvizError of one line."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:

@@ -150,7 +150,11 @@ class ImageReader(Reader):
         return pixels.to(device=device, dtype=next(self.module.parameters()).dtype)
 
     def _places(self, image: "PillowImage") -> "IntArray":
-        """Returns the rectangle of each token in the image, ``(tokens, 4)``."""
+        """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``.
+
+        Raises:
+            AttnvizError: if they cannot be measured, or the model fails on this image.
+        """
         from attnviz.models.huggingface.patch_places import measured_places
 
         pixels = self._pixels_of(image)

@@ -53,7 +53,8 @@ def load_model(
         with_pictures: if true, the model reads pictures with the text from which it generates.
 
     Raises:
-        AttnvizError: if a weight is not in the file, so that it would be random.
+        AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model
+            that is far larger than its files, or than the memory.
     """
     import torch
     import transformers
@@ -162,7 +163,7 @@ def discard_output() -> Iterator[None]:
 
 @contextmanager
 def forbid_pickles_and_network() -> Iterator[None]:
-    """Makes the loading of a pickle an AttnvizError in the block, and turns the hub's client offline."""
+    """Refuses to load pickles, and turns the hub's client offline, until the end of the block."""
     import pickle
 
     import torch
@@ -226,7 +227,10 @@ def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:
-    """Returns the largest number of tokens that the model has positions for; ``None`` if it has no limit."""
+    """Returns the largest number of tokens that the model has positions for; ``None`` if its configuration has none.
+
+    Models that number positions from the padding id have fewer than the table's rows.
+    """
     config = model.config.get_text_config()
     limits = [getattr(config, name, None) for name in POSITION_LIMITS]
     positive_limits = [limit for limit in limits if isinstance(limit, int) and limit > 0]

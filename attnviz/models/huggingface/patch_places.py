@@ -109,8 +109,8 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int
     Raises:
         AttnvizError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
     """
-    plain, coded, count = coded_gradients(module, pixels, lambda leaf: _features(module, leaf)[0])
-    return _token_numbers(plain[0], coded[0]), count
+    gradients, coded, count = coded_gradients(module, pixels, lambda leaf: _features(module, leaf)[0])
+    return _token_numbers(gradients[0], coded[0]), count
 
 
 def coded_gradients(
@@ -171,7 +171,7 @@ def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntA
 
     Args:
         gradient: ``(colours, rows, columns)``, the gradient of Σ yⱼ.
-        coded_gradient: ``(colours, rows, columns)``, the gradient of Σ j·yⱼ.
+        coded_gradient: ``(colours, rows, columns)``, the gradient of Σ (j + 1) yⱼ.
 
     Raises:
         AttnvizError: if many pixels belong to several tokens.
@@ -190,6 +190,11 @@ def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntA
 
 def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Measures where the pixels of the model's input lie in the image.
+
+    Args:
+        process: the image processor.
+        size: width and height of the image.
+        input_shape: rows and columns of the model's input.
 
     Returns:
         For columns and for rows, the left (upper) edge of the first pixel and the distance of two pixels, in pixels
@@ -212,9 +217,9 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
     rows, columns = np.indices(input_shape)
     lines = []
     for places, positions, side in ((columns, shares[0], size[0]), (rows, shares[1], size[1])):
-        step, first_centre = (
-            np.polyfit(places[is_inside], positions[is_inside] * side, 1) if np.ptp(places[is_inside]) else (side, 0)
-        )
+        step, first_centre = side, 0.0  # if the image has one pixel along this axis
+        if np.ptp(places[is_inside]):
+            step, first_centre = np.polyfit(places[is_inside], positions[is_inside] * side, 1)
         deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
         if np.quantile(deviation, 0.95) > max(MAX_BEND * side, abs(step)):
             raise AttnvizError(

@@ -107,7 +107,7 @@ class HuggingFaceReader(Reader):
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        """Model and tokenizer, loaded once."""
+        """Model and tokenizer, loaded once; to measure predictions, the model with its language head."""
         with self.running(), refusals(self.settings.model):
             predicts = self.use == "predictions"
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
@@ -411,8 +411,8 @@ def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
     """Generates tokens greedily and returns their ids; for an encoder-decoder all ids of its decoder.
 
-    Generation settings of the folder, which may ask for sampling, beams or penalties, are dropped, except
-    ``KEPT_GENERATION_SETTINGS``.
+    The model's generation settings are replaced: of the folder's, which may ask for sampling, beams or penalties, only
+    ``KEPT_GENERATION_SETTINGS`` stay.
 
     Args:
         model: the model.

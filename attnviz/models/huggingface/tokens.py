@@ -35,7 +35,7 @@ def tokenize_text(
         target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
 
     Raises:
-        AttnvizError: if there are no tokens.
+        AttnvizError: if there are no tokens or too many, or a pair for a model that reads none.
     """
     refuse_long(text)
     if pair is not None and not _separates_pairs(tokenizer):
@@ -69,7 +69,9 @@ def tokenize_windows(
         window: the most tokens of a window, including special ones; ``None`` for one window per text.
         limit: the most tokens that the model reads; ``None`` for any number.
     """
-    window_options: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
+    window_options: dict[str, Any] = {}
+    if window is not None:
+        window_options = {"max_length": window, "return_overflowing_tokens": True}
     encodings = tokenizer(list(texts), truncation=window is not None, padding=False, **window_options)
     windows: list[list[Tokens]] = [[] for _ in texts]
     text_numbers = encodings["overflow_to_sample_mapping"] if window_options else range(len(texts))
@@ -98,7 +100,15 @@ def _encode(
     special: bool = True,
     target: bool = False,
 ) -> Any:
-    """Returns the tokenizer's encoding of a text or a pair, uncut; see ``tokenize_text``."""
+    """Returns the tokenizer's encoding of a text or a pair, uncut.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        text: the text.
+        pair: the second text of a pair; ``None`` for a single text.
+        special: if true, special tokens are added.
+        target: if true, the text is for a decoder.
+    """
     texts = {"text_target": text} if target else {"text": text, "text_pair": pair}
     return tokenizer(**texts, add_special_tokens=special, truncation=False, padding=False)
 
@@ -132,7 +142,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """Appends generated tokens, whose decoded text continues the text.
+    """Returns the tokens of a prompt and generated tokens after them, whose decoded text continues the text.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -162,15 +172,16 @@ def _decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
-    """Returns the input of a decoder: the start token, then the tokens without the end token.
+    """Returns the input of a decoder: the start token, then the tokens, without the end token if they have one.
 
     Args:
         tokenizer: the model's tokenizer.
-        tokens: the tokens of the decoder's text.
+        tokens: the tokens of the decoder's text, at least one.
         start: id of the start token.
     """
     ids = tokens.ids.tolist()
-    without_end = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
+    has_end = ids[-1] == tokenizer.eos_token_id
+    without_end = tokens.first(len(ids) - 1 if has_end else len(ids))
     name = str(tokenizer.convert_ids_to_tokens([start])[0])
     start_token = tokens_of_pieces(tokens.text, [start], [name], [(0, 0)], np.ones(1, dtype=bool))
     return start_token.joined(without_end)
@@ -178,7 +189,9 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
     """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else nothing."""
-    unknown_count = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
+    if tokenizer.unk_token_id is None:
+        return ()
+    unknown_count = int((tokens.ids == tokenizer.unk_token_id).sum())
     if unknown_count <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (

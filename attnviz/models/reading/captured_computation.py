@@ -52,7 +52,7 @@ class LayerCalls:
         """Runs the model and returns the only attention call of the layer.
 
         Raises:
-            AttnvizError: if the layer does not exist, or makes no call or several.
+            AttnvizError: if the model has no attention, the layer does not exist, or it makes no call or several.
         """
         with self.block:
             self.model(**inputs)
@@ -69,14 +69,28 @@ class LayerCalls:
         return self.calls[0]
 
     def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
-        """Keeps a call of the layer, and asks for the linear map of its output, if nothing else changes the output."""
+        """Stores a call of the layer, and asks for the linear map of its output if the search can find it.
+
+        It cannot if the call has no known output or values, or something else changes the output first.
+
+        Args:
+            site: the place of the call in the model.
+            heads: unused; all heads are chosen.
+            call: the call.
+            first: unused; the number of the call's head 0.
+        """
         self.calls.append((site, call))
         search = self.block.capture.observer.search
         if search is not None and call.output is not None and call.values is not None and call.postprocess is None:
             search.expect(call.output, self._receive_projection)
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
-        """Keeps value norms and result of the output projection; drops them if a second linear map follows the call."""
+        """Stores value norms and result of the output projection; drops them if a second linear map reads the output.
+
+        Args:
+            projection: the linear map of the call's output.
+            place: unused; the operand that holds the output.
+        """
         from attnviz.capture.assembly.contributions import call_value_norms
 
         if self.value_norms is not None:  # two linear maps have the same input: neither is the output projection
@@ -107,7 +121,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         site, call = layer_calls.run(prepared.inputs)
         _refuse_size(call)
         factors = _factors(site, call)
-        steps = _steps(call, factors)
+        steps = _step_arrays(call, factors)
     _refuse_windows(factors, len(queries), len(keys), layer)
     values, mixed_values = _values_and_contexts(call)
     no_features = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
@@ -150,8 +164,11 @@ def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
     return tokens, tokens
 
 
-def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
-    """Returns queries, keys, scores and weights of each head, by the names of a ``Computation``."""
+def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
+    """Returns queries, keys, scores, weights and visible cells of all heads, by the fields of ``Computation``.
+
+    Dropout is off, so that the weights after dropout are the weights.
+    """
     count = call.shape[1]
     maps = factors.maps(range(count))
     weights = array_of(call.maps(range(count)).weights[0])  # exactly the model's, if its softmax ran in Python
@@ -237,7 +254,14 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
 
 
 def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
-    """Raises AttnvizError if the layer attends within windows of the text, so that its axes are not the tokens."""
+    """Raises AttnvizError if the axes of the layer are not the tokens, as in attention within windows of the text.
+
+    Args:
+        factors: the call of the layer.
+        queries: the number of tokens of the queries.
+        keys: the number of tokens of the keys.
+        layer: number of the layer.
+    """
     shape = factors.shape[2:]
     if shape != (queries, keys):
         raise AttnvizError(

@@ -69,7 +69,13 @@ class Example:
 
     @property
     def conversation(self) -> "Conversation | None":
-        """The messages for a chat template; ``None`` for a text."""
+        """The conversation for a chat template: the messages, or with ``chat`` the text as a user's question.
+
+        ``None`` for a text that is not put into a template.
+
+        Raises:
+            AttnvizError: if ``chat`` is true and the text is itself a chat in JSON.
+        """
         from attnviz.text.conversation import Conversation
 
         return Conversation.from_question(self.text) if self.chat else self.messages

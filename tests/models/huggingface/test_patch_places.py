@@ -122,5 +122,5 @@ def test_refuses_a_random_order_of_patches() -> None:
 
 
 def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
-    with pytest.raises(AttnvizError, match="no row of tokens"):
+    with pytest.raises(AttnvizError, match="not one row of tokens"):
         places_in(t.SegformerConfig(), t.SegformerModel, resized_axis(64, 64))
