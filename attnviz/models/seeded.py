@@ -239,7 +239,8 @@ class SeededReader(Reader):
         from attnviz.models.stack_maps import factored_maps
 
         self._refuse_length(max(len(queries), len(keys)))
-        causal, cross, layers, maps = self.settings.causal, keys is not queries, self._layers(selection), []
+        causal, cross = self.settings.causal, keys is not queries
+        layers, maps = self._layers(selection), []
         with self._model_for_vocabulary(int(max(queries.ids.max(), keys.ids.max())) + 1):
             features, context = self._embeddings([queries], [keys] if cross else None)
             for layer in range(max(layers) + 1):

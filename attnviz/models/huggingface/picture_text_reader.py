@@ -213,7 +213,12 @@ class PictureTextReader(Reader):
         return self.decoder, replace(prepared, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
-        """Returns the recording with those of some maps whose layers are selected.
+        """Returns the recording with some of its maps, those whose layers are selected.
+
+        Args:
+            recording: the recording.
+            maps: the maps to select from.
+            selection: the layers.
 
         Raises:
             AttnvizError: if there are none.
