@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.sums.exact_sums import MASK, ExactSums
 from attnviz.corpus.sums.examples import NO_TEXT, Examples
@@ -41,8 +41,9 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
         "the number of a layer or head is out of range",
     )
     yield len(set(names)) == len(names), "two heads have the same name"
-    yield from _tally_checks(survey.tallies, np.array([LARGEST[metric.unit] for metric in survey.metrics]))
-    yield from _example_checks(survey.examples)
+    largest = np.array([LARGEST[metric.unit] for metric in survey.metrics])
+    yield from _tally_checks(survey.tallies, largest)
+    yield from _example_checks(survey.examples, largest)
 
 
 def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[bool, str]]:
@@ -75,21 +76,34 @@ def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) ->
     return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
 
 
+def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
+    """Returns, for each number, True if it is between 0 and ``largest``, except for rounding."""
+    return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
+
+
 def _are_squares(tallies: Tallies) -> bool:
     """True if the mean of the squares is at least the square of the mean, except for rounding."""
     total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
     return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())
 
 
-def _example_checks(examples: Examples) -> Iterator[tuple[bool, str]]:
+def _example_checks(examples: Examples, largest: Float64Array) -> Iterator[tuple[bool, str]]:
     """Yields, for each check of the example texts and their numbers, True if they pass, and the reason if not.
 
     A check may rely on those before it.
+
+    Args:
+        examples: the examples.
+        largest: the largest number that each metric can have, ``(metrics,)``.
     """
     has_text = examples.ids != NO_TEXT
     yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
+    values = np.where(has_text, examples.values, 0)
+    yield bool(_is_possible(values, largest[:, None]).all()), "an example's number is out of its range"
+    is_known = ~np.isnan(examples.sample)
+    yield bool(_is_possible(examples.sample, largest)[is_known].all()), "a number of its sample is out of its range"
     numbers = np.array(list(examples.texts), dtype=np.int64)
     lengths = np.array([len(text.tokens) for text in examples.texts.values()], dtype=np.int64)
     order = np.argsort(numbers)

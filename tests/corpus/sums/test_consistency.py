@@ -56,6 +56,8 @@ def test_surveys_of_texts_are_consistent(tmp_path: Path) -> None:
         "a text of its examples is missing": lambda _, arrays: arrays["examples.ids"].fill(99),
         "a text of its examples is missing ": lambda _, arrays: arrays["examples.sampled"].fill(-7),
         "an example's number is not finite": lambda _, arrays: arrays["examples.values"].fill(np.inf),
+        "an example's number is out of its range": lambda _, arrays: arrays["examples.values"].__imul__(99),
+        "a number of its sample is out of its range": lambda _, arrays: arrays["examples.sample"].__isub__(99),
         "a number of its sample is infinite": lambda _, arrays: arrays["examples.sample"].fill(-np.inf),
         "an example's query is outside its text": lambda _, arrays: arrays["examples.places"].fill(99),
         "two heads have the same name": lambda header, _: header["survey"]["heads"].__setitem__(0, [0, 1, "layers.0"]),
