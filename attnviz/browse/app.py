@@ -33,6 +33,7 @@ from attnviz.browse.moves.history import with_history
 from attnviz.browse.moves.keys import ACTIONS, press
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.moves.place import start_state
+from attnviz.browse.moves.steps import next_frame
 from attnviz.browse.process.application import Application
 from attnviz.browse.prompt import PromptLine, Save
 from attnviz.browse.session.session import Session
@@ -40,6 +41,7 @@ from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.hints import key_label
 from attnviz.render.terminal.lines import Line, Span
 
+SECONDS_A_STEP = 0.5  # for which a written token is shown while steps are played
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 
 
@@ -59,6 +61,7 @@ class Canvas(Widget):
         self.last_key_time = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
         self.protocol = protocol_of_environment(os.environ)
+        self.frame_is_due = False  # True while a timer runs for the next step that is played
         self.palette_open = False  # True while the palette is open: pixels would be drawn over it
 
     @property
@@ -117,6 +120,15 @@ class Canvas(Widget):
         if changed:
             self.refresh(*(Region(0, y, screen.size.width, 1) for y in changed))
         self.computing.start()
+        if self.state.playing and not self.frame_is_due:
+            self.frame_is_due = True
+            self.set_timer(SECONDS_A_STEP, self.show_next_frame)
+
+    def show_next_frame(self) -> None:
+        """Goes one step on if steps are played, unless a key has stopped them."""
+        self.frame_is_due = False
+        if self.state.playing:
+            self.show_state(next_frame(self.current_screen, self.state))
 
     def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
         """Returns a line as textual draws it, with escape sequences for the pixels over it.

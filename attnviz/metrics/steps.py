@@ -98,7 +98,7 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
         raise AttnvizError(f"these heads look at different texts; choose some of them with {option('heads', '0.1')}")
     first, queries = heads[0][0], step_queries(first.query_tokens, selection.queries)
-    _refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
+    refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
     return _measured_steps(heads, units, queries)
 
 
@@ -157,7 +157,7 @@ def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list
     return [(shares.maps, shares.heads[index])]
 
 
-def _refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
+def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
     """Raises AttnvizError if the first of the queries sees a later key in one of the maps of self-attention."""
     query = int(queries[0])
     for layer_maps in maps:

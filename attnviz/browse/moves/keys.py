@@ -20,12 +20,14 @@ from attnviz.browse.moves.moving import (
     page,
     zoom,
 )
+from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
 from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_tokens, toggle_why
 from attnviz.browse.session.state import Prompt, State
 
 Place = Literal["heads", "head", "lens", "marked"]
 LAST_RANK = 99  # of a hint at the end of the line, which stays when others are left out
 NEXT_HELP_PAGE = ("question_mark", "down", "pagedown", "space")
+STEP_KEYS = (NEXT, PREVIOUS, "P")
 ARROWS = ("up", "down", "left", "right")
 
 
@@ -87,8 +89,10 @@ def press(screen: Screen, state: State, key: str) -> State:
     binding = BY_KEY.get(key)
     if binding is None or not screen.size.is_large_enough:
         return state
-    old_state = replace(state, message="")
-    return with_history(old_state, settle(screen, binding.press(screen, old_state, key)))
+    old_state = replace(state, message="", playing=False)
+    new_state = settle(screen, binding.press(screen, old_state, key))
+    is_step = key in STEP_KEYS
+    return with_history(old_state, new_state if is_step else replace(new_state, steps=False))
 
 
 def _go_in_history(screen: Screen, state: State, key: str) -> State:
@@ -223,6 +227,14 @@ BINDINGS = (
         ("go to the query's next strongest key",),
         (KeyHint("head", 4, "strongest"),),
     ),
+    Binding(
+        (NEXT, PREVIOUS),
+        ". ,",
+        "next, previous written token",
+        step,
+        ("what the next written token looked at", "what the previous written token looked at"),
+    ),
+    Binding(("P",), "P", "play the written tokens", play),
     Binding(("v",), "v", "show scores or weights", toggle),
     Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("colour steps: square root, linear, log",)),
     Binding(("c",), "c", "colour scale: shared or own", toggle, ("one colour scale, or one per head",)),

@@ -110,6 +110,8 @@ class State:
         search_text: the text that was last searched for.
         search_axis: the axis on which it was searched for.
         message: the answer to the last key, one line.
+        steps: True after a move from step to step, until another key.
+        playing: True while steps follow each other by themselves, until another key.
         help: the page of the help that is shown, from 1; 0 for none.
         theme: the terminal's own colours, light or dark.
         past: the states at earlier places, the latest first.
@@ -139,6 +141,8 @@ class State:
     search_text: str = ""
     search_axis: Prompt = "query"
     message: str = ""
+    steps: bool = False
+    playing: bool = False
     help: int = 0
     theme: Theme = "terminal"
     past: "tuple[State, ...]" = field(default=(), repr=False)

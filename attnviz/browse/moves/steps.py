@@ -1,0 +1,167 @@
+"""Moves the cursor from one written token to the next, and says what the model looked at when it wrote each."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.moves.cursor import Screen, open_head
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import State, View
+from attnviz.maps.layer_maps import CellMaps
+from attnviz.text.tokens import Tokens, first_words
+from attnviz.text.units import Units
+
+SAID_KEYS = 2  # keys that the message names
+MIN_SAID_WEIGHT = 0.005  # smaller ones would read 0%
+MAX_LABEL_CHARACTERS = 22
+NEXT, PREVIOUS = "full_stop", "comma"
+
+
+def step(screen: Screen, state: State, key: str) -> State:
+    """Returns the state at the next or the previous step: at the row from which the model decided a written token.
+
+    In the overview it opens the chosen head. The cursor's key is the strongest one outside of the sink, and the message
+    names what the row looks at. At the ends, and if no token was written from left to right, only a message is added.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``full_stop`` for the next step, ``comma`` for the previous one.
+    """
+    maps, _ = screen.session.heads[state.head]
+    try:
+        steps = _steps(maps)
+    except AttnvizError as error:
+        return replace(state, message=str(error), playing=False)
+    rows, columns = screen.session.units(state.head, state.view)
+    row_numbers = np.unique([rows.unit_of(query) for query in steps.tolist()])
+    is_later = key == NEXT
+    others = row_numbers[row_numbers > state.query] if is_later else row_numbers[row_numbers < state.query]
+    if not state.steps and state.query in row_numbers:
+        others = np.array([state.query])  # the first press shows the step that the cursor is at
+    if not len(others):
+        return replace(state, message=f"this is the {'last' if is_later else 'first'} step", playing=False)
+    row_number = int(others[0] if is_later else others[-1])
+    query = int(steps[np.searchsorted(steps, int(rows.starts[row_number]))])
+    sources = _Sources.of(screen.session, state, query)
+    state = state if state.has_open_head or state.lens else open_head(screen, state)
+    message = f"step {int(np.searchsorted(steps, query)) + 1} of {len(steps)}: {sources.sentence}"
+    strongest_key = columns.unit_of(int(sources.strongest_keys[0]))
+    return replace(state, query=row_number, key=strongest_key, direction="to", steps=True, message=message)
+
+
+def play(screen: Screen, state: State, key: str) -> State:
+    """Returns the state at the next step, from which the inspector goes on step by step until a key is pressed.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
+    """
+    return step(screen, replace(state, playing=True), NEXT)
+
+
+def next_frame(screen: Screen, state: State) -> State:
+    """Returns the state one step later while steps are played; after the last step they are no longer played."""
+    return step(screen, replace(state, message=""), NEXT)
+
+
+@lru_cache(maxsize=8)
+def _steps(maps: CellMaps) -> IntArray:
+    """Returns the queries that are steps, as `step_queries`.
+
+    Raises:
+        AttnvizError: if the first of them sees a later token, or no token follows another one.
+    """
+    from attnviz.metrics.steps import refuse_later_keys, step_queries
+
+    queries = step_queries(maps.query_tokens)
+    refuse_later_keys([maps], queries)
+    return queries
+
+
+class _Sources(NamedTuple):
+    """What the row of a step looks at.
+
+    Attributes:
+        token: the label of the token that the step wrote; "" after the last token of the text.
+        unit: the unit with the largest share, with the share, among those before the written tokens, or without a
+            prompt among those before the unit of the query; "" if there is none.
+        strongest_keys: the keys in the order of their weights, without the sink.
+        keys: the strongest of them, each with its weight.
+        own: the weight on tokens that were written before; NaN in cross-attention, and without a prompt.
+    """
+
+    token: str
+    unit: str
+    strongest_keys: IntArray
+    keys: str
+    own: float
+
+    @classmethod
+    def of(cls, session: Session, state: State, query: int) -> "_Sources":
+        """Returns the sources of the row of a query.
+
+        Args:
+            session: the recording.
+            state: the state, with the head.
+            query: the query, among the tokens.
+        """
+        maps, _ = session.heads[state.head]
+        weights = session.row(state.head, View(), query).weights
+        units, is_sink = _units_and_sink(maps.key_tokens)
+        order = np.argsort(-np.where(is_sink, -1, weights), kind="stable")
+        labels = (*maps.query_tokens.labels, "")
+        named_keys = [key for key in order[:SAID_KEYS].tolist() if weights[key] >= MIN_SAID_WEIGHT]
+        keys = ", ".join(f"{_short(maps.key_tokens.labels[key])} {weights[key]:.0%}" for key in named_keys)
+        first_written, has_prompt = int(_steps(maps)[0]) + 1, False
+        stop, own = len(weights), float("nan")
+        if maps.kind == "self":
+            has_prompt = first_written > 1  # else all tokens are steps, and what is before is all that was written
+            stop = first_written if has_prompt else int(units.starts[units.unit_of(query)])
+        if has_prompt:
+            own = float(weights[first_written : query + 1].sum())
+        return cls(labels[query + 1], _strongest_unit(weights, units, is_sink, stop), order, keys, own)
+
+    @property
+    def sentence(self) -> str:
+        """The sources in one line, the most important first."""
+        own = "" if np.isnan(self.own) else f" · own {self.own:.0%}"
+        parts = [part for part in (self.unit, self.keys) if part]
+        return f"{_short(self.token) or '(next)'} ← {' · '.join(parts)}{own}"
+
+
+def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop: int) -> str:
+    """Returns the label of the unit with the largest weight before a token, with the weight; "" if there is none.
+
+    Args:
+        weights: ``(keys,)``.
+        units: the units of the keys.
+        is_sink: ``(keys,)``, True for tokens of the sink, which belong to no unit here.
+        stop: the token before which units begin.
+    """
+    if units.has_unit_for_each_token:
+        return ""
+    shares = np.bincount(units.numbers[~is_sink], weights[~is_sink], minlength=len(units))
+    shares = np.where(units.starts < stop, shares, 0)
+    best = int(shares.argmax())
+    return f"{_short(units.labels[best])} {shares[best]:.0%}" if shares[best] >= MIN_SAID_WEIGHT else ""
+
+
+@lru_cache(maxsize=8)
+def _units_and_sink(tokens: Tokens) -> tuple[Units, BoolArray]:
+    """Returns the turns, passages or sentences of the keys, and True for the tokens of the sink, ``(keys,)``."""
+    from attnviz.metrics.steps import unit_name
+    from attnviz.metrics.unit_shares import sink_tokens
+
+    by = unit_name(tokens, None)
+    units = Units.of(tokens, by)
+    return units, sink_tokens(units, by)
+
+
+def _short(label: str) -> str:
+    return first_words(label, MAX_LABEL_CHARACTERS)
