@@ -300,7 +300,12 @@ class Capture:
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
-        """True if the module has computed maps of more than ``MAX_MAP_SHAPES`` shapes in this run."""
+        """Notes the shape of a call; True if its module has now computed maps of too many shapes in this run.
+
+        Args:
+            site: the site of the call.
+            call: the call, with queries and keys; more than `MAX_MAP_SHAPES` numbers of these are too many.
+        """
         shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES

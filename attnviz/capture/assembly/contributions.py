@@ -80,7 +80,9 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
     """
     first = int(rows[0, 0])
     are_consecutive = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
-    return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if are_consecutive else weight[rows]).float()
+    if not are_consecutive:
+        return weight[rows].float()
+    return weight[first : first + rows.numel()].reshape(*rows.shape, -1).float()
 
 
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class KeyMarks:
         numbers = np.concatenate(_with_equal_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
-    def equal(self, start: int, other: "KeyMarks", count: int) -> bool:
+    def has_equal_keys(self, start: int, other: "KeyMarks", count: int) -> bool:
         """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
 
         Args:

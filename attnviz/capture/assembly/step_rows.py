@@ -165,7 +165,7 @@ class StepRows:
         """True if marks show that the keys of a call are exactly the keys so far; False if marks are unknown."""
         if self.marks is None or call.marks is None or used_keys(call) != self.keys:
             return False
-        return self.marks.equal(0, call.marks, self.keys)
+        return self.marks.has_equal_keys(0, call.marks, self.keys)
 
     def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
         """True if the weights of a call equal those of the rows from ``row`` on; also if single cells were not kept."""
@@ -191,7 +191,7 @@ class StepRows:
         """
         if self.marks is None or call.marks is None:
             return [replace(place, has_equal_keys=False)]
-        return [place] if self.marks.equal(place.column, call.marks, count) else []
+        return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
 
     def _refuse_long(self) -> None:
         """Raises AttnvizError if single cells were not kept, or if there are too many to join."""

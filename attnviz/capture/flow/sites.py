@@ -364,7 +364,7 @@ class LayerNumbering:
         is_stack = block.path.startswith(f"{repeated_module}.") and not self.modules.is_numbered(repeated_module)
         reads_other_text = bool(repeated_module) and not is_deeper and is_stack
         run = self.start_counts[repeated_module] - 1 if reads_other_text else 0
-        repeats = self._repeats(enclosing_paths)
+        repeats = self._repeated_modules(enclosing_paths)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
         return CallSite(
@@ -389,7 +389,7 @@ class LayerNumbering:
         enclosing_paths = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
         return next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix)), block)
 
-    def _repeats(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    def _repeated_modules(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
         """Returns the path of each of these modules that has run more than once, with the number of its runs."""
         run_counts = ((path, self.start_counts.get(path, 0)) for path in paths)
         return tuple((path, count) for path, count in run_counts if count > 1)
