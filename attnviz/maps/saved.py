@@ -170,14 +170,15 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
 
 
 def _call_header(maps: "LayerMaps", axis_numbers: dict[int, int]) -> dict[str, Any]:
-    """Returns the fields of the call for the header, with tokens as their numbers in the file."""
+    """Returns the fields of the call for the header, with tokens as their numbers in the file.
+
+    It says if the norms of values are stored; their names in the file are older than those of the fields.
+    """
     queries, keys = (axis_numbers[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
-    return (
-        header
-        if maps.value_norms is None
-        else header | {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
-    )
+    if maps.value_norms is None:
+        return header
+    return header | {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":

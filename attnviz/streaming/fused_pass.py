@@ -242,7 +242,7 @@ def _kernel_width(queries: Tensor) -> int:
 
 
 def _span_without_padding(factors: DeviceFactors) -> slice:
-    """Returns the keys from the first to the last that is not padding; an empty slice if all are."""
+    """Returns the keys from the first to the last that is not padding; an empty slice if all keys are padding."""
     padding = factors.mask.padding
     if padding is None:
         return slice(0, factors.keys.shape[1])

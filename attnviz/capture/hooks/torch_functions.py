@@ -196,7 +196,13 @@ class Observer:
         ):
             with self.guarded():
                 self.gathered_rows.follow(
-                    call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._running_module
+                    call.name,
+                    call.func,
+                    call.args,
+                    call.kwargs,
+                    call.result,
+                    self._gatherable_axes,
+                    self._running_module,
                 )
         if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
             self._find_projection(self.search, call)
@@ -210,7 +216,7 @@ class Observer:
             if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.listener.on_failure(error)
 
-    def _rows_of(self, tensor: Tensor) -> list[int]:
+    def _gatherable_axes(self, tensor: Tensor) -> list[int]:
         """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not features.
 
         A constant has none, nor has a vector. The last axis of a tensor that no observed function computed counts as
