@@ -32,6 +32,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.models.huggingface.picture_text_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.render.film": ({"Image.open"}, "pictures that attnviz drew, in memory"),
     "attnviz.models.trained": ({"load_file"}, "the package's own weights"),
+    "attnviz.models.trained_picture": ({"load_file"}, "the package's own weights"),
     "attnviz.render.data": ({"archive.open", "json.loads"}, "a member to be written; a constant"),
     "attnviz.render.page.scripts": ({"read_text"}, "the package's own scripts"),
     "attnviz.text.named_groups": ({"json.loads"}, "the result of bounded work"),
