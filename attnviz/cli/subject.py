@@ -242,7 +242,7 @@ class Subject:
         return Example.of_messages(read_conversation(Path(self.source)), settings)
 
     def refuse_recorded(self) -> None:
-        """Raises AttnvizError for a file that attnviz saved, such as a recording, but not for arrays of other programs."""
+        """Raises AttnvizError for a file that attnviz saved, such as a recording; arrays of other programs may pass."""
         if not self.is_run and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
