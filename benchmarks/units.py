@@ -41,9 +41,9 @@ def main() -> None:
         rows = queries[None, :, -ROWS:]
         return functional.scaled_dot_product_attention(rows, keys[None], keys[None], attn_mask=visible, enable_gqa=True)
 
-    found = shares(maps)
-    whole = np.concatenate([found.shares, found.sink[:, None]], axis=1)
-    error = np.abs(found.shares - expected[:, 1:]).max()
+    result = shares(maps)
+    whole = np.concatenate([result.shares, result.sink[:, None]], axis=1)
+    error = np.abs(result.shares - expected[:, 1:]).max()
     print(
         f"shares of {len(EDGES) - 1} units: {error:.1e} from float64, sums {np.abs(whole.sum(1) - 1).max():.1e} from 1"
     )
@@ -51,14 +51,14 @@ def main() -> None:
     shares(maps)
     grown = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
-    print(f"memory beside queries and keys: {grown:.0f} MB (at most {MEGABYTES}, {said(grown <= MEGABYTES)})")
+    print(f"memory beside queries and keys: {grown:.0f} MB (at most {MEGABYTES}, {verdict(grown <= MEGABYTES)})")
     for name, each in (("a file", maps), ("a live model", on_device(maps))):
         ratio, seconds = ratio_of(lambda each=each: shares(each), attention)  # type: ignore[misc]
-        limit = f"at most {LIMIT}, {said(ratio <= LIMIT)}"
+        limit = f"at most {LIMIT}, {verdict(ratio <= LIMIT)}"
         print(f"shares of {name}: {ratio:.2f} of the rows' attention ({limit}; {seconds:.3f} s)")
 
 
-def said(holds: bool) -> str:
+def verdict(holds: bool) -> str:
     """The word for a limit."""
     return "holds" if holds else "MISSED"
 
@@ -97,9 +97,9 @@ def on_device(maps: FactoredMaps) -> FactoredMaps:
 
 def shares(maps: FactoredMaps) -> UnitShares:
     """The shares of the last turn."""
-    found = unit_shares(maps, "turns")
-    assert found is not None
-    return found
+    result = unit_shares(maps, "turns")
+    assert result is not None
+    return result
 
 
 def ratio_of(a: Callable[[], object], b: Callable[[], object]) -> tuple[float, float]:

@@ -29,8 +29,8 @@ def main() -> int:
 def fuzz_on(target: Target, seconds: float, seed: int) -> int:
     """Fuzzes a target for its time, past any failure, and returns the number of failures."""
     end, cases, failures = time.monotonic() + seconds, 0, 0
-    while (left := end - time.monotonic()) > 0:
-        tried, seed, failure = fuzz(target, left, seed)
+    while (seconds_left := end - time.monotonic()) > 0:
+        tried, seed, failure = fuzz(target, seconds_left, seed)
         cases += tried
         if failure is not None:
             failures += 1

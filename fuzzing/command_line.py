@@ -49,13 +49,13 @@ def run(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
 def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
     """Captures the standard streams, 80 columns wide and without colours."""
     out, err = io.BytesIO(), io.StringIO()
-    given = io.TextIOWrapper(io.BytesIO(piped or b""))
+    stdin = io.TextIOWrapper(io.BytesIO(piped or b""))
     environment = {"COLUMNS": "80", "HF_HUB_OFFLINE": "1", "TERM": "dumb"}
     with (
         patch.dict("os.environ", environment),
         patch("sys.stdout", io.TextIOWrapper(out, "utf-8")),
         patch("sys.stderr", err),
-        patch("sys.stdin", given),
+        patch("sys.stdin", stdin),
         patch("typer.launch", lambda _: 0),
         patch("attnviz.cli.input.is_piped", lambda: piped is not None),
     ):

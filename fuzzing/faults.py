@@ -89,7 +89,7 @@ def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: No
         os._exit(code)
 
 
-def said() -> str:
+def error_output() -> str:
     """Returns what the processes wrote to standard error since the last call."""
     parts = []
     while select.select([SAID[0]], [], [], 0)[0]:
@@ -101,8 +101,8 @@ def ended(child: int, until: Callable[[], bool] = lambda: False) -> int | None:
     """Returns the exit code of the process, below 0 for a signal; ``None`` as soon as ``until`` is true."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        ended_child, status = os.waitpid(child, os.WNOHANG)
+        if ended_child:
             return os.waitstatus_to_exitcode(status)
         if until():
             return None
@@ -125,7 +125,7 @@ def prepare(suffixes: tuple[str, ...]) -> dict[str, tuple[bytes, float]]:
         command = command_for(suffix)
         run_here(command)
         start = time.monotonic()
-        assert ended(forked(command.arguments)) == 0, said()
+        assert ended(forked(command.arguments)) == 0, error_output()
         whole[suffix] = Path(command.target).read_bytes(), time.monotonic() - start
         Path(command.target).unlink()
     return whole
@@ -158,12 +158,12 @@ def kill(suffix: str, number: signal.Signals, draw: random.Random, whole: tuple[
     except TimeoutError:
         return "hangs"
     content = target.read_bytes() if target.exists() else None
-    left = left_behind()
-    for path in (*left, target):
+    remains = left_behind()
+    for path in (*remains, target):
         path.unlink(missing_ok=True)
     if content not in (whole[0], OLD if replaces else None):
         return "target broken"
-    if left:
+    if remains:
         return "left after KILL" if number == signal.SIGKILL else "left behind"
     if code not in (0, 130 if number == signal.SIGINT else -number):
         return f"code {code}"
@@ -202,16 +202,16 @@ def fill(suffix: str, draw: random.Random, whole: bytes, small: Path | None) -> 
     else:
         arguments = (*command.arguments[:-1], str(target), *(["--force"] if replaces else []))
         child = forked(arguments, limit_files(room) if small is None else lambda: None)
-    code, line = ended(child), said()
+    code, line = ended(child), error_output()
     content = target.read_bytes() if target.exists() else None
-    left = [*left_behind(), *folder.glob(f"{TEMPORARY_PREFIX}*")]
-    for path in (*left, target, folder / "ballast"):
+    remains = [*left_behind(), *folder.glob(f"{TEMPORARY_PREFIX}*")]
+    for path in (*remains, target, folder / "ballast"):
         path.unlink(missing_ok=True)
     if code == 0:
         return "had room" if small is not None and content is not None else "claims success"
     if code != REFUSED or line.count("\n") != 1 or "cannot write" not in line:
         return f"code {code}: {line[-200:]}"
-    if left:
+    if remains:
         return "left behind"
     return "refused" if printed or content == (OLD if replaces else None) else "target broken"
 

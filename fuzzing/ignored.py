@@ -66,19 +66,19 @@ SAME = {"all", "bias", "causal", "dense", "device", "dtype", "filter", "head", "
 
 def answered(line: str, folder: Path) -> tuple[int, bytes]:
     """Returns the exit code of a command line and its output on both streams."""
-    held = [os.dup(stream) for stream in (1, 2)]
-    with (folder / "said").open("wb+", buffering=0) as said:
+    saved_streams = [os.dup(stream) for stream in (1, 2)]
+    with (folder / "output").open("wb+", buffering=0) as output:
         for stream in (1, 2):
-            os.dup2(said.fileno(), stream)
+            os.dup2(output.fileno(), stream)
         try:
             code = main(shlex.split(line))
         finally:
             sys.stdout.flush()
-            for stream, before in zip((1, 2), held, strict=True):
+            for stream, before in zip((1, 2), saved_streams, strict=True):
                 os.dup2(before, stream)
                 os.close(before)
-        said.seek(0)
-        return code, said.read()
+        output.seek(0)
+        return code, output.read()
 
 
 def typed_options(line: str) -> dict[str, str]:
@@ -95,35 +95,35 @@ def typed_options(line: str) -> dict[str, str]:
 
 def dropped(folder: Path) -> list[str]:
     """Returns the lines with an option that changes nothing, and of which nothing is said."""
-    found = []
+    results = []
     for line in LINES.splitlines():
         without = answered(line, folder)
         assert without[0] == 0, (line, without)
         for option in typed_options(line).values():
             if answered(f"{line} {option}", folder) == without:
-                found.append(f"{line} {option}")
-    return found
+                results.append(f"{line} {option}")
+    return results
 
 
 def pairs(seed: int) -> list[tuple[str, str, str]]:
     """Returns every line with every two of its options, in an order that the seed draws."""
-    found = [
+    results = [
         (line, first, second)
         for line in PAIRED.splitlines()
         for first, second in combinations(typed_options(line).values(), 2)
     ]
-    random.Random(seed).shuffle(found)
-    return found
+    random.Random(seed).shuffle(results)
+    return results
 
 
 Answers = dict[str, tuple[int, bytes]]
 
 
-def trouble(line: str, first: str, second: str, folder: Path, known: Answers) -> str | None:
+def trouble(line: str, first: str, second: str, folder: Path, answers: Answers) -> str | None:
     """Returns what is wrong with a line that has two options: a traceback, or an option that is lost beside the other.
 
     An answer that takes both is unlike that to each alone; where one of both is refused or changes nothing alone, or
-    both together are refused, nothing is lost. ``known`` keeps the answers to lines with one option, or none.
+    both together are refused, nothing is lost. ``answers`` keeps the answers to lines with one option, or none.
     """
     both = f"{line} {first} {second}"
     try:
@@ -131,8 +131,8 @@ def trouble(line: str, first: str, second: str, folder: Path, known: Answers) ->
         if together[0] != 0:
             return None
         alone = (line, f"{line} {first}", f"{line} {second}")
-        known |= {each: answered(each, folder) for each in alone if each not in known}
-        without, one, other = (known[each] for each in alone)
+        answers |= {each: answered(each, folder) for each in alone if each not in answers}
+        without, one, other = (answers[each] for each in alone)
     except Exception as error:
         return f"{both}: {type(error).__name__}: {error}"
     if any(each[0] != 0 or each == without for each in (one, other)):
@@ -143,14 +143,15 @@ def trouble(line: str, first: str, second: str, folder: Path, known: Answers) ->
 
 def troubles(seconds: float, seed: int, folder: Path) -> tuple[int, list[str]]:
     """Returns how many pairs were tried within the time, and what was wrong with them."""
-    end, tried, found, known = time.monotonic() + seconds, 0, list[str](), Answers()
+    end, tried, results, answers = time.monotonic() + seconds, 0, list[str](), Answers()
     for line, first, second in pairs(seed):
         if time.monotonic() > end:
             break
         tried += 1
-        if (said := trouble(line, first, second, folder, known)) is not None:
-            found.append(said)
-    return tried, found
+        problem = trouble(line, first, second, folder, answers)
+        if problem is not None:
+            results.append(problem)
+    return tried, results
 
 
 @contextmanager

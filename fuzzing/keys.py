@@ -101,13 +101,13 @@ async def settled(pilot: "Pilot[int]") -> None:
 def sent_events(parts: list[bytes | str]) -> list[events.Event]:
     """Returns the events that textual makes of bytes and keys."""
     decoder, parser = KeyDecoder(lambda: None), XTermParser(False)
-    found: list[events.Event] = []
+    key_events: list[events.Event] = []
     for part in parts:
         if isinstance(part, str):
-            found.append(events.Key(part, part if len(part) == 1 else None))
+            key_events.append(events.Key(part, part if len(part) == 1 else None))
         elif text := decoder.decode(part):  # no text at all would end the parser
-            found += [event for event in parser.feed(text) if isinstance(event, events.Event)]
-    return [event for event in found if isinstance(event, events.Key | events.Paste)]
+            key_events += [event for event in parser.feed(text) if isinstance(event, events.Event)]
+    return [event for event in key_events if isinstance(event, events.Key | events.Paste)]
 
 
 def refuse_save(screen: Screen, state: State, path: Path) -> NoReturn:

@@ -58,10 +58,10 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     """Draws a command line: a command, perhaps a text, and up to four options."""
     command = draw(st.sampled_from(COMMANDS[:1] * 3 + COMMANDS))
     arguments = [command]
-    known = options_of(command)
+    command_options = options_of(command)
     if command not in ("samples", "devices"):
         arguments += draw(st.lists(st.sampled_from(TEXTS), max_size=2 if command == "compare" else 1))
-    for name, takes_value in draw(st.lists(st.sampled_from(known), max_size=4)) if known else ():
+    for name, takes_value in draw(st.lists(st.sampled_from(command_options), max_size=4)) if command_options else ():
         arguments += [name, draw(values(name))] if takes_value else [name]
     return arguments
 

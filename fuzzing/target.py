@@ -76,7 +76,7 @@ def attempt_one(target: Target, case: Any) -> None:
             target.attempt(case)
         finally:
             os.chdir(before)
-        left = [path.name for path in Path(folder).rglob(".attnviz-*")]
-        assert left == [], f"left behind: {left}"
+        leftovers = [path.name for path in Path(folder).rglob(".attnviz-*")]
+        assert leftovers == [], f"left behind: {leftovers}"
     took = time.process_time() - start
     assert took < MOST_SECONDS, f"took {took:.0f} s"
