@@ -34,6 +34,7 @@ from attnviz.cli.options import (
     Pairs,
     Policies,
     Recordings,
+    ReferenceFile,
     Resume,
     SaveHalf,
     Second,
@@ -57,6 +58,7 @@ from attnviz.cli.output import (
     recording_path,
     refuse_output,
     suggest_next,
+    words_suffix,
     write,
 )
 from attnviz.cli.remarks import remark
@@ -118,7 +120,7 @@ def show(
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
 
-    refuse_output(output)
+    refuse_output(output, words=True)
     options = drawn.report_options(rank, reduction, selection, grouping, look)
     if drawn.check is not None:
         if drawn.logits is not None or batch is not None:
@@ -137,6 +139,11 @@ def show(
         return
     refuse_axes(options)
     values = drawn.of == CONTRIBUTIONS
+    if subject is not None and words_suffix(output) is not None:
+        from attnviz.cli.spoken_words import write_spoken_words
+
+        write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
+        return
     if subject is not None:
         is_page = medium(output) == PAGE  # a page explains each score by its query and key
         recording = record(subject, settings, selection, reads_all(output), values, factors=is_page)
@@ -219,6 +226,7 @@ def heads(
     all: All = False,
     of: Of = "weights",
     effects: EffectsFile = None,
+    reference: ReferenceFile = None,
     batch: Batch = None,
 ) -> None:
     """List what every head does, as a table or, with -o, as an atlas."""
@@ -253,9 +261,10 @@ def heads(
             str(effects),
             {(maps.layer, head) for recording in recordings for maps in recording.maps for head in maps.heads},
         )
+    from attnviz.media.timed_words import read_words
     from attnviz.report.heads.head_atlas import heads_report
 
-    deliver(heads_report(recordings, options, table), output)
+    deliver(heads_report(recordings, options, table, None if reference is None else read_words(reference)), output)
 
 
 @command()

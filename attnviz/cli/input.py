@@ -1,4 +1,4 @@
-"""Reads the input of a command: a text (typed, piped, from a file or a sample), an image, or a saved file."""
+"""Reads the input of a command: a text (typed, piped, from a file or a sample), an image, a sound, or a saved file."""
 
 import os
 import stat
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 MAX_BATCH_TEXTS = 10_000
-INPUT_NAMES = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": "--image"}  # by the name of its option
+INPUT_NAMES = {
+    "text": "TEXT",
+    "file": "--file",
+    "sample": "--sample",
+    "image": "--image",
+    "sound": "--sound",
+}  # by the name of its option
 
 
 def read_input(input: Input, settings: "ModelSettings") -> Subject:
@@ -41,12 +47,12 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     from attnviz.text.samples import read_sample
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
-    text_names = [name for name in input_names if name != INPUT_NAMES["image"]]
+    text_names = [name for name in input_names if name not in (INPUT_NAMES["image"], INPUT_NAMES["sound"])]
     if len(text_names) > 1:
         raise AttnvizError(f"{' and '.join(text_names)} both give a text; use one of them")
-    if input.image:
-        text = _read_subject(replace(input, image=None), settings) if text_names else None
-        return _subject_with_images(text, tuple(map(_image_path, input.image)))
+    if input.image or input.sound is not None:
+        text = _read_subject(replace(input, image=None, sound=None), settings) if text_names else None
+        return _subject_with_media(text, tuple(map(_image_path, input.image or ())), input.sound)
     if input.file:
         return _file_subject(input.file, settings.tokenizer)
     if input.sample is not None:
@@ -89,6 +95,19 @@ def _image_path(path: Path) -> Path:
     return sample_pictures()[str(path)]
 
 
+def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
+    """Returns a text with images or with a sound, or such a medium without a text.
+
+    Raises:
+        AttnvizError: if there are both images and a sound.
+    """
+    if sound is None:
+        return _subject_with_images(subject, images)
+    if images:
+        raise AttnvizError("--image and --sound are for different models; use one of them")
+    return _subject_with_sound(subject, sound)
+
+
 def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
     """Returns a text with pictures, or one image without a text.
 
@@ -102,6 +121,21 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(f"--image goes with a text, and {subject.source[:40]!r} is a saved file; use one of them")
     return replace(subject, images=images)
+
+
+def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
+    """Returns a sound, with the text that is said in it if there is one.
+
+    Raises:
+        AttnvizError: if the text is a chat, an image or a saved file.
+    """
+    if subject is None:
+        return Subject(str(sound), Kind.SOUND)
+    if subject.kind is not Kind.TEXT:
+        raise AttnvizError(
+            f"--sound takes the words that are said, and {subject.source[:40]!r} is no text; leave it out"
+        )
+    return replace(subject, sound=sound)
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:

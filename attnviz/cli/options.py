@@ -49,7 +49,7 @@ STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True)
 class Input:
-    """The options that name the input: a text, a file, a sample, an image, and passages or labels for it."""
+    """The options that name the input: a text, a file, a sample, an image, a sound, and passages or labels for it."""
 
     text: Annotated[
         str | None,
@@ -74,6 +74,10 @@ class Input:
     image: Annotated[
         list[Path] | None,
         Option("Read this image (PNG, JPEG or WebP) with a vision model; repeat it to give a text several."),
+    ] = None
+    sound: Annotated[
+        Path | None,
+        Option("Read this sound (WAV, FLAC, OGG or MP3) with a speech model; the text is what is said in it."),
     ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
@@ -146,6 +150,10 @@ Metric = Annotated[
 EffectsFile = Annotated[
     Path | None,
     Option("Add effects from attnviz ablate -o effects.json, to sort and filter heads by.", panel="Input"),
+]
+ReferenceFile = Annotated[
+    Path | None,
+    Option("Measure how well heads align words with these seconds (WebVTT, or Whisper's JSON).", panel="Input"),
 ]
 Logits = Annotated[
     str | None,

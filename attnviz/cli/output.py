@@ -20,23 +20,25 @@ if TYPE_CHECKING:
 BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
 
 
-def refuse_output(output: Output, writes: str = "picture", films: bool = False) -> None:
+def refuse_output(output: Output, writes: str = "picture", films: bool = False, words: bool = False) -> None:
     """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file.
 
     Args:
         output: the destination.
         writes: ``picture``, or ``atlas`` for a command that draws atlases of heads.
         films: True for a command that writes films too.
+        words: True for a command that writes the words of a sound too.
     """
+    from attnviz.media.timed_words import WORD_SUFFIXES
     from attnviz.render.formats import FILMS, FORMATS
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
-    suffixes += FILMS if films else ()
+    suffixes += (*(FILMS if films else ()), *(WORD_SUFFIXES if words else ()))
     if output.file is not None and output.format is None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
-    if not (films and film_suffix(output)):
+    if not (films and film_suffix(output)) and not (words and words_suffix(output)):
         medium(output)
     _refuse_unwritable(output)
 
@@ -47,6 +49,14 @@ def film_suffix(output: Output) -> str | None:
 
     suffix = _suffix(output)
     return suffix if suffix in FILMS else None
+
+
+def words_suffix(output: Output) -> str | None:
+    """Returns the suffix of the file of words that is written; ``None`` for any other format."""
+    from attnviz.media.timed_words import WORD_SUFFIXES
+
+    suffix = _suffix(output)
+    return suffix if suffix in WORD_SUFFIXES else None
 
 
 def medium(output: Output) -> str:

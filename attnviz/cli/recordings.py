@@ -1,7 +1,6 @@
 """Records what a command line asks for: one text, a batch, or two recordings to compare."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag
@@ -11,7 +10,6 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
 
 NOTHING_TO_COMPARE = (
@@ -28,12 +26,12 @@ def record(
     values: bool = False,
     factors: bool = False,
 ) -> "Recording":
-    """Returns the recording of a text or an image, or the saved recording that the input names.
+    """Returns the recording of a text, an image or a sound, or the saved recording that the input names.
 
     Args:
-        subject: the text, the image or the saved recording.
-        settings: the settings of the model that runs over a text or an image.
-        selection: the layers and heads to record of a text or an image.
+        subject: the text, the image, the sound or the saved recording.
+        settings: the settings of the model that runs over it.
+        selection: the layers and heads to record unless it is saved.
         whole: True if all numbers of a saved recording will be read.
         values: True to also record the norm of what each key contributes.
         factors: True to record queries and keys beside whole maps too.
@@ -43,14 +41,11 @@ def record(
     """
     if not subject.is_run:
         return subject.recording(whole)
-    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    use: Use = "maps" if subject.is_text else "images"
-    reader = open_reader(settings, "pictures" if subject.images else use)
+    reader = open_reader(settings, subject.use)
     reader.keeps_factors = factors
-    example = subject.example(settings) if subject.is_text else Example(image=Path(subject.source))
-    return reader.record(example, selection, values)
+    return reader.record(subject.example_of_any_medium(settings), selection, values)
 
 
 def record_batch(

@@ -1,4 +1,4 @@
-"""Decides the kind of a command's input by one table: a text, a chat, an answer, an image, or another file."""
+"""Decides the kind of a command's input by one table: a text, a chat, an answer, an image, a sound, or another file."""
 
 import os
 import shlex
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.example import Example
+    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 TEXT_FILES = (".txt", ".md")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp")
+READ_SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
 MAX_NEAR = 1000  # files of a folder whose names are compared
 ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
@@ -53,6 +55,7 @@ class Kind(Enum):
     CHAT = auto()
     ANSWER = auto()
     IMAGE = auto()
+    SOUND = auto()
     RECORDING = auto()
     SURVEY = auto()
     EFFECTS = auto()
@@ -128,6 +131,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
     (Kind.IMAGE, lambda argument: _ends_with(argument, *IMAGES) and is_file(argument)),
+    (Kind.SOUND, lambda argument: _ends_with(argument, *READ_SOUNDS) and is_file(argument)),
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
@@ -154,6 +158,7 @@ DRAWABLE_KINDS = (
     Kind.CHAT,
     Kind.ANSWER,
     Kind.IMAGE,
+    Kind.SOUND,
     Kind.RECORDING,
     Kind.ARRAYS,
     Kind.SURVEY,
@@ -170,6 +175,7 @@ class Subject:
         tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
         passages: a pattern of files whose texts stand before the text; ``None`` for none.
         images: the files of pictures that belong to the text.
+        sound: the file of a sound in which the text is said; ``None`` for none.
     """
 
     source: str
@@ -177,6 +183,7 @@ class Subject:
     tokens: Path | None = None
     passages: str | None = None
     images: tuple[Path, ...] = ()
+    sound: Path | None = None
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -190,8 +197,25 @@ class Subject:
 
     @property
     def is_run(self) -> bool:
-        """True for a text, a chat, an answer or an image, which need a model; False for a saved file."""
-        return self.is_text or self.kind is Kind.IMAGE
+        """True for a text, a chat, an answer, an image or a sound, which need a model; False for a saved file."""
+        return self.is_text or self.kind in (Kind.IMAGE, Kind.SOUND)
+
+    @property
+    def use(self) -> "Use":
+        """The purpose of the model that reads this input."""
+        if self.sound is not None or self.kind is Kind.SOUND:
+            return "sounds"
+        return "pictures" if self.images else "images" if self.kind is Kind.IMAGE else "maps"
+
+    def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
+        """Returns the example of this text, image or sound; see ``example`` for commands that read texts alone."""
+        from attnviz.models.reading.example import Example
+
+        if self.kind is Kind.IMAGE:
+            return Example(image=Path(self.source))
+        if self.kind is Kind.SOUND:
+            return Example(sound=Path(self.source))
+        return self.example(settings) if self.sound is None else Example(self.source, sound=self.sound)
 
     @property
     def is_text_file(self) -> bool:
@@ -216,12 +240,14 @@ class Subject:
             refusal: the message for a saved file, which no model can read.
 
         Raises:
-            AttnvizError: if this is a saved file or an image, or a chat whose messages cannot be read.
+            AttnvizError: if this is a saved file, an image or a sound, or a chat whose messages cannot be read.
         """
         from attnviz.models.reading.example import Example
 
-        if self.kind is Kind.IMAGE:
-            raise AttnvizError(f"{self.source!r} is an image, and this command reads a text; attnviz show draws it")
+        if self.kind in (Kind.IMAGE, Kind.SOUND) or self.sound is not None:
+            medium = "an image" if self.kind is Kind.IMAGE else "a sound"
+            name = self.source if self.sound is None else str(self.sound)
+            raise AttnvizError(f"{name!r} is {medium}, and this command reads a text; attnviz show draws it")
         if not self.is_text:
             raise AttnvizError(refusal)
         if self.images:

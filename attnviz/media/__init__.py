@@ -1,1 +1,1 @@
-"""Represents the media that a model reads, in which its tokens have places: texts and images."""
+"""Represents the media that a model reads, in which its tokens have places: texts, images and sounds."""

@@ -7,14 +7,15 @@ the place of a token (``place_size``), which places are inside it, and how a fil
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
-Medium = Text | Image
+Medium = Text | Image | Sound
 Order = Literal["sequence", "grid"]
-MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text, Image)}
+MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text, Image, Sound)}
 
 
 def read_medium(stored: "StoredEntry") -> Medium:

@@ -296,11 +296,12 @@ class HeadFrame:
 
         Args:
             indices: the indices of the rows to sort.
-            sort: the name of the measure, largest value first; with a minus before it, smallest first. NaN is always
-                last.
+            sort: the name of the measure, largest value first, or smallest first if the measure says so; a minus before
+                it reverses this. NaN is always last.
         """
-        values = self.column(sort.removeprefix("-"))[list(indices)]
-        order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
+        measure = named_measure(sort, self.measures)
+        values = self.column(measure.name)[list(indices)]
+        order = np.argsort(values if sort.startswith("-") != measure.smallest_first else -values, kind="stable")
         return [indices[index] for index in order.tolist()]
 
     def filtered_rows(self, filter: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -21,10 +21,11 @@ class Measure:
     Attributes:
         name: the name that users write.
         header: the heading of its column; at most nine characters for metrics.
-        unit: ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm`` or ``nats``; ``change`` for
-            numbers around 0; "" for none.
+        unit: ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm``, ``seconds`` or ``nats``;
+            ``change`` for numbers around 0; "" for none.
         meaning: the meaning of the number, in one phrase.
         needs: the conditions under which a head has the number; empty if every head has it.
+        smallest_first: true if heads sorted by it begin with the smallest number, as for an error.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Measure:
     unit: str
     meaning: str
     needs: Needs = frozenset()
+    smallest_first: bool = field(default=False, kw_only=True)
 
     @property
     def reason(self) -> str:

@@ -34,7 +34,7 @@ class SourceRow:
     @property
     def title(self) -> str:
         """The name of the model in a sentence."""
-        return self.name if self in (PRETRAINED, IMAGES, PICTURES) else f"the {self.name} model"
+        return self.name if self in (PRETRAINED, *MEDIA_ROWS.values()) else f"the {self.name} model"
 
     def load(self) -> type[Reader]:
         """Imports and returns the reader class."""
@@ -72,6 +72,12 @@ PICTURES = SourceRow(  # any other name, if the command was given a text and ima
     "attnviz.models.huggingface.picture_text_reader:PictureTextReader",
     ("generate", "device_map", "dense", "attention"),
 )
+SOUNDS = SourceRow(  # any other name, if the command was given a sound
+    "a Hugging Face speech model",
+    "attnviz.models.huggingface.sound_reader:SoundReader",
+    ("attention", "device_map", "dense"),
+)
+MEDIA_ROWS = {"images": IMAGES, "pictures": PICTURES, "sounds": SOUNDS}  # by use
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
@@ -80,7 +86,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
     Args:
         settings: settings that build or load the model.
-        use: the purpose: maps of a text, of an image or of both, predictions, or texts of a corpus.
+        use: the purpose: maps of a text, of an image, of both or of a sound, predictions, or texts of a corpus.
 
     Raises:
         AttnvizError: if a setting was given that the model does not use, an image for a model of texts, or memory is
@@ -117,14 +123,16 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
         )
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
-    if use not in ("images", "pictures") or text_row.reads_images:
+    if use not in MEDIA_ROWS or (text_row.reads_images and use != "sounds"):
         return text_row
     if text_row is not PRETRAINED:
+        if use == "sounds":
+            raise AttnvizError(f"{text_row.title} hears nothing; give {option('model')} the folder of a speech model")
         raise AttnvizError(
             f"{text_row.title} reads text; for an image use {option('model', 'trained-picture')} or the folder of a "
             "vision model"
         )
-    return IMAGES if use == "images" else PICTURES
+    return MEDIA_ROWS[use]
 
 
 def used_settings(model: str) -> tuple[str, ...]:
@@ -143,8 +151,9 @@ def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None
     changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused_name = next((name for name in changed_names if name not in used_names), None)
     if unused_name is not None:
-        if row in (IMAGES, PICTURES):
-            raise AttnvizError(f"{option(unused_name)} does not apply to images; leave it out")
+        if row in MEDIA_ROWS.values():
+            media = "sounds" if row is SOUNDS else "images"
+            raise AttnvizError(f"{option(unused_name)} does not apply to {media}; leave it out")
         models = or_list(row.title for row in SOURCES if unused_name in row.settings)
         raise AttnvizError(
             f"{option(unused_name)} does not apply to {option('model', settings.model)}; use it with {models}"

@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.corpus.texts.custom_classes": ({"json.loads"}, "the result of bounded work"),
     "attnviz.media.image_file": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
     "attnviz.models.huggingface.image_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
+    "attnviz.models.huggingface.sound_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),
     "attnviz.models.huggingface.loading": ({"from_pretrained", "os.open"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.picture_text_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),

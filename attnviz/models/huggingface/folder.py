@@ -9,6 +9,7 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.reading import read_json, read_text
+from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
     refuse_absurd_tokenizers,
@@ -23,6 +24,7 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
 MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
+MAX_EXTRACTOR_NUMBER = 100_000_000  # such as samples of a window
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
@@ -31,13 +33,14 @@ HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_he
 MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
 
 
-def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) -> Path:
+def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, sounds: bool = False) -> Path:
     """Returns the folder of a model: a local folder, one in the hub's cache, or a new download.
 
     Args:
         name: the folder, or the model's name on the hub.
         built_in: names of this package's models, which a refusal lists.
         images: true for a model that reads images, which needs an image processor and no tokenizer.
+        sounds: true for a model that hears sounds, which needs a feature extractor.
 
     Raises:
         AttnvizError: if there is no such model, or it cannot be loaded safely; within two seconds without a network.
@@ -53,8 +56,8 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) ->
             raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():
-        path = _from_hub(name, built_in, images)
-    check_folder(path, name, images)
+        path = _from_hub(name, built_in, images or sounds)
+    check_folder(path, name, images, sounds)
     return path
 
 
@@ -93,13 +96,14 @@ def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
         raise AttnvizError(f"no model {name!r}; {question}Choose a folder, or a name on the hub") from error
 
 
-def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any]:
+def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
     """Checks the folder of a model, and returns its configuration.
 
     Args:
         folder: the model's folder.
         name: the model's name in messages.
         images: true for a model that reads images, which needs an image processor and no tokenizer.
+        sounds: true for a model that hears sounds, which needs a feature extractor.
 
     Raises:
         AttnvizError: if configuration, safetensors weights, tokenizer or image processor are missing, or if a library
@@ -114,10 +118,16 @@ def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any
         _refuse_without_processor(folder, name)
         refuse_unsafe_weights(folder, name, config)
         return config
+    if sounds:
+        _refuse_without_extractor(folder, name)
+        refuse_unsafe_weights(folder, name, config)
+        refuse_unsafe_paths(folder, name)
+        refuse_absurd_tokenizers(folder)
+        return config
     if not _has_tokenizer(folder) and (folder / PROCESSOR).is_file() and "vocab_size" not in config:
         raise AttnvizError(
-            f"{name!r} reads pictures or sounds and no text; give a picture with {option('image', 'photo.jpg')}; in "
-            "Python attnviz.record(model) records any input"
+            f"{name!r} reads pictures or sounds and no text; give one with {option('image', 'photo.jpg')} or "
+            f"{option('sound', 'speech.wav')}; in Python attnviz.record(model) records any input"
         )
     if not _has_tokenizer(folder):
         raise AttnvizError(
@@ -160,6 +170,22 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
             raise AttnvizError(
                 f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {MAX_IMAGE_SIDE}"
             )
+
+
+def _refuse_without_extractor(folder: Path, name: str) -> None:
+    """Raises AttnvizError if the folder has no feature extractor, or one for other samples than those of sounds."""
+    path = folder / PROCESSOR
+    settings = read_json(path) if path.is_file() else {}
+    settings = settings if isinstance(settings, dict) else {}
+    rate = settings.get("sampling_rate")
+    if not isinstance(rate, int) or isinstance(rate, bool) or not 0 < rate <= MAX_RATE:
+        raise AttnvizError(
+            f"{name!r} has no {PROCESSOR} with a sampling_rate, so that it hears no sounds; give the folder of a "
+            "speech model"
+        )
+    numbers = (value for value in settings.values() if isinstance(value, int | float))
+    if max(numbers, default=0) > MAX_EXTRACTOR_NUMBER:
+        raise AttnvizError(f"{PROCESSOR} of {name!r} has a number above the limit of {MAX_EXTRACTOR_NUMBER:,}")
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:

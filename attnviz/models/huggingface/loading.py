@@ -42,7 +42,11 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def load_model(
-    folder: Path, settings: ModelSettings, with_head: bool = False, with_pictures: bool = False
+    folder: Path,
+    settings: ModelSettings,
+    with_head: bool = False,
+    with_pictures: bool = False,
+    with_speech: bool = False,
 ) -> "PreTrainedModel":
     """Loads the model with all weights that its attention needs, in evaluation mode on its device.
 
@@ -51,6 +55,7 @@ def load_model(
         settings: dtype, device and generation settings.
         with_head: if true, the model is loaded with its language head if it has one.
         with_pictures: if true, the model reads pictures with the text from which it generates.
+        with_speech: if true, an encoder-decoder is loaded with the head by which it writes what it hears.
 
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model
@@ -68,6 +73,8 @@ def load_model(
             is_seq2seq = config.is_encoder_decoder
             auto_class = transformers.AutoModelForSeq2SeqLM if is_seq2seq else transformers.AutoModelForCausalLM
             auto_class = transformers.AutoModelForImageTextToText if with_pictures else auto_class
+        if with_speech and config.is_encoder_decoder:
+            auto_class = transformers.AutoModelForSpeechSeq2Seq
         refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(

@@ -122,8 +122,9 @@ class HuggingFaceReader(Reader):
         model = text_part(self.loaded[0])
         if model.main_input_name != "input_ids":
             raise AttnvizError(
-                f"{self.settings.model} reads {model.main_input_name}, not text; in Python, record it with "
-                "attnviz.record(model)"
+                f"{self.settings.model} reads {model.main_input_name}, not text; give a picture with "
+                f"{option('image', 'photo.jpg')} or a sound with {option('sound', 'speech.wav')}, or in Python record "
+                "it with attnviz.record(model)"
             )
         return model
 

@@ -24,7 +24,7 @@ class Example:
     the others before its model runs.
 
     Attributes:
-        text: the text of the queries; empty for an image.
+        text: the text of the queries; empty for an image, and for a sound that the model writes down.
         pair: the second text of a pair, such as BERT reads.
         context: another text, for keys and values (cross-attention).
         chat: if true, the text is a user's message, which is put into the model's chat template.
@@ -33,6 +33,7 @@ class Example:
         image: the file of an image, which a vision model reads instead of a text.
         answer: the token ids of a server's answer, which are read instead of a text.
         images: the files of pictures, which a vision-language model reads with the text.
+        sound: the file of a sound, which a speech model hears; the text is what is said in it.
     """
 
     text: str = ""
@@ -44,6 +45,7 @@ class Example:
     image: Path | None = None
     answer: "ServerAnswer | None" = None
     images: tuple[Path, ...] = ()
+    sound: Path | None = None
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
-Use = Literal["maps", "predictions", "texts", "images", "pictures"]
+Use = Literal["maps", "predictions", "texts", "images", "pictures", "sounds"]
 FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 
@@ -44,7 +44,7 @@ class Reader(ABC):
         settings: settings that build or load the model, and run it.
         built_in: names of the models of this package, for messages.
         use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, ``texts`` of a corpus,
-            many at once, maps of ``images``, or maps of texts with ``pictures``.
+            many at once, maps of ``images``, of texts with ``pictures``, or of ``sounds``.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)

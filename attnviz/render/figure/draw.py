@@ -8,6 +8,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.bars import Bar, Box
@@ -178,7 +179,7 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
 
 
 def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of rows of weights over the medium of their keys: paragraphs of text, or images."""
+    """Returns the layout of rows of weights over the medium of their keys: paragraphs of text, images or sounds."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -186,6 +187,10 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
             from attnviz.render.figure.over_image import arrange_images
 
             return arrange_images(picture, ruler)
+        case Sound():
+            from attnviz.render.figure.over_sound import arrange_sounds
+
+            return arrange_sounds(picture, ruler)
         case unknown:
             assert_never(unknown)
 
@@ -255,9 +260,11 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
         matplotlib_figure.add_artist(lines)
     if layout.images:
         from attnviz.render.figure.over_image import draw_image
+        from attnviz.render.figure.over_sound import draw_sound
 
         for image in layout.images:
-            draw_image(matplotlib_figure, image, layout, theme)
+            draw = draw_sound if isinstance(image.panel.columns.canvas, Sound) else draw_image
+            draw(matplotlib_figure, image, layout, theme)
     for word in layout.words:
         _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
     for bar in layout.bars:

@@ -174,10 +174,32 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
     tokens = min_distance * (last - first) / len(axis.labels)
     round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
     step = next(round_step for round_step in round_steps if round_step >= tokens)
+    if axis.seconds is not None and axis.seconds[1] > 0:
+        return _second_labels(axis, axis.seconds, tokens)
     positions = np.arange(math.ceil(first / step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")
+
+
+def _second_labels(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
+    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart.
+
+    Args:
+        axis: the axis of frames.
+        seconds: the second at frame 0, and the seconds between two frames.
+        min_tokens: the smallest distance between two labels, in frames.
+    """
+    start, of_frame = seconds
+    round_steps = (size * 10.0**power for power in range(-2, 6) for size in ROUND_STEPS)
+    step = next(round_step for round_step in round_steps if round_step >= min_tokens * of_frame)
+    first, last = (start + edge * of_frame for edge in (axis.edges[0], axis.edges[-1]))
+    times = np.arange(math.ceil(first / step) * step, last, step)
+    shift = 0.5 if axis.pooled else 0.0
+    places = np.interp((times - start) / of_frame, axis.edges, np.arange(len(axis.edges))) - shift
+    return Labels(
+        tuple(places.tolist()), tuple(f"{time:g}" for time in times.tolist()), False, f"{axis.name}, in seconds"
+    )
 
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:

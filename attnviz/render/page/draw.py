@@ -9,6 +9,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.metrics.head_changes import HeadChanges
 from attnviz.render.page.contribution_units import report_in_percent
@@ -224,7 +225,7 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
 def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
     """Returns the JSON values with which the page draws the medium of an axis; none for a text."""
     match tokens.canvas:
-        case Text():
+        case Text() | Sound():  # frames of a sound are labelled by their seconds
             return {}
         case Image():
             return {"medium": "image"} | _about_image(tokens, span)

@@ -1,4 +1,4 @@
-"""Draws a row of weights over its medium in a terminal: the tokens of a text on colours, or an image in half blocks."""
+"""Draws a row of weights over its medium in a terminal: a text on colours, an image or a sound."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -7,9 +7,11 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
 from attnviz.render.terminal.over_image import image_lines
+from attnviz.render.terminal.over_sound import sound_lines
 from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.look import Look
@@ -19,12 +21,15 @@ MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not writte
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel's text under its title, or of images side by side."""
+    """Yields the lines of each panel's text or sound under its title, or of images side by side."""
     match panels[0].columns.canvas:
         case Image():
             yield from image_lines(panels, look)
         case Text():
             yield from _text_lines(panels, look)
+        case Sound():
+            for panel in panels:
+                yield from sound_lines(panel, look)
         case unknown:
             assert_never(unknown)
 

@@ -1,6 +1,6 @@
 """Builds the report of a table of heads: a list with bars, or the atlas, a map of layers by heads for each metric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,10 @@ from attnviz.text.named_groups import TOKENS
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
+    from attnviz.media.timed_words import TimedWord
 
 FIRST_SHOWN = """
+alignment lag
 effect moved retrieval lift lookback on-picture spatial-entropy border mass-60
 sink previous induction entropy self duplicate next distance special pair
 """.split()
@@ -69,7 +71,10 @@ class About:
 
 
 def heads_report(
-    recordings: tuple[Recording, ...], options: ReportOptions, effects: "Effects | None" = None
+    recordings: tuple[Recording, ...],
+    options: ReportOptions,
+    effects: "Effects | None" = None,
+    reference: "Sequence[TimedWord] | None" = None,
 ) -> HeadsReport:
     """Builds the report of the selected heads' numbers, as means over the texts.
 
@@ -77,6 +82,8 @@ def heads_report(
         recordings: one or more recordings of the same model.
         options: the heads to show, their order and their number; the medium decides between list and atlas.
         effects: effects of ablation, shown as one more column.
+        reference: words with their true seconds, from which the alignment of each head is measured; ``None`` for those
+            that the heads named by the model's makers find, if the options ask for the alignment.
 
     Raises:
         AttnvizError: if the recordings have different heads, the options name an unknown measure, or they select a
@@ -97,6 +104,9 @@ def heads_report(
     if options.grouping.units != TOKENS:
         last_unit = summarize_last_unit(recordings, heads, options.grouping)
         extra_frames.append(last_unit.frame)
+    alignment = _alignment_columns(recordings, heads, options, reference)
+    if alignment is not None:
+        extra_frames.append(alignment[0])
     if options.sort is not None:
         named_measure(
             options.sort,
@@ -114,6 +124,7 @@ def heads_report(
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
         *([last_unit.sentence] if last_unit else []),
+        *([alignment[1]] if alignment is not None else []),
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
@@ -127,6 +138,37 @@ def _refuse_spans(options: ReportOptions) -> None:
         raise AttnvizError(
             f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
+
+
+def _alignment_columns(
+    recordings: tuple[Recording, ...],
+    heads: list[tuple[LayerMaps, int]],
+    options: ReportOptions,
+    reference: "Sequence[TimedWord] | None",
+) -> tuple[HeadFrame, str] | None:
+    """Returns alignment and lag of the heads with a remark on the reference; ``None`` if nothing asks for them.
+
+    Raises:
+        AttnvizError: if they are asked for without a text over a sound, or without a reference.
+    """
+    asked = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
+    if reference is None and not asked:
+        return None
+    from attnviz.metrics.alignment import aligned_words, alignment_frame, alignment_heads, is_aligned
+
+    if len(recordings) > 1 or not any(is_aligned(maps) for maps, _ in heads):
+        raise AttnvizError("alignment needs one sound whose words a decoder reads; use attnviz heads speech.wav")
+    named_heads = alignment_heads(recordings[0])
+    if reference is None and not named_heads:
+        raise AttnvizError(
+            f"alignment is measured against words with seconds, and the model's folder names no heads that find them; "
+            f"give {option('reference', 'words.vtt')}"
+        )
+    source = (
+        "the file" if reference is not None else f"the mean of {len(named_heads)} heads that the model's folder names"
+    )
+    remark = f"Alignment: word ends less those of {source}; lag is their median, alignment the mean distance from it."
+    return alignment_frame(heads, reference or aligned_words(named_heads)), remark
 
 
 def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:

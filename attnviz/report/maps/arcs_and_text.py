@@ -11,6 +11,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.words_of_text import find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
@@ -177,7 +178,12 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
 
 
 def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
-    """True if the chosen keys of a head are few enough to be drawn as one text; a page grows, so it fits more."""
+    """True if the chosen keys of a head are drawn as one text: if they are few, or frames of a sound.
+
+    A page grows, so it fits more.
+    """
+    if isinstance(head.maps.key_tokens.canvas, Sound):
+        return True
     grows = options.medium.one_page and options.look.inches is None
     count: int = head.keys.stop - head.keys.start
     return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)

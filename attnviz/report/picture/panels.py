@@ -11,6 +11,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.media.medium import Medium
+from attnviz.media.sound import Sound
 from attnviz.media.text import EMPTY_TEXT
 from attnviz.report.picture.colors import ColorScale
 from attnviz.streaming.overview import block_edges
@@ -142,6 +143,8 @@ class Axis:
         marks: landmarks with their tokens, written instead of the labels; empty if there are none.
         canvas: the medium (such as a text) that a row of weights along the axis can shade.
         places: ``(cells, numbers)``, the place of each cell in the medium; ``None`` on a pooled axis.
+        seconds: of an axis of frames of a sound, the second at token 0 and the seconds between two tokens; else
+            ``None``.
     """
 
     name: str
@@ -150,6 +153,7 @@ class Axis:
     marks: tuple[Mark, ...] = ()
     canvas: Medium = EMPTY_TEXT
     places: IntArray | None = None
+    seconds: tuple[float, float] | None = None
 
     @property
     def pooled(self) -> bool:
@@ -294,7 +298,8 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))
     starts = edges[:-1].tolist()
-    labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
+    seconds = seconds_of_frames(tokens)
+    labels = tokens.labels[span] if len(starts) == count else tuple(position_label(start, seconds) for start in starts)
     marks = landmarks(tokens, mark) if mark is not None else ()
     marks_shown = tuple(mark for mark in marks if span.start <= mark[0] < span.stop)
     return Axis(
@@ -304,4 +309,22 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
         marks=marks_shown,
         canvas=tokens.canvas,
         places=tokens.places[span] if len(starts) == count else None,
+        seconds=seconds,
     )
+
+
+def position_label(token: int, seconds: tuple[float, float] | None) -> str:
+    """Returns the position of a token as a label: its number, or its second if it is a frame of a sound."""
+    return str(token) if seconds is None else f"{seconds[0] + token * seconds[1]:.2f}s"
+
+
+def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
+    """Returns the second at frame 0 and the seconds between two frames; ``None`` if tokens are no frames of a sound."""
+    sound = tokens.canvas
+    if not isinstance(sound, Sound) or not (tokens.medium >= 0).any():
+        return None
+    middles = tokens.places[tokens.medium >= 0].mean(axis=1) / sound.rate
+    if len(middles) < 3:
+        return float(middles[0]), 0.0
+    step = (middles[-2] - middles[1]) / (len(middles) - 3) if len(middles) > 3 else middles[1] - middles[0]
+    return float(middles[1] - step), float(step)  # the first and last frame may be cut by the ends of the sound

@@ -12,6 +12,7 @@ from attnviz.maps.heads import ChosenHead, maps_over_tokens
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
@@ -49,7 +50,7 @@ def text_title(recording: Recording) -> str:
 
 def _source_text(tokens: "Tokens") -> str:
     """Returns an image's title, a chat's question, the text, or the labels; "" if labels only number the tokens."""
-    if isinstance(tokens.canvas, Image):
+    if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
     if question := _question(tokens):
         return question

@@ -1,0 +1,84 @@
+"""Opens untrusted sound files (WAV, FLAC, OGG, MP3) of bounded length, and mixes their channels."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import lacks_memory
+from attnviz.base.printable import printable_line
+from attnviz.media.sound import ENVELOPE_POINTS, MAX_RATE, MAX_SECONDS, Sound
+
+SOUND_FORMATS = ("WAV", "WAVEX", "FLAC", "OGG", "MP3", "MPEG")  # names of libsndfile
+SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
+MAX_TITLE_CHARACTERS = 200
+SILENCE = 1e-6  # the largest amplitude of a sound in which nothing can be heard; 1 is full scale
+
+
+def open_sound(path: Path) -> tuple[FloatArray, int]:
+    """Returns the samples of a sound file, the mean of its channels, ``(samples,)``, and its samples per second.
+
+    Raises:
+        AttnvizError: if the file is missing, cut off, silent, of another format, or longer than ``MAX_SECONDS``.
+    """
+    soundfile = _library("soundfile")
+    if not path.is_file():
+        raise AttnvizError(f"no sound file {str(path)!r}; give a WAV, FLAC, OGG or MP3")
+    try:
+        with soundfile.SoundFile(str(path)) as file:
+            _refuse_format(file, path)
+            samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
+            rate = int(file.samplerate)
+    except AttnvizError:
+        raise
+    except Exception as error:  # libsndfile raises one type for damaged files and for other formats
+        if lacks_memory(error):
+            raise
+        reason = printable_line(" ".join(str(error).split()))[-200:]
+        raise AttnvizError(f"{str(path)!r} is not a sound that attnviz reads, or is damaged: {reason}") from error
+    if not np.isfinite(samples).all() or not np.abs(samples).max(initial=0) > SILENCE:
+        raise AttnvizError(
+            f"{str(path)!r} is silent, or its samples are no numbers; give a sound in which one can hear"
+        )
+    return samples, rate
+
+
+def _refuse_format(file: Any, path: Path) -> None:
+    """Raises AttnvizError for a format that is not listed, and for a sound that is empty or too long."""
+    if file.format not in SOUND_FORMATS:
+        raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
+    if not 0 < file.samplerate <= MAX_RATE or not 0 < file.frames <= MAX_SECONDS * file.samplerate:
+        minutes = file.frames / max(file.samplerate, 1) / 60
+        raise AttnvizError(f"{str(path)!r} lasts {minutes:.0f} minutes; attnviz reads 1 sample to 2 hours")
+
+
+def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
+    """Returns samples at another rate, ``(samples,)``."""
+    if rate == new_rate:
+        return samples
+    converted: FloatArray = _library("soxr").resample(samples, rate, new_rate)
+    return converted
+
+
+def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
+    """Returns samples as a medium, of which only the envelope is kept."""
+    edges = np.unique(np.linspace(0, len(samples), min(ENVELOPE_POINTS, len(samples)) + 1).astype(np.int64))
+    peaks = np.maximum.reduceat(np.abs(samples), edges[:-1])
+    envelope = np.rint(np.clip(peaks / peaks.max(), 0, 1) * 255).astype(np.uint8)
+    return Sound(envelope, len(samples), rate, printable_line(title)[:MAX_TITLE_CHARACTERS])
+
+
+def _library(name: str) -> Any:
+    """Returns a library of the extra ``audio``.
+
+    Raises:
+        AttnvizError: if it is not installed.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except (ImportError, OSError) as error:  # OSError: without the C library that it needs
+        raise AttnvizError("sounds need more libraries; run pip install 'attnviz[audio]'") from error

@@ -1,0 +1,132 @@
+"""Reads and writes words with the seconds in which they are said: WebVTT, Praat's TextGrid, and JSON to read."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable_line
+from attnviz.base.reading import read_json, read_text
+
+WEBVTT, TEXTGRID = ".vtt", ".textgrid"
+WORD_SUFFIXES = (WEBVTT, TEXTGRID)  # of the files that are written
+CUE = re.compile(
+    r"^\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.M | re.S
+)
+TAG = re.compile(r"<[^<>\n]{0,100}>")
+MAX_WORDS = 100_000
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A word with the seconds in which it is said.
+
+    Attributes:
+        text: the word, with the punctuation that follows it.
+        start: the second at which it begins.
+        end: the second at which its last letter ends; punctuation takes no time.
+    """
+
+    text: str
+    start: float
+    end: float
+
+
+def read_words(path: Path) -> tuple[TimedWord, ...]:
+    """Reads the words of a file: a cue of WebVTT each, or JSON as Whisper writes it (``word``, ``start``, ``end``).
+
+    Raises:
+        AttnvizError: if the file cannot be read, or has no words with seconds.
+    """
+    words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
+    if not 0 < len(words) <= MAX_WORDS:
+        raise AttnvizError(
+            f"{str(path)!r} has {len(words)} words with seconds; give WebVTT with a cue for each word, or Whisper's "
+            "JSON with word_timestamps"
+        )
+    return words
+
+
+def words_bytes(words: Sequence[TimedWord], seconds: float, suffix: str) -> bytes:
+    """Returns the content of a file of words.
+
+    Args:
+        words: the words, in the order of the sound.
+        seconds: the length of the sound.
+        suffix: ``.vtt`` or ``.textgrid``.
+    """
+    return (_webvtt(words) if suffix == WEBVTT else _textgrid(words, seconds)).encode()
+
+
+def _webvtt(words: Sequence[TimedWord]) -> str:
+    """Returns WebVTT with a cue for each word."""
+    cues = [f"{_clock(word.start)} --> {_clock(word.end)}\n{_escaped(printable_line(word.text))}\n" for word in words]
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
+    """Returns a TextGrid of Praat with one tier, whose intervals are words and the pauses between them."""
+    intervals: list[tuple[float, float, str]] = []
+    last_end = 0.0
+    for word in words:
+        start, end = max(word.start, last_end), max(word.end, last_end)
+        intervals += [(last_end, start, "")] if start > last_end else []
+        intervals += [(start, end, printable_line(word.text))] if end > start else []
+        last_end = end
+    intervals += [(last_end, seconds, "")] if seconds > last_end else []
+    end_of_tier = max(seconds, last_end)
+    rows = [f'{start:.3f}\n{end:.3f}\n"{text.replace(chr(34), chr(34) * 2)}"' for start, end, text in intervals]
+    head = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", f"{end_of_tier:.3f}", "<exists>", "1"]
+    return "\n".join([*head, '"IntervalTier"', '"words"', "0", f"{end_of_tier:.3f}", str(len(rows)), *rows, ""])
+
+
+def _clock(seconds: float) -> str:
+    """Returns seconds as WebVTT writes them, ``00:00:01.760``."""
+    milliseconds = round(seconds * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+
+
+def _escaped(text: str) -> str:
+    """Returns a word in which WebVTT sees no tag and no arrow."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
+    """Returns a word for each cue of WebVTT or SubRip."""
+    words = []
+    for start, end, content in CUE.findall(text.replace("\\r\n", "\n")):
+        word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+        words.append(TimedWord(word, _seconds(start), _seconds(end)))
+    return tuple(words)
+
+
+def _seconds(clock: str) -> float:
+    """Returns the seconds of ``00:00:01.760`` or ``00:01.760``."""
+    seconds = 0.0
+    for part in clock.replace(",", ".").split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds
+
+
+def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
+    """Returns the words of JSON: a list of them, or an object with ``words`` or with ``segments`` that have them."""
+    parts: list[Any] = [content] if isinstance(content, list) else []
+    if isinstance(content, dict):
+        segments = content.get("segments")
+        objects = [content, *(segments if isinstance(segments, list) else [])]
+        parts = [part.get("words") for part in objects if isinstance(part, dict)]
+    entries = [entry for part in parts if isinstance(part, list) for entry in part]
+    return tuple(word for entry in entries if (word := _word_of(entry)) is not None)
+
+
+def _word_of(entry: Any) -> TimedWord | None:
+    """Returns the word of a JSON object; ``None`` for anything else."""
+    if not isinstance(entry, dict):
+        return None
+    text, start, end = entry.get("word", entry.get("text")), entry.get("start"), entry.get("end")
+    if not isinstance(text, str) or not isinstance(start, int | float) or not isinstance(end, int | float):
+        return None
+    return TimedWord(text.strip(), float(start), float(end))

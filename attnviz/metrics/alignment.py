@@ -1,0 +1,260 @@
+"""Finds the seconds in which each word of a text is said, from cross-attention to the frames of a sound.
+
+The method is that of Whisper (`timing.py` of openai/whisper). Over the frames of the sound, the rows of each head are
+standardised by their mean and deviation over the rows, and smoothed by a median of seven frames. The mean of the heads
+is the gain of a path, which dynamic time warping finds. A row is the query that predicts a token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array, FloatArray, IntArray
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.media.sound import Sound
+from attnviz.media.timed_words import TimedWord
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure
+from attnviz.text.groups import Groups
+from attnviz.text.tokens import WORDS, Tokens
+
+MEDIAN_FRAMES = 7  # of the filter along the frames
+PAUSE = "(pause)"  # the label of frames between two words
+ALIGNMENT = Measure(
+    "alignment",
+    "alignment",
+    "seconds",
+    "mean distance of a head's word ends from the reference, after its lag",
+    smallest_first=True,
+)
+LAG = Measure("lag", "lag", "seconds", "median of a head's word ends less those of the reference")
+
+
+def is_aligned(maps: LayerMaps) -> bool:
+    """True if the queries are tokens of a text and the keys are frames of a sound, so that words have seconds."""
+    return isinstance(maps.key_tokens.canvas, Sound) and bool(len(_text_span(maps.query_tokens)))
+
+
+def alignment_heads(recording: Recording) -> list[tuple[LayerMaps, int]]:
+    """Returns the heads that the model's makers found to align words with seconds; none if one was not recorded."""
+    named = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
+    heads = [
+        (maps, head)
+        for maps in recording.maps
+        if is_aligned(maps)
+        for head in maps.heads
+        if (maps.layer, head) in named
+    ]
+    return heads if len(heads) == len(named) else []
+
+
+def with_spoken_words(recording: Recording) -> Recording:
+    """Returns the recording with the spoken words as groups of the frames; unchanged if no heads are known to align."""
+    heads = alignment_heads(recording)
+    if not heads:
+        return recording
+    words = aligned_words(heads)
+    frames = heads[0][0].key_tokens
+    groups = _spoken_groups(words, frame_times(frames), len(frames))
+    grouped_frames = replace(frames, groups={**frames.groups, WORDS: groups})
+    maps = tuple(
+        replace(layer_maps, key_tokens=grouped_frames) if is_aligned(layer_maps) else layer_maps
+        for layer_maps in recording.maps
+    )
+    return replace(recording, maps=maps)
+
+
+def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:
+    """Returns the word or the pause of each frame as groups; frames after the sound have none.
+
+    Args:
+        words: the words with their seconds.
+        times: ``(frames of the sound,)``, the second of each frame.
+        count: the number of all frames.
+    """
+    starts = [time for word in words for time in (word.start, word.end)]
+    labels = [label for word in words for label in (word.text, PAUSE)]
+    numbers = np.full(count, -1, dtype=np.int64)
+    numbers[: len(times)] = np.searchsorted(starts, times, side="right")
+    return Groups(numbers, (PAUSE, *labels))
+
+
+def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[TimedWord]) -> HeadFrame:
+    """Returns the alignment and the lag of each head that attends from a text to a sound, in seconds.
+
+    Args:
+        heads: the maps and the number of each head; other heads get no number.
+        reference: words with the true seconds.
+    """
+    aligned = [(maps, head) for maps, head in heads if is_aligned(maps)]
+    numbers = [lag_and_jitter(aligned_words([head]), reference) for head in aligned]
+    return HeadFrame(
+        rows=tuple(HeadRow(((maps.layer, head),), maps.kind) for maps, head in aligned),
+        measures=(ALIGNMENT, LAG),
+        values=np.array([(jitter, lag) for lag, jitter in numbers]).reshape(-1, 2),
+    )
+
+
+def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ...]:
+    """Returns the words of a text with their seconds, by the mean of some heads.
+
+    Args:
+        heads: the maps and the number of each head; their queries and keys are the same, see `is_aligned`.
+    """
+    maps = heads[0][0]
+    times = frame_times(maps.key_tokens)
+    span = _text_span(maps.query_tokens)
+    rows = slice(span.start - 1, span.stop)  # the row before a token predicts it; the last row predicts the end
+    weights = np.concatenate(
+        [cell_maps(maps).window((head,), rows, slice(0, len(times))).weights for maps, head in heads]
+    )
+    return _words(maps.query_tokens, span, times[first_frames(weights)])
+
+
+def first_frames(weights: FloatArray | Float64Array) -> IntArray:
+    """Returns the frame at which each row begins on the path of least cost, ``(rows,)``.
+
+    Args:
+        weights: ``(heads, rows, frames)``, the weights of some heads on the frames of the sound.
+    """
+    shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+    deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    standard: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
+    rows, frames = warping_path(-_median_filtered(standard).mean(axis=0))
+    is_first = np.diff(rows, prepend=-1) > 0
+    return frames[is_first]
+
+
+def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
+    """Returns rows and columns of the path of least cost from the first cell to the last, ``(steps,)`` each.
+
+    A step goes one row down, one column across, or both (dynamic time warping). Sums are computed along anti-diagonals,
+    whose cells do not depend on each other.
+
+    Args:
+        cost: ``(rows, columns)``.
+    """
+    rows, columns = cost.shape
+    sums = np.full((rows + columns - 1, rows + 1), np.inf)  # of the cells (row, diagonal - row), at row + 1
+    diagonals = np.full((rows, rows + columns - 1), np.inf)
+    for row in range(rows):
+        diagonals[row, row : row + columns] = cost[row]
+    costs = np.ascontiguousarray(diagonals.T)
+    sums[0, 1] = cost[0, 0]
+    for diagonal in range(1, len(sums)):
+        above_left = sums[diagonal - 2, :-1] if diagonal > 1 else np.inf
+        above, left = sums[diagonal - 1, :-1], sums[diagonal - 1, 1:]
+        sums[diagonal, 1:] = costs[diagonal] + np.minimum(np.minimum(above_left, above), left)
+    return _walked_back(sums, columns)
+
+
+def _walked_back(sums: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
+    """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last.
+
+    Args:
+        sums: ``(diagonals, rows + 1)``, the least cost of a path to the cell (row, diagonal - row), at row + 1.
+        columns: the number of columns of the costs.
+    """
+    row, column = sums.shape[1] - 2, columns - 1
+    cells = [(row, column)]
+    while row > 0 or column > 0:
+        diagonal = row + column
+        above_left = sums[diagonal - 2, row] if row > 0 and column > 0 else np.inf
+        above, left = (sums[diagonal - 1, row] if row > 0 else np.inf), sums[diagonal - 1, row + 1]
+        # Of equal sums Whisper takes the step across.
+        if above_left < above and above_left < left:
+            row, column = row - 1, column - 1
+        elif column == 0 or (above < above_left and above < left):
+            row -= 1
+        else:
+            column -= 1
+        cells.append((row, column))
+    path = np.array(cells[::-1])
+    return path[:, 0], path[:, 1]
+
+
+def frame_times(frames: Tokens) -> Float64Array:
+    """Returns the second at the middle of each frame of the sound, ``(frames,)``, without those after its end."""
+    sound = frames.canvas
+    assert isinstance(sound, Sound)
+    middles: Float64Array = frames.places[frames.medium >= 0].mean(axis=1) / sound.rate
+    return middles
+
+
+def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> tuple[float, float]:
+    """Returns the median of the errors of word ends, and their mean distance from it, in seconds.
+
+    An error is an end less its end in the reference; words are compared with those of the same letters, in order.
+
+    Args:
+        words: the words of one head.
+        reference: words with the true seconds.
+
+    Returns:
+        Lag and jitter; NaN if no word is in both.
+    """
+    pairs = matching_words(words, reference)
+    if not pairs:
+        return float("nan"), float("nan")
+    errors = np.array([word.end - true_word.end for word, true_word in pairs])
+    lag = float(np.median(errors))
+    return lag, float(np.abs(errors - lag).mean())
+
+
+def matching_words(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> list[tuple[TimedWord, TimedWord]]:
+    """Returns the pairs of words with the same letters, in order; words that only one side has are left out."""
+    from difflib import SequenceMatcher
+
+    letters, true_letters = ([_letters(word.text) for word in side] for side in (words, reference))
+    matcher = SequenceMatcher(None, letters, true_letters, autojunk=False)
+    return [
+        (words[block.a + index], reference[block.b + index])
+        for block in matcher.get_matching_blocks()
+        for index in range(block.size)
+    ]
+
+
+def _letters(text: str) -> str:
+    """Returns the letters and digits of a word, in lower case."""
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def _median_filtered(rows: Float64Array) -> Float64Array:
+    """Returns the median of `MEDIAN_FRAMES` values around each, along the last axis, reflected at both ends."""
+    margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
+    padded = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * margin + 1, axis=-1)
+    return np.median(windows, axis=-1)
+
+
+def _text_span(tokens: Tokens) -> range:
+    """Returns the positions of the text's tokens, between the decoder's start and its end; empty if there are none.
+
+    At least one token stands before them, whose row predicts the first.
+    """
+    positions = np.flatnonzero(~tokens.special)
+    return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
+
+
+def _words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
+    """Returns the words of the text, given the second at which each of its tokens begins, and the end.
+
+    Args:
+        tokens: the tokens of the decoder.
+        span: the positions of the tokens of the text.
+        starts: ``(tokens of the text + 1,)``.
+    """
+    words = []
+    for number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
+        positions = [position for position in span if tokens.words[position] == number]
+        spoken = [position for position in positions if _letters(_text_of(tokens, position, position))] or positions
+        start, end = (float(starts[position - span.start]) for position in (spoken[0], spoken[-1] + 1))
+        words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), start, end))
+    return tuple(words)
+
+
+def _text_of(tokens: Tokens, first: int, last: int) -> str:
+    """Returns the text from the first to the last of some tokens."""
+    return tokens.text[int(tokens.offsets[first, 0]) : int(tokens.offsets[last, 1])]

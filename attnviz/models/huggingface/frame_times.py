@@ -1,0 +1,146 @@
+"""Measures the span of samples from which a speech model computes each frame; no model is known by name.
+
+Two facts are measured and joined, as the places of patches are. *A click tells the column*: where the extractor's
+output changes when one sample changes. *Own values*: the encoder runs with attention that gives each query the value of
+its own key, so that the gradient of a frame reaches only the columns from which it is computed. The gradient's centre,
+of a few frames far apart in one pass, lies on a line over the number of the frame.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attnviz.base.arrays import Float64Array, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface.patch_places import OwnValueAttention
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Extract = Callable[[FloatArray], "Tensor"]
+CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
+PROBES, MIN_PROBES = 8, 3  # frames whose columns are measured
+APART = 24  # frames between two probes at least, where there are more than MIN_PROBES
+UNEVEN = (
+    "the model's frames do not follow each other evenly in time, as patches of a spectrogram do not; record it in "
+    "Python with attnviz.record(model)"
+)
+MAX_BEND = 0.5  # the largest distance of a frame from the line, as a share of the step between frames
+
+
+def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
+    """Returns the first sample of each frame and the one after its last, ``(frames, 2)``.
+
+    Spans meet in the middle between two frames. Frames past the end of the sound begin at ``length`` or later. All is
+    measured on noise of this length, since norms of single frames amplify the gradient where a sound is silent.
+    Costs about three forward passes of the encoder, and four runs of the extractor.
+
+    Args:
+        encoder: returns ``last_hidden_state``, ``(1, frames, features)``, for the features of a sound.
+        extract: the feature extractor, which returns features, ``(1, ...)``, for samples.
+        length: the number of samples of the sound, at the extractor's rate.
+        name: name of the keyword argument of the encoder.
+
+    Raises:
+        AttnvizError: if frames do not follow each other evenly, as patches of a spectrogram do not.
+    """
+    samples = (0.1 * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+    features = extract(samples)
+    time_axis, columns = _columns_of_clicks(features, extract, samples)
+    clicks = np.array([int(share * len(samples)) for share in CLICKS])
+    if not np.ptp(columns):
+        raise AttnvizError(UNEVEN)
+    step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
+    frames, centres = _columns_of_frames(encoder, features, time_axis, name)
+    numbers, places = np.array(frames[0]), first + step * np.array(centres)
+    if not np.isfinite(places).all():
+        raise AttnvizError(UNEVEN)
+    frame_step, frame_first = np.polyfit(numbers, places, 1)
+    if frame_step <= 0 or np.abs(frame_first + frame_step * numbers - places).max() > MAX_BEND * frame_step:
+        raise AttnvizError(UNEVEN)
+    edges = frame_first + frame_step * (np.arange(frames[1] + 1) - 0.5)
+    edges[0] = min(edges[0], 0)
+    whole_edges = np.maximum(np.rint(edges), 0).astype(np.int64)
+    return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1)
+
+
+def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
+    """Returns the axis of time of the features, and the column that each click changes."""
+    base = features.double().cpu().numpy()
+    changes = []
+    for share in CLICKS:
+        clicked = samples.copy()
+        clicked[int(share * len(samples))] += 3 * np.abs(samples).max()
+        changes.append(np.abs(extract(clicked).double().cpu().numpy() - base))
+    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, base.ndim)]
+    time_axis = int(np.argmin([_unevenness(centres) for centres in columns]))
+    return 1 + time_axis, columns[time_axis]
+
+
+def _unevenness(columns: Float64Array) -> float:
+    """Returns how far the columns of three clicks are from even steps, as a share of their range; infinite for none."""
+    extent = float(np.ptp(columns))
+    return abs(float(columns[2] - 2 * columns[1] + columns[0])) / extent if extent > 1 else np.inf
+
+
+def _centre(change: Float64Array, axis: int) -> float:
+    """Returns the mean index along an axis, weighted by what changed above the median."""
+    sums = np.moveaxis(change, axis, -1).reshape(-1, change.shape[axis])
+    excess = np.maximum(sums - np.median(sums, axis=1, keepdims=True), 0).sum(axis=0)
+    return _centre_of_peak(excess, 0) if excess.any() else 0.0
+
+
+def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
+    """Returns the mean index around the highest part, weighted by the values there; NaN if all values are 0.
+
+    Values elsewhere come from layers that mix neighbours, such as convolutions over frames that tell their positions.
+
+    Args:
+        sums: ``(columns,)``, not negative.
+        first: the index of the first column.
+        width: the columns from one frame to the next.
+    """
+    peak = int(np.convolve(sums, np.ones(width), "same").argmax())
+    around = slice(max(peak - 2 * width, 0), peak + 2 * width + 1)
+    weights, indices = sums[around], np.arange(len(sums))[around]
+    if not weights.any():
+        return np.nan
+    return first + float(weights @ indices / weights.sum())
+
+
+def _columns_of_frames(
+    encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
+) -> tuple[tuple[list[int], int], list[float]]:
+    """Returns the numbers of some frames with the number of all, and the mean column of each of these.
+
+    Raises:
+        AttnvizError: if the encoder's output is no row of frames.
+    """
+    leaf = features.detach().float().clone().requires_grad_(True)
+    dtype = features.dtype
+    encoder.float()
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
+            output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
+            if output is None or output.dim() != 3:
+                raise AttnvizError(
+                    "the model's output is no row of frames, so that their seconds are not known; record it in Python "
+                    "with attnviz.record(model)"
+                )
+            directions = torch.randn(output.shape[-1], generator=torch.Generator().manual_seed(1)).to(output)
+            frames = (output[0] * directions).sum(-1)
+            count = len(frames)
+            probes = min(PROBES, max(MIN_PROBES, count // APART))
+            numbers = [int((part + 0.5) * count / probes) for part in range(probes)]
+            gradients = torch.autograd.grad(frames[numbers].sum(), leaf)[0].abs()
+    finally:
+        encoder.to(dtype)
+    sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
+    edges = np.linspace(0, len(sums), probes + 1).astype(np.int64)  # each probe lies in the middle of a part
+    width = max(len(sums) // count, 1)
+    return (numbers, count), [
+        _centre_of_peak(sums[start:stop], start, width)
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]

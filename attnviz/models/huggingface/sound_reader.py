@@ -1,0 +1,325 @@
+"""Reads sounds with the speech models of Hugging Face transformers, from a folder or the hub's cache."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.media.text import Text
+from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.loading import (
+    discard_output,
+    forbid_pickles_and_network,
+    load_model,
+    load_tokenizer,
+    quiet_library,
+    refusals,
+    refuse_failing,
+)
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Reader
+from attnviz.text.tokens import PADDING_LABEL, Tokens
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnviz.base.arrays import FloatArray, IntArray
+    from attnviz.maps.recording import Recording
+    from attnviz.media.sound import Sound
+    from attnviz.text.selection import AttentionPart, Selection
+
+INPUTS = ("input_features", "input_values")  # names of a speech model's input
+MOST_START_IDS = 8  # that tell the decoder to begin, the language, the task
+DECODER_POSITIONS = 448  # of a decoder whose configuration names no number
+
+
+@dataclass(frozen=True)
+class SpeechModel:
+    """A loaded speech model.
+
+    Attributes:
+        model: encoder and decoder, or an encoder alone.
+        extractor: computes the model's input from samples.
+        tokenizer: the tokenizer of the decoder; ``None`` for an encoder alone.
+    """
+
+    model: "PreTrainedModel"
+    extractor: Any
+    tokenizer: "PreTrainedTokenizerBase | None"
+
+
+@final
+class SoundReader(Reader):
+    """The reader of a speech model: Whisper, Speech2Text, wav2vec 2, HuBERT and similar models.
+
+    A decoder reads the text of the example, or else writes what it hears.
+    """
+
+    reads = ("sound", "text")
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model's folder; finding it imports nothing heavy."""
+        folder = find_model(self.settings.model, self.built_in, sounds=True)
+        if self.settings.device_map is not None:
+            refuse_missing_library("accelerate")
+        return folder
+
+    @cached_property
+    def loaded(self) -> SpeechModel:
+        """The model with its extractor and tokenizer, loaded once."""
+        with self.running(), refusals(self.settings.model):
+            model = load_model(self.folder, self.settings, with_speech=True)
+            tokenizer = load_tokenizer(self.folder) if model.config.is_encoder_decoder else None
+            return SpeechModel(model, load_extractor(self.folder), tokenizer)
+
+    @cached_property
+    def module(self) -> "nn.Module":
+        """The speech model.
+
+        Raises:
+            AttnvizError: if the model reads no sounds.
+        """
+        model = self.loaded.model
+        if model.main_input_name not in INPUTS:
+            raise AttnvizError(f"{self.settings.model} reads {model.main_input_name}, not sounds; leave the sound out")
+        return model
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the model's folder, or its name on the hub."""
+        return describe_name(self.settings.model)
+
+    @property
+    def rate(self) -> int:
+        """The samples per second that the model hears."""
+        return int(self.loaded.extractor.sampling_rate)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Returns the context in which transformers writes no log."""
+        return quiet_library(self.folder)
+
+    def tokenize(self, text: str) -> NoReturn:
+        """Raises AttnvizError: the model reads no text without a sound."""
+        raise AttnvizError(f"{self.settings.model} reads sounds; give one with {option('sound', 'speech.wav')}")
+
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
+        """Raises AttnvizError: the model reads no token ids."""
+        raise AttnvizError(f"{self.settings.model} reads sounds, not token ids")
+
+    def refuse_broken(self, inputs: dict[str, Any]) -> None:
+        """Raises AttnvizError if the model fails without the capture too."""
+        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this sound")
+
+    def read(self, example: Example) -> Prepared:
+        """Prepares a sound: the extractor's features, the seconds of each frame, and the tokens of the decoder.
+
+        Raises:
+            AttnvizError: if the file is no sound or too long for the model, the model does not exist or cannot be
+                loaded safely, or the seconds of frames cannot be measured.
+        """
+        from attnviz.media.sound_file import open_sound, resampled, sound_of
+
+        self.refuse_parts(example)
+        assert example.sound is not None
+        samples, rate = open_sound(example.sound)
+        sound = sound_of(samples, rate, example.sound.name)
+        with self.running(), refusals(self.settings.model), discard_output():
+            self._refuse_long(sound)
+            heard = resampled(samples, rate, self.rate)
+            features, frames = self._features(heard), self._frames(sound, len(heard))
+            if not self.loaded.model.config.is_encoder_decoder:
+                self._refuse_text(example)
+                return Prepared({self._input_name: features}, frames, context=frames, title=sound.title)
+            attention: AttentionPart = self.settings.attention or "cross"  # type: ignore[assignment]
+            tokens = self._decoder_tokens(features, example.text)
+        return Prepared(
+            {self._input_name: features, "decoder_input_ids": self.tensor(tokens.ids[None]), "use_cache": False},
+            tokens,
+            frames,
+            attention,
+            title=sound.title,
+        )
+
+    def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
+        """Records one sound; its frames have the spoken words as groups if the model's folder tells which heads align.
+
+        The names of these heads are kept in the settings, as ``alignment_heads``.
+        """
+        from attnviz.metrics.alignment import with_spoken_words
+
+        recording = super().record(example, selection, values)
+        generation_settings = getattr(self.loaded.model, "generation_config", None)
+        named_heads = getattr(generation_settings, "alignment_heads", None) or []
+        heads = [[int(layer), int(head)] for layer, head in named_heads]
+        if not heads:
+            return recording
+        return with_spoken_words(replace(recording, settings=recording.settings | {"alignment_heads": heads}))
+
+    @property
+    def _input_name(self) -> str:
+        return self.loaded.model.main_input_name
+
+    def _features(self, samples: "FloatArray") -> "torch.Tensor":
+        """Returns the model's input for samples at its own rate, ``(1, ...)``."""
+        extracted = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
+        features: torch.Tensor = extracted[self._input_name]
+        device = "cpu" if self.device.type == "meta" else self.device
+        return features.to(device=device, dtype=next(self.module.parameters()).dtype)
+
+    def _frames(self, sound: "Sound", length: int) -> Tokens:
+        """Returns the frames of the encoder as tokens.
+
+        Args:
+            sound: the sound as it was read.
+            length: its number of samples at the model's rate.
+        """
+        from attnviz.models.huggingface.frame_times import measured_spans
+
+        model = self.loaded.model
+        encoder: Any = model.get_encoder() if model.config.is_encoder_decoder else model
+        spans = measured_spans(encoder, self._features, length, self._input_name)
+        return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
+
+    def _refuse_long(self, sound: "Sound") -> None:
+        """Raises AttnvizError if the sound is longer than the window of the model."""
+        window = getattr(self.loaded.extractor, "n_samples", None)
+        if window is not None and sound.seconds > window / self.rate:
+            raise AttnvizError(
+                f"the sound lasts {sound.seconds:.1f} s, and {self.name} hears {window / self.rate:.1f} s at once; "
+                "cut it into parts"
+            )
+
+    def _refuse_text(self, example: Example) -> None:
+        """Raises AttnvizError if a text or a part of the attention was given for a model without a decoder."""
+        if example.text or self.settings.attention is not None:
+            part = "a text" if example.text else option("attention", self.settings.attention)
+            raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
+
+    def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
+        """Returns the tokens of the decoder: its start, and a text or else what the model writes."""
+        tokenizer = self.loaded.tokenizer
+        assert tokenizer is not None
+        start_ids, written_ids = without_start(tokenizer, *self._written(features, text))
+        ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else written_ids
+        return decoder_tokens(tokenizer, start_ids, ids)
+
+    @property
+    def _most_tokens(self) -> int:
+        """The most tokens that the decoder writes after its start."""
+        positions = getattr(self.loaded.model.config, "max_target_positions", None) or DECODER_POSITIONS
+        return max(1, int(positions) - MOST_START_IDS)
+
+    def _written(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
+        """Returns the id with which the decoder starts, and those that it writes, the end included.
+
+        The decoder's own inputs are read, since models differ in what their output leaves out.
+
+        Args:
+            features: the model's input.
+            text: what is said, so that only the start is needed; empty if the model writes it.
+        """
+        import torch
+
+        calls: list[list[int]] = []
+
+        def keep_ids(_: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+            ids: Any = arguments.get("input_ids", args[0] if args else None)
+            calls.append(ids[0].tolist())
+
+        model: Any = self.loaded.model
+        count = MOST_START_IDS if text else self._most_tokens
+        handle = model.get_decoder().register_forward_pre_hook(keep_ids, with_kwargs=True)
+        try:
+            with torch.inference_mode():
+                output = model.generate(
+                    **{self._input_name: features}, do_sample=False, num_beams=1, max_new_tokens=count
+                )
+        finally:
+            handle.remove()
+        start = max(index for index, ids in enumerate(calls) if index == 0 or len(ids) > 1)
+        heard_ids = [ids[-1] for ids in calls[start + 1 :]]
+        is_ended = (
+            len(heard_ids) + 1 < count
+        )  # then the last id is the end, which some models leave out of their output
+        ends: Any = model.generation_config.eos_token_id
+        end_id = int(ends[0] if isinstance(ends, list) else ends)
+        return calls[start], [*heard_ids, end_id if is_ended else int(output[0, -1])]
+
+
+def load_extractor(folder: Path) -> Any:
+    """Loads the model's feature extractor without running code from the folder."""
+    import transformers
+
+    extractor_class: Any = transformers.AutoFeatureExtractor
+    with forbid_pickles_and_network(), discard_output():
+        return extractor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+    """Returns the ids of a text without special tokens, begun with a space if the tokenizer keeps spaces."""
+    spaced = f" {text.strip()}"
+    ids: list[int] = tokenizer(spaced, add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise AttnvizError("no tokens in the text; give the words of the sound, or none")
+    return ids
+
+
+def without_start(
+    tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
+) -> tuple[list[int], list[int]]:
+    """Returns start ids and ids, after special ids at the beginning of the latter were moved to the former."""
+    added_tokens = tokenizer.added_tokens_decoder
+    special_ids = {token_id for token_id, token in added_tokens.items() if token.special}
+    special_ids |= set(tokenizer.all_special_ids)
+    count = next((index for index, token_id in enumerate(ids) if token_id not in special_ids), 0)
+    return [*start_ids, *ids[:count]], ids[count:]
+
+
+def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
+    """Returns the tokens of a decoder: its start, what is said, and its end if ``ids`` have one; both are special."""
+    from attnviz.models.huggingface.tokens import with_generated
+
+    count = len(ids) - (ids[-1] == tokenizer.eos_token_id)
+    start = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
+    said = with_generated(tokenizer, start, ids[:count])
+    return said.joined(_special_tokens(tokenizer, said.text, ids[count:]))
+
+
+def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
+    """Returns special tokens without characters, at the end of a text."""
+    from attnviz.text.tokens import tokens_of_pieces
+
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    return tokens_of_pieces(text, ids, names, [(len(text), len(text))] * len(ids), np.ones(len(ids), dtype=bool))
+
+
+def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
+    """Returns the frames of a sound as tokens, labelled by the second at their middle; frames after it are padding.
+
+    Args:
+        sound: the sound.
+        spans: ``(frames, 2)``, the first sample of each frame and the one after the last, of the original sound.
+    """
+    middles = spans.mean(axis=1)
+    is_heard = middles < sound.samples
+    labels = tuple(
+        f"{middle / sound.rate:.2f}s" if heard else PADDING_LABEL
+        for middle, heard in zip(middles.tolist(), is_heard.tolist(), strict=True)
+    )
+    return replace(
+        Tokens.numbered(len(labels)),
+        labels=labels,
+        special=~is_heard,
+        media=(sound,),
+        medium=np.where(is_heard, 0, -1),
+        places=np.where(is_heard[:, None], np.minimum(spans, sound.samples), 0),
+        groups={},
+    )

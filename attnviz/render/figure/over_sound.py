@@ -1,0 +1,112 @@
+"""Lays out and draws sounds with the weights of one query below their envelope, one sound for each head."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnviz.media.sound import Sound
+from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
+from attnviz.render.figure.bars import Box, plain_bars
+from attnviz.render.figure.page_size import page_size
+from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.text_blocks import TextLine
+from attnviz.render.figure.theme import Theme
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from attnviz.report.picture.panels import Panel
+
+HEIGHT, GAP = 0.9, 0.3  # inches of a sound, with its seconds, and between two
+WIDTH = 8.0  # inches, where the page has space for them
+LARGEST_FONT = 14.0  # points, at which sounds have this width
+TITLE_POINTS, TICK_POINTS = 10.0, 8.0
+ENVELOPE_SHARE, SECONDS_SHARE = 0.5, 0.24  # of the height; the weights have what remains
+
+
+def arrange_sounds(picture: Picture, ruler: Ruler) -> TokenLayout:
+    """Returns the layout of a sound for each head, as wide as the page allows, and the colour bar."""
+    return token_layout(picture, _sounds_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+
+
+def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
+    """Draws the envelope of a sound, the weights of its frames below, and seconds.
+
+    Args:
+        matplotlib_figure: the figure.
+        image: the panel with its place.
+        layout: the layout, with the size of the page.
+        theme: the colours.
+    """
+    box, panel = image.box, image.panel
+    weights_share = 1 - ENVELOPE_SHARE - SECONDS_SHARE
+    parts = ((SECONDS_SHARE, weights_share), (SECONDS_SHARE + weights_share, ENVELOPE_SHARE))
+    weights_axes, envelope_axes = (
+        matplotlib_figure.add_axes(
+            (
+                box.x / layout.width,
+                (box.y + bottom * box.height) / layout.height,
+                box.width / layout.width,
+                share * box.height / layout.height,
+            ),
+            facecolor="none",
+        )
+        for bottom, share in parts
+    )
+    seconds = _draw_weights(weights_axes, panel)
+    _draw_envelope(envelope_axes, panel, seconds, theme)
+    for axes in (weights_axes, envelope_axes):
+        axes.set(xlim=seconds, yticks=[])
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    envelope_axes.set_xticks([])
+    points = TICK_POINTS * page_size(layout.look).scale if hasattr(layout, "look") else TICK_POINTS
+    weights_axes.tick_params(axis="x", colors=theme["faint"], labelsize=points, length=2, width=0.6)
+    weights_axes.xaxis.set_major_formatter("{x:g} s")
+
+
+def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
+    """Draws the colour of each frame's weight, and returns the seconds at which the frames begin and end."""
+    sound, places = panel.columns.canvas, panel.columns.places
+    assert isinstance(sound, Sound)
+    assert places is not None
+    heard = places[:, 1] > places[:, 0]
+    edges = np.append(places[heard, 0], places[heard, 1][-1:]) / sound.rate
+    colors = panel.scale.rgb(panel.levels)[0, heard] / 255
+    axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
+    return float(edges[0]), float(edges[-1])
+
+
+def _draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], theme: Theme) -> None:
+    """Draws the envelope of a sound between two seconds as an area around a middle line."""
+    sound = panel.columns.canvas
+    assert isinstance(sound, Sound)
+    times = (np.arange(len(sound.envelope)) + 0.5) / len(sound.envelope) * sound.seconds
+    heights = sound.envelope / 255
+    drawn = (times >= seconds[0]) & (times <= seconds[1])
+    axes.fill_between(times[drawn], -heights[drawn], heights[drawn], color=theme["faint"], linewidth=0)
+    axes.set_ylim(-1.05, 1.05)
+
+
+def _sounds_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns one sound below another, each under its title.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens, on which the width of a sound depends.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    sound_width, height = min(width, WIDTH * points / LARGEST_FONT), HEIGHT * scale
+    title_points = TITLE_POINTS * scale
+    line = title_points * LINE_HEIGHT / POINTS_PER_INCH
+    sounds, lines = [], []
+    for number, panel in enumerate(picture.panels):
+        y = -number * (line + height + GAP * scale)
+        lines.append(TextLine(0, y, ruler.cut(panel.title, title_points, sound_width), title_points, faint=False))
+        sounds.append(PlacedImage(Box(0, y - line - height, sound_width, height), panel))
+    total = len(picture.panels) * (line + height) + (len(picture.panels) - 1) * GAP * scale
+    return Content(width=sound_width, height=total, words=(), lines=tuple(lines), images=tuple(sounds))

@@ -1,0 +1,87 @@
+"""Draws a row of weights over a sound in a terminal: its envelope, the weights below it, and seconds."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array, FloatArray, IntArray
+from attnviz.media.sound import Sound
+from attnviz.render.terminal.lines import Line, Span, wrap
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel
+
+BARS, ASCII_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"  # by eighths of the largest amplitude
+COLUMNS_OF_LABEL = 10  # from one second that is written to the next, at least
+ROUND_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
+    """Yields the title, the envelope of the sound, the weights of the row in as many columns, and the seconds.
+
+    A column shows the largest weight of its frames.
+    """
+    sound, frames = panel.columns.canvas, panel.columns.places
+    assert isinstance(sound, Sound)
+    assert frames is not None
+    yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
+    heard = frames[:, 1] > frames[:, 0]
+    columns = min(look.width, int(heard.sum()))
+    first, last = int(frames[heard, 0].min()), int(frames[heard, 1].max())
+    edges = np.linspace(first, last, columns + 1)
+    yield [Span(_envelope_text(sound, edges, look), style="dim")]
+    yield list(_weight_spans(panel, edges, look))
+    yield [Span(_seconds_text(edges / sound.rate), style="dim")]
+    yield []
+
+
+def _envelope_text(sound: Sound, edges: Float64Array, look: Look) -> str:
+    """Returns the largest amplitude between each two edges, which are samples, as bars."""
+    bars = ASCII_BARS if look.ascii else BARS
+    points = edges / sound.samples * len(sound.envelope)
+    heights = [
+        sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0) for start, stop in _pairs(points)
+    ]
+    return "".join(bars[round(int(height) / 255 * (len(bars) - 1))] for height in heights)
+
+
+def _weight_spans(panel: Panel, edges: Float64Array, look: Look) -> Iterator[Span]:
+    """Yields a span for each column, in the colour of its largest weight; bars without colours."""
+    values = _largest_weights(panel, edges)
+    if not look.colors or look.ascii:
+        bars = ASCII_BARS if look.ascii else BARS
+        shares = np.clip(panel.scale.fraction(values), 0, 1)
+        yield Span("".join(bars[round(float(share) * (len(bars) - 1))] for share in shares))
+        return
+    for color in panel.scale.rgb(values):
+        red, green, blue = (int(part) for part in color)
+        yield Span(" ", paper=(red, green, blue))
+
+
+def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
+    """Returns the largest weight of the frames whose middle lies between each two edges, ``(columns,)``."""
+    assert panel.columns.places is not None
+    column_of_frame: IntArray = np.searchsorted(edges, panel.columns.places.mean(axis=1), side="right") - 1
+    heard = panel.columns.places[:, 1] > panel.columns.places[:, 0]
+    largest = np.zeros(len(edges) - 1, dtype=np.float32)
+    columns = np.clip(column_of_frame, 0, len(largest) - 1)[heard]
+    np.maximum.at(largest, columns, np.nan_to_num(panel.levels[0][heard]))
+    return largest
+
+
+def _seconds_text(edges: Float64Array) -> str:
+    """Returns round seconds, each where it begins."""
+    columns = len(edges) - 1
+    of_column = (edges[-1] - edges[0]) / columns
+    step = next((seconds for seconds in ROUND_SECONDS if seconds >= COLUMNS_OF_LABEL * of_column), ROUND_SECONDS[-1])
+    text = ""
+    for time in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
+        column = int((time - edges[0]) / of_column + 1e-6)
+        label = f"{time:g}s"
+        if column + len(label) <= columns:
+            text = text.ljust(column) + label
+    return text
+
+
+def _pairs(edges: Float64Array) -> Iterator[tuple[float, float]]:
+    """Yields the start and the stop of each part between two edges."""
+    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

@@ -1,0 +1,50 @@
+"""Files of words with seconds: what is written is read again, and what other programs write is read."""
+
+from pathlib import Path
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.media.timed_words import TimedWord, read_words, words_bytes
+
+WORDS = (TimedWord("And", 0.0, 0.74), TimedWord("<so>,", 0.74, 1.06), TimedWord('"my"', 1.5, 3661.25))
+
+
+def test_webvtt_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "words.vtt").write_bytes(words_bytes(WORDS, 4000.0, ".vtt"))
+    assert read_words(tmp_path / "words.vtt") == WORDS
+
+
+def test_webvtt_of_others_is_read(tmp_path: Path) -> None:
+    (tmp_path / "words.vtt").write_text(
+        "WEBVTT - a title\r\n\r\nNOTE nothing\r\n\r\n1\r\n00:01.500 --> 00:02.000 align:start\r\n<c.loud>Hello</c>\r\n"
+    )
+    assert read_words(tmp_path / "words.vtt") == (TimedWord("Hello", 1.5, 2.0),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"segments": [{"words": [{"word": " Hello", "start": 1.5, "end": 2}]}]}',
+        '{"words": [{"word": "Hello", "start": 1.5, "end": 2}]}',
+        '[{"text": "Hello", "start": 1.5, "end": 2.0}, {"text": 3}, 4]',
+    ],
+)
+def test_json_of_whisper_is_read(tmp_path: Path, content: str) -> None:
+    (tmp_path / "words.json").write_text(content)
+    assert read_words(tmp_path / "words.json") == (TimedWord("Hello", 1.5, 2.0),)
+
+
+def test_textgrid_has_words_and_pauses_without_gaps() -> None:
+    lines = words_bytes(WORDS[:2], 2.0, ".textgrid").decode().splitlines()
+    assert lines[:7] == ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", "2.000", "<exists>", "1"]
+    rows = lines[12:]
+    assert lines[11] == "3"
+    assert [rows[index] for index in (2, 5, 8)] == ['"And"', '"<so>,"', '""']
+    assert [rows[index] for index in (1, 4, 7)] == [rows[index] for index in (3, 6)] + ["2.000"]
+
+
+def test_a_file_without_words_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "words.vtt").write_text("WEBVTT\n\nno cue\n")
+    with pytest.raises(AttnvizError, match="0 words with seconds; give WebVTT"):
+        read_words(tmp_path / "words.vtt")

@@ -1,0 +1,151 @@
+"""Words on a time axis: the path of least cost, words from planted weights, lag and jitter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.base.arrays import Float64Array
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+from attnviz.media.sound import Sound
+from attnviz.media.timed_words import TimedWord
+from attnviz.metrics.alignment import (
+    PAUSE,
+    aligned_words,
+    alignment_frame,
+    alignment_heads,
+    is_aligned,
+    lag_and_jitter,
+    matching_words,
+    warping_path,
+    with_spoken_words,
+)
+from attnviz.text.tokens import Tokens, tokens_of_pieces
+from tests.conftest import random_maps
+
+FRAME = 0.02  # seconds
+SAID = "And so, my fellow"
+ENDS = (20, 45, 60, 90)  # frames at which words end
+PLANTED = [(0, 20), (20, 45), (45, 48), (48, 60), (60, 90), (90, 100)]  # frames of the row that predicts each token
+
+
+def naive_path(cost: Float64Array) -> list[tuple[int, int]]:
+    """Dynamic time warping, cell by cell, as its definition and Whisper's ties say."""
+    rows, columns = cost.shape
+    sums = np.full((rows + 1, columns + 1), np.inf)
+    sums[0, 0] = 0
+    step = {}
+    for row in range(1, rows + 1):
+        for column in range(1, columns + 1):
+            options = sums[row - 1, column - 1], sums[row - 1, column], sums[row, column - 1]
+            best = 2
+            if options[0] < options[1] and options[0] < options[2]:
+                best = 0
+            elif options[1] < options[0] and options[1] < options[2]:
+                best = 1
+            sums[row, column] = cost[row - 1, column - 1] + options[best]
+            step[row, column] = best
+    row, column, cells = rows, columns, []
+    while (row, column) != (0, 0):
+        cells.append((row - 1, column - 1))
+        best = step[row, column] if row > 1 and column > 1 else 1 if column == 1 and row > 1 else 2
+        row, column = row - (best != 2), column - (best != 1)
+        row, column = (row, column) if row and column else (0, 0)
+    return cells[::-1]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (2, 2), (5, 9), (9, 5), (12, 40)])
+@pytest.mark.parametrize("seed", range(3))
+def test_path_is_that_of_the_definition(shape: tuple[int, int], seed: int) -> None:
+    cost = np.random.default_rng(seed).standard_normal(shape)
+    rows, columns = warping_path(cost)
+    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == naive_path(cost)
+
+
+def test_equal_costs_go_across_as_whisper_does() -> None:
+    cost = np.zeros((3, 4))
+    rows, columns = warping_path(cost)
+    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == naive_path(cost)
+
+
+def text_tokens() -> Tokens:
+    pieces = [("<s>", 0, 0), (" And", 0, 3), (" so", 3, 6), (",", 6, 7), (" my", 7, 10), (" fellow", 10, 17)]
+    spans = [*((start, stop) for _, start, stop in pieces), (17, 17)]
+    special = np.array([True, False, False, False, False, False, True])
+    return tokens_of_pieces(SAID, list(range(7)), [name for name, _, _ in pieces] + ["</s>"], spans, special)
+
+
+def frames(count: int = 100, heard: int = 100) -> Tokens:
+    sound = Sound(np.ones(10, np.uint8), samples=heard * 20, rate=1000)
+    starts = np.arange(count) * 20
+    is_heard = starts < heard * 20
+    places = np.where(is_heard[:, None], np.stack([starts, starts + 20], axis=1), 0)
+    return replace(
+        Tokens.numbered(count), media=(sound,), medium=np.where(is_heard, 0, -1), places=places, special=~is_heard
+    )
+
+
+def planted_maps(layer: int = 0, lag: int = 0, heads: int = 2) -> DenseMaps:
+    """Maps whose first head looks at the sound of the token that each row predicts, ``lag`` frames later."""
+    tokens, keys = text_tokens(), frames()
+    maps = random_maps(tokens, keys, layer=layer, heads=heads)
+    weights = maps.weights.copy()
+    weights[0] = 1e-4
+    for row, (start, stop) in enumerate(PLANTED):
+        weights[0, row, max(start + lag, 0) : stop + lag] = 1
+    weights[0] /= weights[0].sum(axis=-1, keepdims=True)
+    return replace(maps, weights=weights.astype(np.float32))
+
+
+def test_words_are_where_the_weights_are() -> None:
+    words = aligned_words([(planted_maps(), 0)])
+    assert [word.text for word in words] == ["And", "so,", "my", "fellow"]
+    assert [word.end for word in words] == pytest.approx([(end + 0.5) * FRAME for end in ENDS], abs=0.05)
+    assert words[1].end <= words[2].start + 1e-9  # the comma takes no time of its word
+
+
+def test_lag_and_jitter_of_a_late_head() -> None:
+    reference = aligned_words([(planted_maps(), 0)])
+    lag, jitter = lag_and_jitter(aligned_words([(planted_maps(lag=5), 0)]), reference)
+    assert lag == pytest.approx(5 * FRAME, abs=0.021)
+    assert jitter < 0.03
+    assert np.isnan(lag_and_jitter((), reference)).all()
+
+
+def test_words_are_compared_by_their_letters_in_order() -> None:
+    words = [TimedWord(text, 0, end) for end, text in enumerate(["And", "so,", "my", "fellow"])]
+    others = [TimedWord(text, 0, 9) for text in ("and", "well", "my", "Fellow!")]
+    assert [(word.text, other.text) for word, other in matching_words(words, others)] == [
+        ("And", "and"),
+        ("my", "my"),
+        ("fellow", "Fellow!"),
+    ]
+
+
+def test_frames_have_the_spoken_words_if_the_aligning_heads_were_recorded() -> None:
+    maps = (planted_maps(0), planted_maps(1))
+    recording = Recording(maps=maps, model="drawn", settings={"alignment_heads": [[0, 0], [1, 0]]})
+    assert [(each.layer, head) for each, head in alignment_heads(recording)] == [(0, 0), (1, 0)]
+    groups = with_spoken_words(recording).maps[1].key_tokens.groups["words"]
+    assert [groups.labels[number] for number in dict.fromkeys(groups.numbers.tolist())][:4] == [
+        *("And", "so,", PAUSE, "my")
+    ]
+    part = replace(recording, maps=maps[:1])
+    assert alignment_heads(part) == []
+    assert with_spoken_words(part) is part
+
+
+def test_frame_sorts_the_best_head_first() -> None:
+    maps = planted_maps()
+    frame = alignment_frame([(maps, 0), (maps, 1)], aligned_words([(maps, 0)]))
+    assert frame.values[0].tolist() == [0.0, 0.0]
+    assert frame.values[1, 0] > 0.05
+    assert [row.name for row in frame.selected("alignment").rows] == ["0.0", "0.1"]
+    assert [row.name for row in frame.selected("-alignment").rows] == ["0.1", "0.0"]
+
+
+def test_a_map_of_a_text_is_not_aligned() -> None:
+    assert is_aligned(planted_maps())
+    assert not is_aligned(random_maps(text_tokens()))
+    assert not is_aligned(random_maps(frames()))

@@ -1,0 +1,182 @@
+"""Speech models in folders: the seconds of frames, the words of the decoder, what is recorded, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import tokenizers
+import torch
+import transformers as t
+
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load, save
+from attnviz.media.sound import Sound
+from attnviz.models.huggingface.frame_times import measured_spans
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.text.selection import Selection
+
+T: Any = t  # constructors of transformers have no types
+RATE = 16000
+SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SIDES = ("encoder", "decoder")
+LISTENER: dict[str, Any] = {
+    "d_model": 32,
+    **{f"{side}_{name}": value for side in SIDES for name, value in (("layers", 2), ("ffn_dim", 64))},
+    **{f"{side}_attention_heads": 4 for side in SIDES},
+    "max_source_positions": 100,
+    "max_target_positions": 40,
+    "num_mel_bins": 16,
+}
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noise of 1.5 seconds at 22,050 Hz, in two channels, which swells."""
+    path = tmp_path_factory.mktemp("sounds") / "speech.wav"
+    noise = np.random.default_rng(0).standard_normal((33075, 2)) * np.linspace(0.01, 0.2, 33075)[:, None]
+    soundfile.write(path, noise, 22050)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Whisper that hears two seconds, with a vocabulary of words and three special tokens."""
+    folder = tmp_path_factory.mktemp("whisper")
+    words = ["<|end|>", "<|start|>", "<|no|>", *"and so my fellow americans ask not what your country can do".split()]
+    vocabulary = {("" if word.startswith("<") else "▁") + word: index for index, word in enumerate(words)}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<|no|>"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="always")
+    model.decoder = tokenizers.decoders.Metaspace()
+    model.add_special_tokens(words[:3])
+    names = {"eos_token": words[0], "bos_token": words[1], "unk_token": words[2]}
+    T.PreTrainedTokenizerFast(tokenizer_object=model, **names).save_pretrained(folder)
+    ids = {"eos_token_id": 0, "bos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 1}
+    torch.manual_seed(0)
+    module = T.WhisperForConditionalGeneration(T.WhisperConfig(**LISTENER, vocab_size=len(words), **ids))
+    module.generation_config = T.GenerationConfig(
+        **ids, no_timestamps_token_id=2, is_multilingual=False, alignment_heads=[[1, 0], [1, 3]], max_length=40
+    )
+    module.save_pretrained(folder)
+    T.WhisperFeatureExtractor(feature_size=16, chunk_length=2).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wav2vec2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wav2vec2")
+    torch.manual_seed(0)
+    config = T.Wav2Vec2Config(**SMALL, conv_dim=(16,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2)
+    T.Wav2Vec2Model(config).save_pretrained(folder)
+    T.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    return folder
+
+
+def record(folder: Path, sound: Path, text: str = "", selection: Selection | None = None, **settings: Any) -> Recording:
+    reader = open_reader(ModelSettings(model=str(folder), **settings), "sounds")
+    return reader.record(Example(text, sound=sound), selection or Selection())
+
+
+def test_a_decoder_looks_at_frames_with_seconds(whisper: Path, speech: Path) -> None:
+    recording = record(whisper, speech, "and so my")
+    maps = recording.maps[0]
+    assert [maps.kind for maps in recording.maps] == ["cross", "cross"]
+    assert maps.query_tokens.labels[:1] == ("<|start|>",)
+    assert [label.strip("␣") for label in maps.query_tokens.labels if "<" not in label] == ["and", "so", "my"]
+    frames = maps.key_tokens
+    assert len(frames) == 100
+    sound = frames.canvas
+    assert isinstance(sound, Sound)
+    assert (sound.samples, sound.rate, sound.title) == (33075, 22050, "speech.wav")
+    assert (frames.medium >= 0).sum() == pytest.approx(75, abs=1)  # 20 ms each, of 1.5 s
+    assert frames.labels[-1] == "[pad]"
+    middles = frames.places[frames.medium >= 0].mean(axis=1) / sound.rate
+    np.testing.assert_allclose(np.diff(middles)[1:-1], 0.02, atol=0.0005)
+    assert middles[10] == pytest.approx(0.2, abs=0.005)
+
+
+def test_weights_are_those_of_the_model(whisper: Path, speech: Path) -> None:
+    reader = open_reader(ModelSettings(model=str(whisper)), "sounds")
+    prepared = reader.read(Example("and so", sound=speech))
+    recording = reader.record(Example("and so", sound=speech), Selection())
+    reader.module.set_attn_implementation("eager")  # type: ignore[operator]
+    with torch.inference_mode():
+        expected = reader.module(**prepared.inputs, output_attentions=True).cross_attentions
+    for maps, weights in zip(recording.maps, expected, strict=True):
+        window = cell_maps(maps).window((0, 1, 2, 3), slice(0, len(maps.query_tokens)), slice(0, 100))
+        np.testing.assert_allclose(window.weights, weights[0].numpy(), atol=1e-6)
+
+
+def test_a_model_writes_what_it_hears(whisper: Path, speech: Path) -> None:
+    reader = open_reader(ModelSettings(model=str(whisper)), "sounds")
+    tokens = reader.read(Example(sound=speech)).tokens
+    assert tokens.special[0]
+    assert not tokens.special[1:-1].all()
+    written = reader.read(Example(tokens.text, sound=speech)).tokens
+    assert written.text.split() == tokens.text.split()
+
+
+def test_recording_with_words_comes_back(whisper: Path, speech: Path, tmp_path: Path) -> None:
+    recording = record(whisper, speech, "and so my")
+    assert recording.settings["alignment_heads"] == [[1, 0], [1, 3]]
+    save(recording, tmp_path / "run.safetensors")
+    frames = load(tmp_path / "run.safetensors").maps[1].key_tokens
+    assert set(frames.groups["words"].labels) >= {"and", "so", "my", "(pause)"}
+    assert isinstance(frames.canvas, Sound)
+    assert "words" not in record(whisper, speech, "and so", Selection.parse(heads="1.0")).maps[0].key_tokens.groups
+
+
+def test_an_encoder_alone_looks_from_frames_at_frames(wav2vec2: Path, speech: Path) -> None:
+    recording = record(wav2vec2, speech)
+    maps = recording.maps[0]
+    assert maps.kind == "self"
+    assert maps.query_tokens.labels == maps.key_tokens.labels
+    middles = maps.key_tokens.places.mean(axis=1) / 22050
+    assert middles[20] == pytest.approx(0.0125 + 20 * 0.02, abs=0.006)  # the middle of 400 samples, every 320
+    with pytest.raises(AttnvizError, match="needs a decoder"):
+        record(wav2vec2, speech, "and so")
+    with pytest.raises(AttnvizError, match="needs a decoder"):
+        record(wav2vec2, speech, attention="cross")
+
+
+def test_patches_of_a_spectrogram_are_refused() -> None:
+    torch.manual_seed(0)
+    model = T.ASTModel(T.ASTConfig(**SMALL, max_length=256, num_mel_bins=64)).eval()
+    extractor: Any = T.ASTFeatureExtractor(num_mel_bins=64, max_length=256)
+    with pytest.raises(AttnvizError, match="do not follow each other evenly"):
+        measured_spans(
+            model,
+            lambda samples: extractor(samples, sampling_rate=RATE, return_tensors="pt")["input_values"],
+            2 * RATE,
+            "input_values",
+        )
+
+
+def test_a_sound_longer_than_the_window_is_refused_with_both_numbers(whisper: Path, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * 3) * 0.1, RATE)
+    with pytest.raises(AttnvizError, match=r"lasts 3\.0 s, and .* hears 2\.0 s at once"):
+        record(whisper, tmp_path / "long.wav")
+
+
+def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech: Path, tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="the trained model hears nothing"):
+        open_reader(ModelSettings(model="trained"), "sounds")
+    with pytest.raises(AttnvizError, match="generate does not apply to sounds"):
+        open_reader(ModelSettings(model=str(whisper), generate=5), "sounds")
+    folder = tmp_path / "deaf"
+    folder.mkdir()
+    for file in whisper.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings | {"n_samples": 10**12}))
+    with pytest.raises(AttnvizError, match="above the limit"):
+        record(folder, speech)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(AttnvizError, match="so that it hears no sounds"):
+        record(folder, speech)
