@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import lacks_memory
+from attnviz.base.machine import is_out_of_memory
 from attnviz.base.printable import printable_line
 from attnviz.media.sound import ENVELOPE_POINTS, MAX_RATE, MAX_SECONDS, Sound
 
@@ -34,7 +34,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     except AttnvizError:
         raise
     except Exception as error:  # libsndfile raises one type for damaged files and for other formats
-        if lacks_memory(error):
+        if is_out_of_memory(error):
             raise
         reason = printable_line(" ".join(str(error).split()))[-200:]
         raise AttnvizError(f"{str(path)!r} is not a sound that attnviz reads, or is damaged: {reason}") from error

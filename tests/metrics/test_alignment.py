@@ -141,8 +141,8 @@ def test_frame_sorts_the_best_head_first() -> None:
     frame = alignment_frame([(maps, 0), (maps, 1)], aligned_words([(maps, 0)]))
     assert frame.values[0].tolist() == [0.0, 0.0]
     assert frame.values[1, 0] > 0.05
-    assert [row.name for row in frame.selected("alignment").rows] == ["0.0", "0.1"]
-    assert [row.name for row in frame.selected("-alignment").rows] == ["0.1", "0.0"]
+    assert [row.name for row in frame.with_selected_rows("alignment").rows] == ["0.0", "0.1"]
+    assert [row.name for row in frame.with_selected_rows("-alignment").rows] == ["0.1", "0.0"]
 
 
 def test_a_map_of_a_text_is_not_aligned() -> None:
