@@ -369,6 +369,8 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         values: the values of all options by name.
     """
     refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
+    if "generate" in typed and values["generate"] == 0:
+        raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
     recording = _only_recording(values)
     if recording is not None:
         settings = declared_options(ModelSettings)

@@ -59,7 +59,7 @@ WRONG = {
     "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; use --seed 2",
     "show Life -o x.png --output y.png": "is given twice",
     "show Life -o x.pt": "attnviz record writes recordings; use attnviz record TEXT -o x.safetensors",
-    "show Life --generate 0": "--generate 0 is out of range; give 1 to 4096",
+    "show Life --generate 0": "--generate 0 generates no token; give 1 or more",
     "show Life --model traned": "no model 'traned'; did you mean trained? Choose a folder",
     "show 'Life is short' --sort prev": "locality, block, pair or hidden",
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",

@@ -56,9 +56,7 @@ class ModelSettings:
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None
     context: Annotated[str | None, Option("Take keys and values from this text (cross-attention).")] = None
     chat: Annotated[bool, Option("Put the text into the model's chat template.")] = False
-    generate: Annotated[int | None, Option("Generate this many tokens first.", in_range(1, MAX_GENERATED_TOKENS))] = (
-        None
-    )
+    generate: Annotated[int, Option("Generate this many tokens first.", in_range(0, MAX_GENERATED_TOKENS))] = 0
     device_map: Annotated[str | None, Option("Use auto to spread a large model over devices (accelerate).")] = None
     num_heads: Annotated[int, Option("Number of heads per layer.", in_range(1, 4096), panel=UNTRAINED)] = 4
     embed_dim: Annotated[
