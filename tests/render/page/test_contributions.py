@@ -130,6 +130,9 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
     assert "rgba(32, 101, 171" in less
     assert none == ""
     assert thumbs[2][2].endswith("effect −0.7500")
+    legend = "frames: change of loss without the head, red is more, blue is less"
+    assert legend in opened.text("#legend")
+    assert legend in opened.evaluate("svgOfView()").replace("\n", " ")
 
 
 def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: Path) -> None:

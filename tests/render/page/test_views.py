@@ -587,3 +587,15 @@ def test_a_view_of_a_short_text_takes_one_sheet_with_its_lists_and_caption(show:
     opened.settle()
     paper = opened.page.pdf(format="A4", print_background=True)
     assert paper.count(b"/Type /Page\n") == 1
+
+
+@pytest.mark.parametrize(("tokens", "is_large"), [(12, True), (400, False)])
+def test_a_short_text_has_larger_letters_in_its_view_than_in_the_strip(
+    show: Opener, tokens: int, is_large: bool
+) -> None:
+    opened = show(report_of(large(tokens, heads=2)))
+    opened.evaluate("location.hash = 'view=maps'")
+    size = "parseFloat(getComputedStyle(document.querySelector('.words')).fontSize)"
+    in_strip = opened.evaluate(size)
+    opened.open_head(view="text")
+    assert (opened.evaluate(size) > 1.4 * in_strip) == is_large

@@ -6,6 +6,7 @@ import { make, one } from "./elements.js";
 import { tickText } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
+import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
 import { HUES } from "./overlay.js";
 import { scaleBar } from "./scale_bar.js";
 import { valueAt } from "./scales.js";
@@ -71,7 +72,13 @@ function nameOf(scale) {
   if (scale.scores) return "attention score, before mask and softmax";
   const unit = showsMoved() && page.moved ? `, 100% is ${Number(page.moved.unit.toPrecision(4))}` : "";
   if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}, ${changeSaid()}${pooledSaid()}`;
-  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}`;
+  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}${effectSaid()}`;
+}
+
+/** What the frames of all heads stand for, and the coloured numbers under them; nothing where effects are unknown. */
+function effectSaid() {
+  const name = state.head === null && !state.together && state.list === "maps" ? METRIC_NAMES.find(isChange) : undefined;
+  return name ? `; frames: ${meaningOf(name)}, red is more, blue is less` : "";
 }
 
 /** Returns the word for the number that a block shows, mean or maximum; "" if a cell is a single weight. */

@@ -17,6 +17,7 @@ import { largestOf } from "./values.js";
 /** @import { Axis, Mark, Shades, Surface, View } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
+const MAX_SHORT_TEXT = 90; // tokens that fill a screen in larger letters
 const NOTE_HEIGHT = 20; // pixels of the words below a saved text
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
@@ -36,6 +37,7 @@ export class TextView {
     this.texts = [textOf(number, "query", sideNumber()), textOf(number, "key", sideNumber())];
     this.note = make("p", { className: "note" });
     this.element = make("div", { className: large ? "text-large" : "text-strip" });
+    this.element.classList.toggle("short", large && this.texts[1].labels.length <= MAX_SHORT_TEXT);
     parent.append(this.element);
     if (large) this.element.append(this.note);
     else parent.append(this.note);
