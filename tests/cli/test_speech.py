@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import attnviz
 from attnviz.cli.commands import main
 from attnviz.maps.saved import load
 from attnviz.media.timed_words import TimedWord, read_words
@@ -109,3 +110,12 @@ def test_a_known_text_is_aligned(tmp_path: Path) -> None:
     words = "And so my fellow Americans"
     assert main(["show", words, "--sound", str(SOUND), "--model", str(MODEL), "-o", str(file)]) == 0
     assert '"Americans"' in file.read_text()
+
+
+def test_maps_have_the_envelope_above_and_seconds_below(recording_file: Path, tmp_path: Path) -> None:
+    assert main(["show", str(recording_file), "--heads", "2.5", "-o", str(tmp_path / "map.svg")]) == 0
+    assert "keys, in seconds" in (tmp_path / "map.svg").read_text(encoding="utf-8")
+    figure = attnviz.load(recording_file).figure(heads="2.5")
+    [map_axes, *_] = figure.axes
+    [strip] = map_axes.child_axes
+    assert strip.get_xlim() == pytest.approx((0, 11), abs=0.05)

@@ -16,9 +16,11 @@ from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import Layout, Place, arrange_maps
+from attnviz.render.figure.over_sound import arrange_sounds, draw_sound
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.sound_strip import draw_strip, strip_height
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
@@ -188,8 +190,6 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
 
             return arrange_images(picture, ruler)
         case Sound():
-            from attnviz.render.figure.over_sound import arrange_sounds
-
             return arrange_sounds(picture, ruler)
         case unknown:
             assert_never(unknown)
@@ -211,6 +211,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
         if layout.numbers:
             _draw_numbers(axes, place.panel, layout.numbers)
         _label_panel(axes, place, layout, theme)
+        draw_strip(axes, place.panel, strip_height((place.panel,)) * layout.scale / place.box.height, theme)
     for bar in layout.bars:
         _draw_bar(matplotlib_figure, bar, layout, theme)
     for line in layout.lines:
@@ -260,7 +261,6 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
         matplotlib_figure.add_artist(lines)
     if layout.images:
         from attnviz.render.figure.over_image import draw_image
-        from attnviz.render.figure.over_sound import draw_sound
 
         for image in layout.images:
             draw = draw_sound if isinstance(image.panel.columns.canvas, Sound) else draw_image
@@ -370,7 +370,8 @@ def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
     """Draws the title of a panel, and the labels and names of those axes that have them."""
     scale = layout.scale
-    axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=5 * scale)
+    pad = 5 * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
+    axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=pad)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
     labels, inches = place.reach, axes.figure.dpi_scale_trans

@@ -8,6 +8,7 @@ from attnviz.render.figure.labels import Labelling, label_depth, label_stride, l
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.sound_strip import strip_height
 from attnviz.report.picture.panels import Axis, Panel
 
 PANEL_GAP = 0.28  # all inches in this file are those of a slide; other pages scale them
@@ -62,7 +63,7 @@ class PanelGrid:
         columns: the width of the widest panel in each column, in cells of the largest map.
         rows: the height of the tallest panel in each row, in cells of the largest map.
         gaps: the gap before each column.
-        title: the space for titles above each row.
+        title: the space for titles above each row, and for the envelopes of sounds.
         factors: the size of each panel's cells, in cells of the largest map.
         cell: the width and height of a cell of the largest map.
     """
@@ -290,7 +291,7 @@ def _grid_of_depth(
         columns=tuple(columns),
         rows=tuple(rows),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title=_title_height(area.title_lines) * scale,
+        title=(_title_height(area.title_lines) + strip_height(panels)) * scale,
         factors=factors,
     )
     return replace(grid, cell=_cell_size(picture, area, grid, ruler))

@@ -10,6 +10,7 @@ from attnviz.render.figure.bars import Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.sound_strip import draw_envelope
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import Theme
 
@@ -56,13 +57,13 @@ def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
         for bottom, share in parts
     )
     seconds = _draw_weights(weights_axes, panel)
-    _draw_envelope(envelope_axes, panel, seconds, theme)
+    draw_envelope(envelope_axes, panel, seconds, theme)
     for axes in (weights_axes, envelope_axes):
         axes.set(xlim=seconds, yticks=[])
         for spine in axes.spines.values():
             spine.set_visible(False)
     envelope_axes.set_xticks([])
-    points = TICK_POINTS * page_size(layout.look).scale if hasattr(layout, "look") else TICK_POINTS
+    points = TICK_POINTS * box.height / HEIGHT  # the height has the scale of the page
     weights_axes.tick_params(axis="x", colors=theme["faint"], labelsize=points, length=2, width=0.6)
     weights_axes.xaxis.set_major_formatter("{x:g} s")
 
@@ -77,17 +78,6 @@ def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
     colors = panel.scale.rgb(panel.levels)[0, heard] / 255
     axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
     return float(edges[0]), float(edges[-1])
-
-
-def _draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], theme: Theme) -> None:
-    """Draws the envelope of a sound between two seconds as an area around a middle line."""
-    sound = panel.columns.canvas
-    assert isinstance(sound, Sound)
-    times = (np.arange(len(sound.envelope)) + 0.5) / len(sound.envelope) * sound.seconds
-    heights = sound.envelope / 255
-    drawn = (times >= seconds[0]) & (times <= seconds[1])
-    axes.fill_between(times[drawn], -heights[drawn], heights[drawn], color=theme["faint"], linewidth=0)
-    axes.set_ylim(-1.05, 1.05)
 
 
 def _sounds_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
