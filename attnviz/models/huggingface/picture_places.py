@@ -30,6 +30,7 @@ Process = Callable[[Sequence["PillowImage"]], "Tensor"]
 COLOUR_STEPS = 128
 # The names under which modules get the features of tokens; a layer with cross-attention gets two, of keys first.
 FEATURE_ARGUMENTS = ("cross_attention_states", "inputs_embeds", "hidden_states")
+MAX_NEIGHBOUR_STEP = 1.5  # of the usual distance of two columns: farther ones have a gap between them
 SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
 
 
@@ -204,9 +205,7 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
         same_size = remaining[is_same_size]
         for axis in (0, 1):
             low, high = extents[same_size, axis], extents[same_size, axis + 2]
-            centres, sides = (low + high) / 2, high - low
-            pitch = _pitch(centres, float(sides.mean()))
-            edges = np.stack([centres - pitch / 2, centres + pitch / 2])
+            edges = _shared_edges((low + high) / 2, float((high - low).mean()))
             margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances from the border
             edges = np.where(edges < margin, 0, np.where(edges > size[axis] - margin, size[axis], edges))
             boxes[same_size, axis], boxes[same_size, axis + 2] = edges
@@ -214,11 +213,21 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     return np.rint(boxes).astype(np.int64)
 
 
-def _pitch(centres: Float64Array, side: float) -> float:
-    """Returns the median distance of neighbouring centres along an axis; ``side`` if all are at one place."""
-    ordered = np.sort(centres)
-    steps = np.diff(ordered)
-    starts = np.concatenate([[True], steps > side / 2])
-    # Centres that differ by less than half a side are those of one column, or of one row.
-    positions = np.array([part.mean() for part in np.split(ordered, np.flatnonzero(starts)[1:])])
-    return float(np.median(np.diff(positions))) if len(positions) > 1 else side
+def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
+    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``; neighbours share an edge.
+
+    Args:
+        centres: ``(tokens,)``; those that differ by less than half a side are of one column, or of one row.
+        side: the mean distance of the first and the last pixel of a token.
+    """
+    order = np.argsort(centres, kind="stable")
+    column_of_token = np.empty(len(centres), dtype=np.int64)
+    column_of_token[order] = np.cumsum(np.diff(centres[order], prepend=centres[order[0]]) > side / 2)
+    columns = np.bincount(column_of_token, centres) / np.bincount(column_of_token)
+    steps = np.diff(columns)
+    pitch = float(np.median(steps)) if len(steps) else side
+    lows, highs = columns - pitch / 2, columns + pitch / 2
+    are_neighbours = steps < MAX_NEIGHBOUR_STEP * pitch
+    middles = (columns[1:] + columns[:-1]) / 2  # each rounded once, so that no pixel is left between two tokens
+    highs[:-1], lows[1:] = np.where(are_neighbours, middles, highs[:-1]), np.where(are_neighbours, middles, lows[1:])
+    return np.stack([lows[column_of_token], highs[column_of_token]])

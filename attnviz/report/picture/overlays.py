@@ -1,6 +1,7 @@
 """Lays a row of weights over the image that its keys stand in: coloured patches over grey, and outlines around them."""
 
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
         columns: the width to draw, in pixels.
     """
     image, places = panel_image(panel), panel.columns.places
-    grey = image.resized_grey(rows, columns)[..., None].astype(np.float32)
+    grey = _resized_grey(image, rows, columns)[..., None].astype(np.float32)
     mixed = np.repeat(grey, 3, axis=2)
     if places is None:
         return mixed.astype(np.uint8)
@@ -42,6 +43,12 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
         share, background = shares[patch], grey[top:bottom, left:right]
         mixed[top:bottom, left:right] = share * colors[patch] + (1 - share) * background
     return np.rint(mixed).astype(np.uint8)
+
+
+@lru_cache(maxsize=4)
+def _resized_grey(image: Image, rows: int, columns: int) -> ByteArray:
+    """Returns the brightness of an image at a size; cached, as many heads are drawn over one image."""
+    return image.resized_grey(rows, columns)
 
 
 def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:

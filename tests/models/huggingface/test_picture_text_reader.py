@@ -143,8 +143,7 @@ def test_merged_patches_of_a_whole_picture_meet(qwen: Path, photo: Path) -> None
     covered = np.zeros((100, 160), dtype=int)
     for left, top, right, bottom in boxes:
         covered[top:bottom, left:right] += 1
-    assert (covered == 1).mean() > 0.95
-    assert covered.max() <= 2
+    assert (covered == 1).all()  # no seam between two parts, and no overlap
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen"])
