@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.report.picture.hues import HUES
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opener
@@ -156,6 +157,7 @@ def test_heads_lie_over_each_other_in_a_hue_each(show: Opener) -> None:
     shading = "scene.strip.drawn[0].words.shading"
     assert opened.evaluate(f"[...{shading}.values]") == pytest.approx(np.max(rows, axis=0).tolist(), rel=1e-6)
     hues = opened.evaluate("HUES")
+    assert hues == ["#{:02x}{:02x}{:02x}".format(*hue) for hue in HUES], "those of figures"
     assert opened.evaluate(f"{shading}.colors") == [hues[head] for head in np.argmax(rows, axis=0)]
     assert len(opened.evaluate("scene.current.stage.picture.linesOfAll.map((lines) => lines.length)")) == 3
     svg = opened.evaluate("svgOfView()")

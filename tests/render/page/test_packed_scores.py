@@ -16,7 +16,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.render.formats import draw
-from attnviz.render.page.packed_scores import ROUNDING, pack_scores
+from attnviz.render.page.packed_scores import ROUNDING, _rounded_float16, pack_scores
 from attnviz.render.page.packing import plan_page
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.text.selection import Selection
@@ -43,6 +43,15 @@ def with_factors(maps: LayerMaps, features: int = 32, seed: int = 0) -> DenseMap
 def cells_of(maps: DenseMaps) -> tuple[HeadCells, ...]:
     spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
     return tuple(HeadCells(head=head, sides={"": maps}, queries=spans[0], keys=spans[1]) for head in maps.heads)
+
+
+def test_a_product_of_rounded_numbers_is_right_to_half_a_percent() -> None:
+    numbers = np.random.default_rng(0).normal(size=(2, 1000)).astype(np.float32)
+    queries, keys = (
+        np.ldexp(half.astype(np.float64), exponent) for half, exponent, _ in map(_rounded_float16, numbers)
+    )
+    exact = numbers[0].astype(np.float64) * numbers[1]
+    assert np.abs(queries * keys / exact - 1).max() <= ROUNDING <= 0.005
 
 
 def test_34_tokens_in_72_heads_cost_at_most_300_kilobytes() -> None:
