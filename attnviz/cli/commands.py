@@ -427,7 +427,7 @@ def steps(
     refuse_output(output, "atlas", films=True)
     subject = read_input(input, settings)
     if subject.survey is not None:
-        raise AttnvizError("a survey has no steps; give a text or a recording of one")
+        raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
 
 
@@ -450,7 +450,7 @@ def kept(
     refuse_output(output, "atlas")
     subject = read_input(input, settings)
     if subject.survey is not None:
-        raise AttnvizError("a survey has no steps; give a text or a recording of one")
+        raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
     recording = record(subject, settings, selection, factors=subject.is_text)
     show_kept(recording, selection, policy or (), ReportOptions(look=look), output)
 

@@ -54,6 +54,6 @@ def _aligning_heads(recording: "Recording", selection: Selection) -> "list[tuple
     heads = aligned if is_chosen else alignment_heads(recording)
     if not heads:
         raise AttnvizError(
-            f"the model's folder names no heads that align words; choose some with {option('heads', '2.5,3.4')}"
+            f"the model's folder names no alignment heads; choose some with {option('heads', '2.5,3.4')}"
         )
     return heads

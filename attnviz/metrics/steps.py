@@ -96,7 +96,9 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     if selection.chosen_layers is None and selection.heads is None:
         heads = _most_distinct_head(heads, units) or heads
     if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
-        raise AttnvizError(f"these heads look at different texts; choose some of them with {option('heads', '0.1')}")
+        raise AttnvizError(
+            f"these heads look at different texts; choose heads of one text with {option('heads', '0.1')}"
+        )
     first, queries = heads[0][0], step_queries(first.query_tokens, selection.queries)
     refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
     return _measured_steps(heads, units, queries)

@@ -152,7 +152,7 @@ def _sentence_numbers(tokens: Tokens) -> IntArray:
 
 
 def _group_starts(text: str, name: str) -> Iterator[Mark]:
-    """Yields the first character and the label of each group.
+    """Yields the index of the first character and the label of each group.
 
     A line begins with its indentation and has no label; paragraphs and matches begin after white space.
     """
@@ -168,10 +168,12 @@ def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[in
     """
     compiled = compile_mark(pattern, option_name)
 
-    def find() -> str:
-        """Returns the matches as JSON, since a process that is bounded can hand back only a string."""
+    def matches_as_json() -> str:
+        """Returns start and text of each match that is not blank, as JSON, since a bounded process returns a string."""
         candidates = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled.finditer(text))
         return json.dumps([(start, matched_text) for start, matched_text in candidates if matched_text.strip()])
 
-    matches: list[tuple[int, str]] = json.loads(run_bounded(find, f"the search for {option(option_name)} {pattern!r}"))
+    matches: list[tuple[int, str]] = json.loads(
+        run_bounded(matches_as_json, f"the search for {option(option_name)} {pattern!r}")
+    )
     return matches

@@ -90,7 +90,7 @@ def read_answer(path: Path) -> ServerAnswer:
     ids, prompt_ids = _ids_of(response, choice), _prompt_ids_of(response, choice)
     if ids is None:
         raise AttnvizError(
-            f"{name} has no token ids of an answer, and attnviz does not split its text again; {HOW_TO_ASK}"
+            f"{name} holds no token ids for the answer, and attnviz does not retokenize its text; {HOW_TO_ASK}"
         )
     if not prompt_ids:
         raise AttnvizError(

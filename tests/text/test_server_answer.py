@@ -120,7 +120,7 @@ def test_log_probabilities_of_another_number_are_left_out_and_said(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"choices": [{"message": {"role": "assistant", "content": "Hello"}}]}, "no token ids of an answer"),
+        ({"choices": [{"message": {"role": "assistant", "content": "Hello"}}]}, "no token ids for the answer"),
         ({"choices": [{"token_ids": [8, 9]}]}, "not of the prompt"),
         ({"prompt_token_ids": [5], "choices": [{"token_ids": [8, -1]}]}, "'-1' is not a token id"),
         ({"prompt_token_ids": [5], "choices": [{"token_ids": [8, 2.5]}]}, "'2.5' is not a token id"),

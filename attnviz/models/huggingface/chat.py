@@ -161,11 +161,11 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
-        """Returns both texts as JSON, which another process hands back; "" for codes that the template refuses."""
+        """Returns the template's texts for the messages and for their codes, as JSON; "" for codes that it refuses."""
         text = _apply_template(tokenizer, inputs, is_answer_next)
         try:
             return json.dumps([text, _apply_template(tokenizer, coded_inputs, is_answer_next)])
-        except Exception:  # a template may refuse codes, which are no letters
+        except Exception:  # a template may refuse messages that are codes
             return json.dumps([text, ""])
 
     text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))

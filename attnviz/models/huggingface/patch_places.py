@@ -160,8 +160,8 @@ def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
         )
     if not torch.equal(random_state, torch.get_rng_state()):
         raise AttnvizError(
-            "the model draws random numbers, perhaps to leave out patches, so that places change; set its "
-            "mask_ratio to 0 and use a model without random order"
+            "the model draws random numbers, perhaps to leave out patches, so its tokens change places in every run; "
+            "set its mask_ratio to 0, and use a model that keeps the order of patches"
         )
     return features
 

@@ -207,24 +207,24 @@ class SoundReader(Reader):
         """Returns the tokens of the decoder: its start, and a text or else what the model writes."""
         tokenizer = self.loaded.tokenizer
         assert tokenizer is not None
-        start_ids, written_ids = without_start(tokenizer, *self._written(features, text))
+        start_ids, written_ids = without_start(tokenizer, *self._decoder_ids(features, text))
         ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else written_ids
         return decoder_tokens(tokenizer, start_ids, ids)
 
     @property
-    def _most_tokens(self) -> int:
+    def _max_generated_ids(self) -> int:
         """The most tokens that the decoder writes after its start."""
         positions = getattr(self.loaded.model.config, "max_target_positions", None) or DECODER_POSITIONS
         return max(1, int(positions) - MOST_START_IDS)
 
-    def _written(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
-        """Returns the id with which the decoder starts, and those that it writes, the end included.
+    def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
+        """Returns the ids that the decoder begins with, and the ids that it generates, including the end token.
 
-        The decoder's own inputs are read, since models differ in what their output leaves out.
+        Both are taken from the inputs of the decoder, since models differ in what their output leaves out.
 
         Args:
             features: the model's input.
-            text: what is said, so that only the start is needed; empty if the model writes it.
+            text: the transcript if it is known, when only the first ids are generated; empty if the model writes it.
         """
         import torch
 
@@ -235,23 +235,23 @@ class SoundReader(Reader):
             calls.append(ids[0].tolist())
 
         model: Any = self.loaded.model
-        count = MOST_START_IDS if text else self._most_tokens
+        max_new_ids = MOST_START_IDS if text else self._max_generated_ids
         handle = model.get_decoder().register_forward_pre_hook(keep_ids, with_kwargs=True)
         try:
             with torch.inference_mode():
                 output = model.generate(
-                    **{self._input_name: features}, do_sample=False, num_beams=1, max_new_tokens=count
+                    **{self._input_name: features}, do_sample=False, num_beams=1, max_new_tokens=max_new_ids
                 )
         finally:
             handle.remove()
+        # Later calls read one id each; a first call of several ids may follow one that detects the language.
         start = max(index for index, ids in enumerate(calls) if index == 0 or len(ids) > 1)
-        heard_ids = [ids[-1] for ids in calls[start + 1 :]]
-        is_ended = (
-            len(heard_ids) + 1 < count
-        )  # then the last id is the end, which some models leave out of their output
+        generated_ids = [ids[-1] for ids in calls[start + 1 :]]  # all but the last, which no call reads
+        has_ended = len(generated_ids) + 1 < max_new_ids
         ends: Any = model.generation_config.eos_token_id
         end_id = int(ends[0] if isinstance(ends, list) else ends)
-        return calls[start], [*heard_ids, end_id if is_ended else int(output[0, -1])]
+        last_id = end_id if has_ended else int(output[0, -1])  # some models leave the end out of their output
+        return calls[start], [*generated_ids, last_id]
 
 
 def load_extractor(folder: Path) -> Any:
@@ -275,7 +275,16 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
 def without_start(
     tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Returns start ids and ids, after special ids at the beginning of the latter were moved to the former."""
+    """Returns the ids that a decoder begins with, and the ids of what is said.
+
+    Special ids at the beginning of ``ids``, such as a language, are moved to the end of ``start_ids``; none are moved
+    if all are special.
+
+    Args:
+        tokenizer: the decoder's tokenizer.
+        start_ids: the ids of the first call of the decoder.
+        ids: the ids that it generated.
+    """
     added_tokens = tokenizer.added_tokens_decoder
     special_ids = {token_id for token_id, token in added_tokens.items() if token.special}
     special_ids |= set(tokenizer.all_special_ids)

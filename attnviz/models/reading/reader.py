@@ -217,7 +217,7 @@ class Reader(ABC):
 
         table = next((part for part in self.module.modules() if isinstance(part, nn.Embedding)), None)
         if table is None:
-            raise AttnvizError(f"{self.name} has no embedding, so that random tokens cannot be drawn")
+            raise AttnvizError(f"{self.name} has no embedding, so random tokens cannot be sampled")
         return np.arange(table.num_embeddings)
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray] | None":

@@ -161,11 +161,13 @@ def _alignment_columns(
     named_heads = alignment_heads(recordings[0])
     if reference is None and not named_heads:
         raise AttnvizError(
-            f"alignment is measured against words with seconds, and the model's folder names no heads that find them; "
+            f"alignment is measured against words with seconds, and the model's folder names no alignment heads; "
             f"give {option('reference', 'words.vtt')}"
         )
     source = (
-        "the file" if reference is not None else f"the mean of {len(named_heads)} heads that the model's folder names"
+        "the file"
+        if reference is not None
+        else f"the mean of {len(named_heads)} alignment heads that the model's folder names"
     )
     remark = f"Alignment: word ends less those of {source}; lag is their median, alignment the mean distance from it."
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark

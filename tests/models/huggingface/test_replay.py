@@ -208,8 +208,8 @@ def test_a_model_of_texts_refuses_ids(answer: dict[str, Any], capsys: Any) -> No
         ([], {}, "no token ids"),
         ([3, 1_000], {}, "token id 1000"),
         ([3.5], {}, "not a token id"),
-        ([3, 4], {"logprobs": [-1.0, -2.0]}, "prompt cannot have 0 of 2 ids"),
-        ([3, 4], {"prompt_length": 3}, "prompt cannot have 3 of 2 ids"),
+        ([3, 4], {"logprobs": [-1.0, -2.0]}, "a prompt of 0 of 2 ids is impossible"),
+        ([3, 4], {"prompt_length": 3}, "a prompt of 3 of 2 ids is impossible"),
         ([3, 4], {"prompt_length": 1, "logprobs": [-1.0, -1.0]}, "2 log-probabilities for 1 tokens"),
     ],
 )
