@@ -46,7 +46,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
         report = heatmaps.build_report(recording, options, original, answer.heads)
-        report = replace(report, caption=f"{answer.sentence}{report.caption}")
+        report = answer.added_to(report, options)
         if options.look.notes is None or isinstance(report, ExactNumbers):
             return report
         from attnviz.report.maps.story import chapters
@@ -61,8 +61,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         )
     from attnviz.report.maps.combined import combined_report
 
-    combined = combined_report(recording, options, options.reduce, options.residual)
-    return replace(combined, caption=f"{answer.sentence}{combined.caption}")
+    return answer.added_to(combined_report(recording, options, options.reduce, options.residual), options)
 
 
 class _Answer(NamedTuple):
@@ -75,6 +74,12 @@ class _Answer(NamedTuple):
 
     sentence: str = ""
     heads: tuple[HeadKey, ...] = ()
+
+    def added_to(self, report: heatmaps.CellReport, options: ReportOptions) -> heatmaps.CellReport:
+        """Returns a report with the sentence before its caption; on one page, which shows no caption, as a remark."""
+        needs_remark = bool(self.sentence) and options.medium.one_page
+        remarks = (self.sentence.strip(), *report.remarks) if needs_remark else report.remarks
+        return replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:

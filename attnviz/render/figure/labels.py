@@ -10,6 +10,7 @@ from attnviz.report.picture.panels import Axis
 
 LABEL_LINE_HEIGHT = 1.18  # in font sizes
 TOKENS_GAP, HEADS_GAP = 0.6, 0.4  # between flat labels, in font sizes; numbers of heads can stand closer than words
+COLUMNS_OF_TOKENS = ("keys", "steps", "units")  # axes whose labels stand upright under the columns
 MAX_LABEL_STRIDE = 3  # if fewer than every third token could be labelled, positions tell more
 ROUND_STEPS = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
@@ -113,7 +114,7 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """
     if axis.marks:
         return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
-    is_turned = axis.name == "keys" and labelling.is_turned and not labelling.shows_positions(axis)
+    is_turned = axis.name in COLUMNS_OF_TOKENS and labelling.is_turned and not labelling.shows_positions(axis)
     stride = label_stride(axis, labelling, cell, ruler)
     if labelling.shows_positions(axis):
         return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
@@ -165,7 +166,7 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
             places.append(place)
             texts.append(ruler.cut(label, labelling.points, labelling.limit))
     note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
-    return Labels(tuple(places), tuple(texts), axis.name == "keys", f"{axis.name}{note}")
+    return Labels(tuple(places), tuple(texts), axis.name in COLUMNS_OF_TOKENS, f"{axis.name}{note}")
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
@@ -205,7 +206,7 @@ def _second_labels(axis: Axis, seconds: tuple[float, float], min_tokens: float) 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
     """True if labels are side by side along the axis; the head numbers of an atlas always are."""
     return axis.name == "heads" or (
-        axis.name == "keys" and (labelling.shows_positions(axis) or not labelling.is_turned)
+        axis.name in COLUMNS_OF_TOKENS and (labelling.shows_positions(axis) or not labelling.is_turned)
     )
 
 

@@ -101,15 +101,17 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         AttnvizError: if a picture has too many steps.
     """
     refuse_style(options.look, "steps")
+    caption = steps_caption(recording, steps)
     results = HeadResults(
         title=report_title(recording, options.look),
-        caption=steps_caption(recording, steps),
+        caption=caption,
         remarks=(*_remarks(steps), *recording_remarks(recording)),
         results=StepNumbers(steps, recording.model),
         summary=lambda: _summary(steps, options.look.width >= WIDE),
         panels=lambda: [_panel(steps)],
         refusal=PAGE_REFUSAL,
-        picture_remarks=("Rows are the tokens that were written, columns are units that were looked at.",),
+        list_remarks=(TERMS, _sink_remark(steps)),
+        picture_remarks=(caption, f"Columns are the tokens that were written, rows are the {steps.by} that they saw."),
         about={"recording": origin(recording)},
     )
     return results.report(options)
@@ -197,24 +199,30 @@ def _mean(numbers: Float64Array) -> Float64Array:
 
 
 def _panel(steps: DecodingSteps) -> Panel:
-    """Returns the map of steps by units, with a last column for the sink; refuses more than `MAX_DRAWN_STEPS` steps."""
+    """Returns the map of units by steps, with a last row for the sink; refuses more than `MAX_DRAWN_STEPS` steps."""
     if len(steps) > MAX_DRAWN_STEPS:
         raise AttnvizError(
             f"a picture shows at most {MAX_DRAWN_STEPS} steps, and there are {len(steps)}; choose some with "
             f"{option('queries', '10:40')}"
         )
     values = np.concatenate([_mean(steps.shares), _mean(steps.sink)[:, None]], axis=1)
-    columns = [*(first_words(unit, MAX_LABEL_CHARACTERS) for unit in steps.units), "sink"]
-    return labelled_panel("what each step looked at", values, ("steps", steps.tokens), ("keys", columns), PERCENT)
+    units = [*(first_words(unit, MAX_LABEL_CHARACTERS) for unit in steps.units), "sink"]
+    tokens = [_short_label(token) or "(next)" for token in steps.tokens]
+    heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"mean of {len(steps.heads)} heads"
+    return labelled_panel(heads, values.T, (steps.by, units), ("steps", tokens), PERCENT)
 
 
 def _remarks(steps: DecodingSteps) -> tuple[str, ...]:
-    """Returns remarks on the terms, the sink, the number of heads, and the step with the largest change."""
-    sink = (
+    """Returns remarks on the number of heads, and on the step with the largest change."""
+    mean_remark = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
+    return (*mean_remark, *_largest_change(steps))
+
+
+def _sink_remark(steps: DecodingSteps) -> str:
+    """Returns the remark on the weight that a list leaves out."""
+    return (
         f"Not listed: the sink (first token, special tokens and tokens of no unit), {steps.sink.mean():.0%} on average."
     )
-    mean_remark = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
-    return (TERMS, sink, *mean_remark, *_largest_change(steps))
 
 
 def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:

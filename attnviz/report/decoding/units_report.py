@@ -16,7 +16,7 @@ from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import Panel, Quantity
+from attnviz.report.picture.panels import PERCENT, Panel, Quantity
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import model_name, recording_remarks, report_title
 from attnviz.text.named_groups import singular
@@ -69,7 +69,7 @@ class UnitNumbers:
 
 
 def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> HeadsReport:
-    """Builds the report of units: a list, or bars of what the answer loses if a picture is drawn.
+    """Builds the report of units: a list, or if a picture is drawn, the shares and what the answer loses.
 
     Args:
         recording: the recording of the example.
@@ -80,15 +80,17 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         AttnvizError: for a page.
     """
     refuse_style(options.look, "a table of units")
+    caption = _caption(recording, checks)
     results = HeadResults(
         title=report_title(recording, options.look),
-        caption=_caption(recording, checks),
-        remarks=(*_remarks(checks), *recording_remarks(recording)),
+        caption=caption,
+        remarks=(_loss_remark(checks), *recording_remarks(recording)),
         results=UnitNumbers(checks, recording.model),
         summary=lambda: _summary(checks),
-        panels=lambda: [_panel(checks)],
+        panels=lambda: _panels(checks),
         refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
-        picture_remarks=("Columns are the units that were hidden, each in a separate run.",),
+        list_remarks=_terms(checks),
+        picture_remarks=(caption, f"Columns are {checks.by}, those with the largest share first."),
         about={"recording": origin(recording)},
     )
     return results.report(options)
@@ -151,21 +153,20 @@ def _summary(checks: UnitChecks) -> Summary:
     return list_summary(_order(checks), columns)
 
 
-def _panel(checks: UnitChecks) -> Panel:
-    """Returns a panel of one row: what the answer loses without each unit that was hidden."""
+def _panels(checks: UnitChecks) -> list[Panel]:
+    """Returns two panels of one row over the units that were hidden: where the answer looked, and what it loses."""
     hidden = [unit for unit in _order(checks) if not math.isnan(checks.lost[unit])]
     labels = [first_words(checks.units[unit], MAX_LABEL_CHARACTERS) for unit in hidden]
-    return labelled_panel(
-        "what the answer loses without a unit",
-        checks.lost[None, hidden],
-        ("answer", [checks.last]),
-        ("keys", labels),
-        LOST,
-    )
+    axes = ("answer", [checks.last]), ("units", labels)
+    looked, lost = checks.shares[None, hidden], checks.lost[None, hidden]
+    return [
+        labelled_panel("where the answer looked", looked, *axes, PERCENT),
+        labelled_panel(f"what it loses without this {singular(checks.by)}", lost, *axes, LOST),
+    ]
 
 
-def _remarks(checks: UnitChecks) -> tuple[str, ...]:
-    """Returns the remarks that explain each column."""
+def _terms(checks: UnitChecks) -> tuple[str, ...]:
+    """Returns the remarks that explain the columns of the list, except that of the loss."""
     unit = singular(checks.by)
     terms = [
         f"Share: weight of the answer's rows on the {unit}, without sink and marks. Lift: share over an even share of "
@@ -175,8 +176,13 @@ def _remarks(checks: UnitChecks) -> tuple[str, ...]:
         terms.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
     if checks.reversed is not None:
         terms.append("Reversed: the share if the passages stand in the reverse order; it shows what their place does.")
-    terms.append(
-        f"Lost: the fall of the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} "
-        f"nats) if no later token sees the {unit}. A share shows where the answer looked; only a loss shows a cause."
-    )
     return tuple(terms)
+
+
+def _loss_remark(checks: UnitChecks) -> str:
+    """Returns the remark that explains the loss."""
+    return (
+        f"Lost: the fall of the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} "
+        f"nats) if no later token sees the {singular(checks.by)}. A share shows where the answer looked; only a loss "
+        "shows a cause."
+    )

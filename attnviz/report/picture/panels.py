@@ -137,7 +137,7 @@ class Axis:
     """The rows or columns of a panel.
 
     Attributes:
-        name: ``queries`` or ``keys``.
+        name: ``queries`` or ``keys``, or the name of what else the rows or columns are.
         labels: one per cell: the token's label, or the number of the block's first token on a pooled axis.
         edges: ``(cells + 1,)``, the first token of each cell, and the end of the last.
         marks: landmarks with their tokens, written instead of the labels; empty if there are none.
@@ -289,7 +289,7 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
     """Returns the axis of a span of tokens, pooled to at most ``max_cells`` cells.
 
     Args:
-        name: ``queries`` or ``keys``.
+        name: ``queries`` or ``keys``, or the name of what else the rows or columns are.
         tokens: all tokens of the axis.
         span: the tokens to show.
         max_cells: the largest number of cells; a longer span is pooled into blocks of tokens.
