@@ -118,7 +118,7 @@ class _Check:
 
         first = self.shares[0]
         units = Units.of(first.maps.query_tokens, self.by)
-        queries = np.flatnonzero(units.numbers == first.last_number)
+        queries = first.queries
         is_sink = sink_tokens(units, self.by)
         labels = [first.labels[unit] for unit in first.earlier_units.tolist()]
         unit_tokens = [

@@ -17,6 +17,7 @@ from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import REMAINDER_LABELS, named_groups, numbered_label
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 MIN_RUN_KEYS = 256  # runs with at least this many keys on average are streamed one by one
@@ -39,7 +40,9 @@ class UnitShares:
         last_label: the label of the last unit, whose tokens are the queries.
         labels: the labels of the units that it sees; in self-attention it is itself the last of them.
         numbers: ``(units,)``, the number of each unit on the axis of the keys, as in `Units`.
-        last_number: the number of the last unit on the axis of the queries.
+        queries: the tokens of the last unit, ``(queries,)``.
+        last_by: the name of the units of which the queries are the last: turns or passages if the text has them.
+        earlier_units: the indices of the units before the last one; of all units in cross-attention.
         spans: the first token of each unit, and the one after its last.
         shares: ``(heads, units)``, the weight on each unit without its sink tokens, mean over the queries.
         sink: ``(heads,)``, the weight on the sink, mean over the queries.
@@ -53,19 +56,14 @@ class UnitShares:
     last_label: str
     labels: tuple[str, ...]
     numbers: IntArray
-    last_number: int
+    queries: IntArray
+    last_by: str
+    earlier_units: IntArray
     spans: tuple[slice, ...]
     shares: Float64Array
     sink: Float64Array
     uniform_shares: Float64Array
     lookback: Float64Array
-
-    @cached_property
-    def earlier_units(self) -> IntArray:
-        """The indices of the units before the last one; of all units in cross-attention."""
-        if self.maps.kind == "cross":
-            return np.arange(len(self.labels))
-        return np.flatnonzero(self.numbers != self.last_number)
 
     @property
     def retrieval(self) -> Float64Array:
@@ -98,13 +96,17 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
     if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
     cells = cell_maps(maps)
-    query_units, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
-    last, is_sink = last_unit(query_units, by), sink_tokens(keys, by)
+    last_by = answer_units(maps.query_tokens, by)
+    query_units, keys = Units.of(maps.query_tokens, last_by), Units.of(maps.key_tokens, by)
+    last, is_sink = last_unit(query_units, last_by), sink_tokens(keys, by)
     units = np.unique(keys.numbers[~is_sink])
     if last is None or len(units) < 2:
         return None
     queries = np.flatnonzero(query_units.numbers == last)
-    start = len(keys.tokens) if maps.kind == "cross" else queries[0]
+    start = len(keys.tokens) if maps.kind == "cross" else int(queries[0])
+    is_earlier = units != last if last_by == by and maps.kind != "cross" else keys.starts[units] < start
+    if not is_earlier.any():
+        return None
     sink_columns = len(units) + (np.arange(len(keys.tokens)) >= start)  # one before the last unit, and one in it
     columns = np.where(is_sink, sink_columns, np.searchsorted(units, keys.numbers))
     chosen_heads = maps.heads if heads is None else heads
@@ -116,7 +118,9 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         last_label=query_units.labels[last],
         labels=tuple(keys.labels[unit] for unit in units),
         numbers=units,
-        last_number=last,
+        queries=queries,
+        last_by=last_by,
+        earlier_units=np.flatnonzero(is_earlier),
         spans=tuple(slice(int(keys.starts[unit]), int(keys.stops[unit])) for unit in units),
         shares=weights[:, :, : len(units)].mean(axis=1),
         sink=weights[:, :, len(units) :].sum(axis=2).mean(axis=1),
@@ -146,7 +150,7 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
             for call_shares in shares
             for head in call_shares.heads
         ),
-        measures=(*_unit_measures(by), *columns),
+        measures=(*_unit_measures(by, shares[0].last_by if shares else by), *columns),
         values=np.concatenate(values) if values else np.empty((0, 3)),
     )
     return frame, shares
@@ -180,13 +184,21 @@ def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, i
     return [(maps, head) for _, maps, head in sorted(largest_excesses, key=lambda entry: -entry[0])]
 
 
-def _unit_measures(by: str) -> tuple[Measure, ...]:
-    """Returns the measures retrieval, lift and lookback of units with the name ``by``, such as ``turns``."""
-    unit = by.removesuffix("s")
+def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
+    """Returns the measures retrieval, lift and lookback.
+
+    Args:
+        by: the name of the units that are looked at, such as ``sentences``.
+        last_by: the name of the units of which the last one looks, such as ``turns``.
+    """
+    unit, last = by.removesuffix("s"), last_by.removesuffix("s")
+    earlier = "ones" if last_by == by else by
     return (
-        Measure(RETRIEVAL, RETRIEVAL, "share", f"weight of the last {unit} on earlier ones, without sink and marks"),
+        Measure(
+            RETRIEVAL, RETRIEVAL, "share", f"weight of the last {last} on earlier {earlier}, without sink and marks"
+        ),
         Measure(LIFT, LIFT, "times", f"share of the {unit} that stands out over its share of the keys"),
-        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {unit} over that and its own"),
+        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {last} over that and its own"),
     )
 
 
@@ -254,9 +266,22 @@ def sink_tokens(keys: Units, by: str) -> BoolArray:
     """Returns True for tokens of the sink, ``(keys,)``: the first, special ones, and those of no turn or passage."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
-    if by in REMAINDER_LABELS and REMAINDER_LABELS[by] in keys.labels:
-        sink |= keys.numbers == keys.labels.index(REMAINDER_LABELS[by])
+    groups = keys.tokens.groups.get(answer_units(keys.tokens, by))
+    if groups is not None and answer_units(keys.tokens, by) in REMAINDER_LABELS:
+        sink |= groups.numbers < 0
     return sink
+
+
+def answer_units(tokens: Tokens, by: str) -> str:
+    """Returns the name of the units of which the last is the answer: turns or passages if there are any, else ``by``.
+
+    Args:
+        tokens: the tokens of an axis.
+        by: the name of the units that are looked at; turns and passages are their own answer's.
+    """
+    if by in REMAINDER_LABELS:
+        return by
+    return next((name for name in REMAINDER_LABELS if name in tokens.groups), by)
 
 
 def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:

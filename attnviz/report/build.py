@@ -9,7 +9,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.report import ExactNumbers, Report
-from attnviz.text.named_groups import REMAINDER_LABELS
+from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS
 from attnviz.text.selection import Grouping
 
 ALL = (None, None)  # queries or keys
@@ -87,7 +87,7 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
 
     It is empty for other units, for contributions, and if no unit is before the last one.
     """
-    if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
+    if options.of == CONTRIBUTIONS or not _has_answer(recording, options.grouping.units):
         return _Answer()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.words.last_unit import strongest_unit_sentence
@@ -98,3 +98,9 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
         return _Answer()
     keys = tuple(head_key(maps, head) for maps, head in most_distinct_heads(shares))
     return _Answer(f"{strongest_unit_sentence(shares, options.grouping.units)} ", keys)
+
+
+def _has_answer(recording: Recording, by: str) -> bool:
+    """True if units of this name are turns or passages, or join the tokens of a text that has turns or passages."""
+    tokens = recording.maps[0].key_tokens
+    return by in REMAINDER_LABELS or (by != TOKENS and any(name in tokens.groups for name in REMAINDER_LABELS))

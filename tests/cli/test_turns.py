@@ -134,6 +134,25 @@ def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(
     assert re.search(r"^ *7 answer +\d", shown, re.MULTILINE)
 
 
+def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(
+    saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", saved, "--by", "sentences", "--heads", "1.1"]) == 0
+    assert "7 answer looked " in " ".join(capsys.readouterr().out.split())
+    assert main(["heads", saved, "--by", "sentences", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)["heads"]
+    recording = load(saved)
+    for maps in recording.maps:
+        turns, special = maps.query_tokens.groups["turns"], maps.query_tokens.special
+        whole = slice(0, len(maps.query_tokens))
+        rows = cell_maps(maps).window(maps.heads, whole, whole).weights[:, (turns.numbers == 6) & ~special]
+        keys = (turns.numbers >= 0) & (turns.numbers < 6) & ~special
+        for head, expected in zip(maps.heads, rows[:, :, keys].sum(axis=2).mean(axis=1), strict=True):
+            [found] = [each for each in values if each["head"] == f"{maps.layer}.{head}"]
+            assert found["values"]["retrieval"] == pytest.approx(expected, abs=1e-5)
+
+
 def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
         (

@@ -67,7 +67,8 @@ def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
         by: the name of the units.
     """
     strongest_share = strongest_unit(shares)
-    last = shares[0].last_label if by in REMAINDER_LABELS else f"“{shares[0].last_label}”"
+    last_label = shares[0].last_label
+    last = last_label if shares[0].last_by in REMAINDER_LABELS else f"“{last_label}”"
     if strongest_share is None:
         return f"{last} looked at no {singular(by)} more than at an even share of the keys."
     unit_shares, head, unit = strongest_share
