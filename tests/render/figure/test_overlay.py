@@ -1,5 +1,6 @@
 """Two to four heads in one picture, each in its own hue: arcs, and the text that one query shades."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,10 @@ def test_one_head_and_five_are_refused(heads: str) -> None:
 def test_a_page_is_refused() -> None:
     with pytest.raises(AttnvizError, match="is a figure; use -o overlay"):
         overlaid("0.0,0.3", ".html")
+
+
+def test_hues_are_told_apart_by_a_reader_who_sees_no_red_or_no_green() -> None:
+    # Lightness, and yellow against blue, are what such a reader sees of a colour.
+    seen = [(0.21 * red + 0.72 * green + 0.07 * blue, (red + green) / 2 - blue) for red, green, blue in HUES]
+    distances = [max(abs(one[0] - other[0]), abs(one[1] - other[1])) for one, other in combinations(seen, 2)]
+    assert min(distances) > 20, "of 255"
