@@ -12,11 +12,12 @@ from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.page_metrics import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
+from attnviz.report.maps.heatmaps import shows_images
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Panel
-from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables
+from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables, ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import (
     largest_weight_clause,
@@ -67,8 +68,8 @@ ROLLOUT_CONTRIBUTION = replace(PERCENT, name="rollout of contributions")
 
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
-) -> Heatmaps | NumberTables | ExactNumbers:
-    """Returns the report of one map that combines all chosen heads.
+) -> Heatmaps | NumberTables | ExactNumbers | ShadedText:
+    """Returns the report of one map that combines all chosen heads, or of one of its rows over an image.
 
     Args:
         recording: the recording to show.
@@ -80,8 +81,10 @@ def combined_report(
         AttnvizError: if the heads cannot be combined in this way, or scores are asked for, which have no combination.
     """
     _refuse_scores(options)
-    refuse_style(options.look, "a combination of heads")
     head = _combined_head(recording, options, method, residual)
+    is_over_image = options.medium.draws_maps and shows_images([head], options)
+    if not is_over_image:
+        refuse_style(options.look, "a combination of heads")
     contributions = head.maps.quantity == "contribution"
     remark = (CONTRIBUTION_REMARKS[method] if contributions else COMBINATIONS[method].remark).format(residual=residual)
     title = report_title(recording, options.look)
@@ -99,6 +102,8 @@ def combined_report(
             ),
             options,
         )
+    if is_over_image:
+        return _over_image(recording, head, options, method, remark)
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
     colored = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     return (Heatmaps if options.table is None else NumberTables)(
@@ -116,6 +121,28 @@ def combined_report(
         panels=colored,
         about=about,
     )
+
+
+def _over_image(recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str) -> ShadedText:
+    """Returns the report of what one query looks at in an image by a combination of heads.
+
+    Args:
+        recording: the recording of the heads.
+        head: the combination.
+        options: the look, which names the query.
+        method: ``mean``, ``max`` or ``rollout``.
+        remark: the sentence that explains the numbers.
+    """
+    from attnviz.report.maps.over_image import image_report
+
+    report = image_report(replace(recording, maps=(head.maps,)), [head], options, {})
+    name = report.panels[0].name
+    panels = [
+        _with_quantity_name(replace(panel, title=panel.title.replace(name, head.maps.module, 1)), method)
+        for panel in report.panels
+    ]
+    caption = report.caption.replace(f"in {name}", f"in the {head.maps.module}")
+    return replace(report, panels=panels, caption=caption, remarks=(remark, *report.remarks))
 
 
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:

@@ -111,8 +111,9 @@ def comparison_report(
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(recording, options.selection, options.grouping) for recording in (a, b))
     a, b = block_cells((a, b), options.selection)
+    changes = compare(a, b, options.selection)  # refuses recordings whose heads do not correspond
     pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
-    all_pairs = _Comparison(a, b, change, pairs, compare(a, b, options.selection), options)
+    all_pairs = _Comparison(a, b, change, pairs, changes, options)
     rows = _selected_rows(all_pairs.changes, options)
     comparison = all_pairs.take(rows)
     if not options.medium.draws_maps:

@@ -179,3 +179,8 @@ def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
     assert picture.panels[0].title.endswith("without --causal")
     assert other.panels[0].title.endswith("before")
     assert other.remarks[0] == f"A is before, B is after {long}."
+
+
+def test_a_report_of_other_layers_is_refused(recording: Recording) -> None:
+    with pytest.raises(AttnvizError, match="A and B have different layers"):
+        comparison_report(recording, replace(recording, maps=recording.maps[:1]), "another model", ReportOptions())

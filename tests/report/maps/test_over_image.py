@@ -1,5 +1,6 @@
 """What one query of an image looks at: which query, which numbers, and which patches an outline encloses."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 
 from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.combine import reduce_heads
+from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.maps.over_image import MAX_SCREEN_IMAGES, mass_mask
 from attnviz.report.picture.look import Look
@@ -87,3 +91,20 @@ def mask_of_dino(attentions: torch.Tensor, threshold: float = 0.6) -> list[bool]
     th_attn = cumval > (1 - threshold)
     idx2 = torch.argsort(idx)
     return [bool(each) for each in th_attn[0][idx2[0]]]
+
+
+def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
+    recording = image_recording(layers=2)
+    options = options_for_medium(ReportOptions(reduce="rollout", look=Look(query="r1c2")), ".png")
+    report = build_whole_report(recording, options)
+    assert isinstance(report, ShadedText)
+    [panel] = report.panels
+    heads = [(cell_maps(maps), head) for maps in recording.maps for head in maps.heads]
+    [[expected]] = cell_maps(reduce_heads(heads, "rollout")).window((0,), slice(6, 7), slice(0, 7)).weights
+    np.testing.assert_allclose(panel.values[0], expected, rtol=1e-6)
+    name = "rollout of heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
+    assert panel.title.startswith(f"{name} · ")
+    assert f"What “r1c2” (6) looks at in the image, in the {name} of a ViT" in report.caption
+    assert report.remarks[0].startswith("Rollout: the share of each input token")
+    matrix = build_whole_report(recording, replace(options, look=Look(style="heatmap")))
+    assert isinstance(matrix, Heatmaps)
