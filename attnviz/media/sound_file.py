@@ -8,6 +8,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
+from attnviz.base.native_output import discard_output
 from attnviz.base.printable import printable_line
 from attnviz.media.sound import ENVELOPE_POINTS, MAX_RATE, MAX_SECONDS, Sound
 
@@ -27,7 +28,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     if not path.is_file():
         raise AttnvizError(f"no sound file {str(path)!r}; give a WAV, FLAC, OGG or MP3")
     try:
-        with soundfile.SoundFile(str(path)) as file:
+        with discard_output(), soundfile.SoundFile(str(path)) as file:
             _refuse_format(file, path)
             samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
             rate = int(file.samplerate)

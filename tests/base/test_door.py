@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.models.huggingface.image_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.sound_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),
-    "attnviz.models.huggingface.loading": ({"from_pretrained", "os.open"}, "a folder that check_folder has passed"),
+    "attnviz.models.huggingface.loading": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.picture_text_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.render.film": ({"Image.open"}, "pictures that attnviz drew, in memory"),
     "attnviz.models.trained": ({"load_file"}, "the package's own weights"),

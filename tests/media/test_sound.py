@@ -1,5 +1,6 @@
 """Sounds: what is kept of a file, which files are refused, and what a recording stores."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,13 @@ def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     with pytest.raises(AttnvizError, match=r"pip install 'attnviz\[audio\]'"):
         open_sound(tmp_path / "tone.wav")
+
+
+def test_decoders_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    soundfile.write(tmp_path / "tone.mp3", TONE, RATE)
+    content = bytearray((tmp_path / "tone.mp3").read_bytes())
+    content[400:440] = bytes(40)
+    (tmp_path / "tone.mp3").write_bytes(content)
+    with contextlib.suppress(AttnvizError):
+        open_sound(tmp_path / "tone.mp3")
+    assert capfd.readouterr() == ("", "")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.loading import (
-    discard_output,
     forbid_pickles_and_network,
     load_model,
     quiet_library,

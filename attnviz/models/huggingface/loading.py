@@ -5,12 +5,13 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, is_out_of_memory, refuse_without_memory
+from attnviz.base.native_output import discard_output
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -144,28 +145,6 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
             f"use {option('dtype', 'bfloat16')} for half, or {option('device_map', 'auto')} to leave the rest on disk"
         )
         refuse_without_memory(needed_bytes, repr(settings.model), remedy)
-
-
-@contextmanager
-def discard_output() -> Iterator[None]:
-    """Discards all output of the block: native code may print parts of a folder's files, with terminal controls.
-
-    Redirects the file descriptors, since native code does not write to Python's streams.
-    """
-    copies = []
-    with suppress(OSError):
-        for number in (1, 2):
-            copies.append((os.dup(number), number))
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for _, number in copies:
-            os.dup2(null, number)
-        yield
-    finally:
-        for copy, number in copies:
-            os.dup2(copy, number)
-            os.close(copy)
-        os.close(null)
 
 
 @contextmanager

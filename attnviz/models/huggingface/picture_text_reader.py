@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
+from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.image_reader import load_processor
 from attnviz.models.huggingface.loading import (
-    discard_output,
     forbid_pickles_and_network,
     load_model,
     load_tokenizer,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface.loading import (
-    discard_output,
     load_model,
     load_tokenizer,
     position_limit,
