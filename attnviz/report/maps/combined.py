@@ -142,7 +142,7 @@ def _over_image(recording: Recording, head: ChosenHead, options: ReportOptions, 
         for panel in report.panels
     ]
     caption = report.caption.replace(f"in {name}", f"in the {head.maps.module}")
-    return replace(report, panels=panels, caption=caption, remarks=(remark, *report.remarks))
+    return replace(report, panels=tuple(panels), caption=caption, remarks=(remark, *report.remarks))
 
 
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
