@@ -137,10 +137,10 @@ def _over_image(recording: Recording, head: ChosenHead, options: ReportOptions, 
 
     report = image_report(replace(recording, maps=(head.maps,)), [head], options, {})
     name = report.panels[0].name
-    panels = [
+    panels = tuple(
         _with_quantity_name(replace(panel, title=panel.title.replace(name, head.maps.module, 1)), method)
         for panel in report.panels
-    ]
+    )
     caption = report.caption.replace(f"in {name}", f"in the {head.maps.module}")
     return replace(report, panels=tuple(panels), caption=caption, remarks=(remark, *report.remarks))
 
