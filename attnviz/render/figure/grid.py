@@ -164,10 +164,12 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
 
-    Landmarks, and labels in a journal, are never larger than titles. A font size of the user is the only one.
+    Landmarks, positions of pooled maps, and labels in a journal are never larger than titles. A font size of the user
+    is the only one.
     """
     font_size = picture.look.font_size
-    no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column
+    has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)
+    no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column or has_positions
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
     smallest_points = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:

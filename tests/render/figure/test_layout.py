@@ -18,7 +18,7 @@ from attnviz.report.heads.head_columns import labelled_panel
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import Heatmaps
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.survey_card import MAX_ROWS, SHARE
@@ -188,3 +188,13 @@ def test_maps_of_a_slide_are_stretched_where_it_has_free_space_and_others_are_sq
             sides = sorted([place.box.width, place.box.height])
             assert 1.2 < sides[1] / sides[0] <= 1.4
     assert all(place.box.width == pytest.approx(place.box.height, abs=0.02) for place in arranged_panels(*panels))
+
+
+def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() -> None:
+    edges = tuple(range(0, 3001, 100))
+    axes = [Axis(name, tuple(map(str, edges[:-1])), edges) for name in ("queries", "keys")]
+    panel = replace(panel_of(("queries", ["a"] * 30), ("keys", ["a"] * 30)), rows=axes[0], columns=axes[1])
+    report = Heatmaps(title="a title", panels=(panel,), caption="", look=Look())
+    layout = arrange_maps(picture_of(report), Ruler(("DejaVu Sans",)))
+    assert axes[0].pooled
+    assert layout.labels <= layout.names
