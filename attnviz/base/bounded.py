@@ -64,6 +64,7 @@ def _run_here(work: Callable[[], str], what: str) -> str:
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
     """Runs ``work`` in the fork, writes its result to a pipe, and ends the fork without the parent's exit handlers."""
     try:
+        # the parent's handlers would clean up the parent's files
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _limit_own_memory()

@@ -45,7 +45,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
             os.unlink(temporary)
 
     def create(name: str, flags: int) -> int:
-        """Opens the temporary file; only its owner may read it until it has the access of a replaced file."""
+        """Opens the temporary file; if it replaces a file, only its owner may read it until access is copied."""
         return os.open(name, flags, 0o666 if replaced is None else 0o600)
 
     with cleanup_on_signals(discard):

@@ -19,7 +19,8 @@ active_bars: list[str] = []  # the label of the bar on the screen; at most one, 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
     """Yields the items; shows a progress bar on stderr if that is a terminal and the loop takes longer than a second.
 
-    The bar disappears after the last item. A loop inside a loop that has a bar shows no bar.
+    The bar disappears after the last item. A loop over fewer than two items, or inside a loop that has a bar, shows no
+    bar.
 
     Args:
         items: the items of the loop.
@@ -28,7 +29,8 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     if len(items) < 2 or active_bars or not sys.stderr.isatty():
         yield from items
         return
-    start, bar, task = time.monotonic(), None, None
+    start = time.monotonic()
+    bar, task = None, None
     active_bars.append(what)
     try:
         with cleanup_on_signals(lambda: bar and _show_cursor()):

@@ -105,7 +105,8 @@ def decode_text(content: bytes, what: str) -> str:
     """Returns the bytes as text, without a byte-order mark; ``what`` names their source in refusals.
 
     Raises:
-        AttnvizError: if they are binary or not UTF-8; the message names the kind of file if its first bytes tell it.
+        AttnvizError: if they are not UTF-8, or if more than a tenth of them are null. The message names the kind of
+            file if its first bytes tell it.
     """
     medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
     medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
@@ -180,7 +181,8 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
         mark: bytes that a file of interest contains, so that others are not parsed.
 
     Raises:
-        AttnvizError: if it is too long, is not TOML, or is nested too deeply.
+        AttnvizError: if it is too long, is not TOML, is nested too deeply, or has a key of more than `MAX_KEY_PARTS`
+            parts.
     """
     content = read_start(path, MAX_TOML_BYTES + 1)
     if mark not in content:
@@ -236,7 +238,7 @@ def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> by
 
 
 def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> AttnvizError:
-    """Returns the refusal for an error that opening or reading a file raised."""
+    """Returns the refusal for an error that opening or reading a file raised; an AttnvizError unchanged."""
     if isinstance(error, AttnvizError):
         return error
     if isinstance(error, IsADirectoryError):

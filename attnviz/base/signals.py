@@ -39,7 +39,7 @@ class CleanupHandler:
             signal.raise_signal(number)
 
     def install(self) -> None:
-        """Becomes the handler of each signal that would end the process, except those that the program handles."""
+        """Becomes the handler of each of `ENDING_SIGNALS` that has the default handler or another `CleanupHandler`."""
         for number in ENDING_SIGNALS:
             current = signal.getsignal(number)
             if current in (signal.SIG_DFL, signal.default_int_handler) or isinstance(current, CleanupHandler):

@@ -235,6 +235,7 @@ class Entry:
     def sentences(self, name: str) -> tuple[str, ...]:
         """Returns a list of texts as `lines` does; raises AttnvizError above `MAX_SHOWN_CHARACTERS` in all of them."""
         texts = self.lines(name)
+        # Each text counts one character more, as a separator.
         self._refuse_long(name, "".join(texts) + " " * len(texts))
         return texts
 

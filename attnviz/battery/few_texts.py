@@ -15,21 +15,21 @@ MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 
 def with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with margins for few texts: those of the normal distribution, widened by Student's t.
+    """Returns the frame with wider margins for means over few texts: Student's t replaces the normal distribution.
 
-    For three texts they more than double; the frame must have margins and counts.
+    For three texts the margins more than double. The frame must have margins and counts.
     """
     assert frame.margins is not None
     assert frame.counts is not None
-    factors = np.vectorize(_factor, otypes=[np.float64])(frame.counts)
+    factors = np.vectorize(_widening_factor, otypes=[np.float64])(frame.counts)
     return replace(frame, margins=frame.margins * factors)
 
 
 @cache
-def _factor(count: int) -> float:
-    """Returns the width of the interval for this many texts, relative to the one of the normal distribution.
+def _widening_factor(count: int) -> float:
+    """Returns the factor by which Student's t widens the interval of a mean over ``count`` texts.
 
-    It is 1 for one text, whose margin is NaN, and for more than `MANY_TEXTS`.
+    It is 1 for fewer than two texts, whose margin is NaN, and for more than `MANY_TEXTS`.
     """
     return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY_TEXTS else 1.0
 
@@ -37,8 +37,8 @@ def _factor(count: int) -> float:
 def students_t(freedom: int) -> float:
     """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases.
 
-    Found by halving, since the share within ``tan(angle) * sqrt(freedom)`` is a finite sum (Abramowitz and Stegun 1964,
-    26.7.3 and 26.7.4).
+    It is found by bisection: the probability of values within ``tan(angle) * sqrt(freedom)`` of 0 is a finite sum
+    (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
 
     Args:
         freedom: the degrees of freedom, at least 1.
@@ -51,7 +51,7 @@ def students_t(freedom: int) -> float:
 
 
 def _share_within(angle: float, freedom: int) -> float:
-    """Returns the share of Student's t within ``tan(angle) * sqrt(freedom)`` of 0.
+    """Returns the probability that the absolute value of Student's t is at most ``tan(angle) * sqrt(freedom)``.
 
     Args:
         angle: from 0 to π / 2.

@@ -26,7 +26,7 @@ class Haystack:
 
     Attributes:
         ids: the ids of all tokens.
-        needle: the first key of the needle, and the key after its last.
+        needle: the first key of the needle, and the key after its last; in a text of words, of the answer in it.
         answer: the positions of the answer's tokens.
         length: the number of tokens before the question.
         depth: the place of the needle, from 0 for the start to 1 for the end.
@@ -157,11 +157,11 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
 def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
 
-    Returns ``None`` if the answer has other tokens in the needle than at the end.
+    Returns ``None`` if the answer has other tokens in the needle than at the end, or none.
 
     Args:
         model: the model, which knows a language.
-        length: the number of tokens before the question, as nearly as whole sentences allow.
+        length: the most tokens before the question; whole sentences may leave fewer.
         depth: the place of the needle, from 0 for the start to 1 for the end.
     """
     assert model.read is not None
@@ -175,19 +175,19 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
     index = round(depth * len(hay))
     text = " ".join(hay[:index]) + NEEDLE + " " + " ".join(hay[index:]) + QUESTION + ANSWER
     tokens = model.read(text)
-    first = text.index(ANSWER)
-    needle, answer = (_span(tokens, start, len(ANSWER)) for start in (first, text.rindex(ANSWER)))
-    if not len(needle) or not np.array_equal(tokens.ids[needle], tokens.ids[answer]):
+    in_needle = _token_indices(tokens, text.index(ANSWER), len(ANSWER))
+    answer = _token_indices(tokens, text.rindex(ANSWER), len(ANSWER))
+    if not len(in_needle) or not np.array_equal(tokens.ids[in_needle], tokens.ids[answer]):
         return None
-    return Haystack(tokens.ids, (int(needle[0]), int(needle[-1]) + 1), answer, length, depth)
+    return Haystack(tokens.ids, (int(in_needle[0]), int(in_needle[-1]) + 1), answer, length, depth)
 
 
-def _span(tokens: Tokens, start: int, characters: int) -> IntArray:
+def _token_indices(tokens: Tokens, start: int, characters: int) -> IntArray:
     """Returns the indices of the tokens of a part of the text, without special tokens.
 
     Args:
         tokens: the tokens of the text.
-        start: the first character of the part, a space.
+        start: the index of the part's first character, which is a space.
         characters: the length of the part.
     """
     starts, stops = tokens.offsets.T

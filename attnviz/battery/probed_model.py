@@ -51,7 +51,7 @@ class ProbedModel:
         ordinary_ids: the ids of the ordinary tokens.
         prefix_ids: the ids of the special tokens before a text.
         suffix_ids: the ids of the special tokens after a text.
-        limit: the most tokens that the model reads; ``None`` for no limit.
+        limit: the length in tokens of the longest text that the model reads; ``None`` for no limit.
         inputs_of: returns the keyword arguments of the module for token ids, ``(texts, tokens)``.
         region_probes: texts whose words name parts of a picture, with the cells of these parts, and their controls;
             ``None`` if the model has no such words.
@@ -77,7 +77,7 @@ class ProbedModel:
         return next(self.module.parameters()).device
 
     def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
-        """Runs the model over texts of one length, passes each attention call to ``receive``, and returns the output.
+        """Runs the model over texts of equal length, passes each attention call to ``receive``, and returns the output.
 
         Args:
             ids: the ids of each text, ``(tokens,)``.
@@ -115,7 +115,7 @@ class ProbedModel:
             probes: the texts with the cells that count.
 
         Returns:
-            For each of both, by head, ``(probes,)``; NaN for a probe on which a layer made no call.
+            Two dictionaries by head, each of ``(probes,)``; NaN for a probe on which the head's layer made no call.
         """
         scores_by_head, uniform_by_head = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
         for indices in _batches_of_one_length([probe.ids for probe in probes]):
@@ -142,7 +142,9 @@ class ProbedModel:
 
 
 def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
-    """Returns the mean weight on the cells of each map, over the queries that have any such cell.
+    """Returns the mean weight on the cells of each map, ``(texts, heads)``, over the queries that have such a cell.
+
+    NaN for a text without such a cell.
 
     Args:
         weights: ``(texts, heads, queries, keys)``.
@@ -165,7 +167,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     """Opens the model that the settings name.
 
     Raises:
-        AttnvizError: if there is no such model, its weights are random, or it does not read a single text.
+        AttnvizError: if there is no such model, its weights are random, or its input is not one text.
     """
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(
@@ -178,7 +180,7 @@ def probed_model(reader: Reader) -> ProbedModel:
     """Returns the model of a reader.
 
     Raises:
-        AttnvizError: if the model does not read a single text.
+        AttnvizError: if the model reads more than one text and has no region probes.
     """
     if reader.region_probes() is None and reader.read(Example(FRAME_TEXT)).context is not None:
         raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
@@ -199,7 +201,7 @@ def probed_model(reader: Reader) -> ProbedModel:
 def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
     """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words.
 
-    The score of a word is its weight on the part that it names, the control that on the part that another word names.
+    A word's score is its weight on the part that it names; its control is its weight on a part that another word names.
     """
     texts = reader.region_probes()
     if texts is None:

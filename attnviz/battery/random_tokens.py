@@ -49,11 +49,12 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def segment_length(model: ProbedModel) -> int:
-    """Returns the number of random tokens in a segment, which occurs twice in a text.
+    """Returns the number of random tokens in a segment, which occurs twice in a text; `SEGMENT` if the model allows.
 
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
+    # Without a limit, any number above 2 * SEGMENT leaves the minimum to the other two.
     max_tokens = (10**9 if model.limit is None else model.limit) - len(model.prefix_ids) - len(model.suffix_ids)
     segment = min(SEGMENT, max_tokens // 2, len(model.ordinary_ids))
     if segment < MIN_SEGMENT:
@@ -71,7 +72,7 @@ def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
 
 
 def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each random token but the first two to the key before it, ``(tokens, tokens)``.
+    """Returns the cells from each random token but the first two to the key ``steps`` before it, ``(tokens, tokens)``.
 
     Args:
         model: the model, whose special tokens are around the text.
@@ -103,7 +104,7 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
 
     Args:
         name: ``previous`` for the token before, ``duplicate`` for earlier copies of the token, ``induction`` for the
-            tokens after those.
+            tokens after earlier copies.
         ids: the ids of the tokens, ``(tokens,)``.
     """
     count = len(ids)

@@ -28,7 +28,10 @@ DELIMITERS = ".,;:!?"
 
 
 def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """Returns the probes of each type with their controls; leaves out types whose words the model cannot tell apart."""
+    """Returns the probes of each type with their controls.
+
+    A type is left out if the model cannot tell its words apart; types of the story also if the model is not causal.
+    """
     probes = {"successor": _successor_probes(model, np.random.default_rng(seed))}
     if not _looks_ahead(model):
         probes |= _story_probes(model)
@@ -36,9 +39,9 @@ def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
-    """Returns paragraphs of a story with the cells of their delimiters, and samples with those of their first token.
+    """Returns the probes of ``delimiter``, which are paragraphs of a story, and of ``first token``, which are samples.
 
-    A paragraph without a delimiter is left out. Uniform attention is the control of both.
+    A paragraph without a delimiter is left out. The control of both types is uniform attention.
     """
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
     looks_ahead = _looks_ahead(model)
@@ -74,14 +77,14 @@ def _counted_queries(tokens: Tokens) -> BoolArray:
 
 
 def _read(model: ProbedModel, text: str) -> Tokens:
-    """Returns the tokens of a text, cut to the most that the model reads."""
+    """Returns the tokens of a text, cut to the longest text that the model reads."""
     assert model.read is not None
     tokens = model.read(text)
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
 
 
 def _looks_ahead(model: ProbedModel) -> bool:
-    """True if a query sees any later key, so that the model is not causal."""
+    """True if a query sees any later key, which means that the model is not causal."""
     ids = model.framed(model.ordinary_ids[:4])
     probe = Probe(ids, np.triu(np.ones((len(ids), len(ids)), dtype=bool), 1))
     _, uniform = model.scores([probe])
@@ -133,9 +136,10 @@ def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) 
 
 
 def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
-    """Returns the story of Wang et al. with the cells from its last token to the indirect object or the second subject.
+    """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al.
 
-    The controls are the cells to the first subject, and a story with a third name in place of the second subject.
+    The probes are the cells from the last token to the indirect object, and to the second subject. The controls are the
+    cells to the first subject, and to a third name that replaces the second subject.
     """
     mover_probes: Pairs = ([], [])
     inhibitor_probes: Pairs = ([], [])
@@ -155,12 +159,15 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and the places of its names; ``None`` if the model cannot tell two names apart.
+    """Returns the tokens of a story and those of its names; ``None`` if the model cannot tell two names apart.
 
     Args:
         model: the model.
         names: the names in their order in the story; the first two must differ.
         text: the story.
+
+    Returns:
+        The tokens, and the indices of each name's tokens.
     """
     tokens = _read(model, text)
     spans = _spans(tokens, names)
@@ -185,7 +192,7 @@ def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
 
 
 def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns a probe of the cells from the last token that is not special to some keys.
+    """Returns a probe of the cells from the last ordinary token to some keys; special tokens are not ordinary.
 
     Args:
         tokens: the tokens of the text.

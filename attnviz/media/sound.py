@@ -22,13 +22,14 @@ class Sound:
     """A sound, of which only the envelope is kept: the words cannot be heard from it.
 
     Attributes:
-        envelope: ``(points,)``, the largest amplitude in equal parts of the sound, as a share of 255.
+        envelope: ``(points,)``, the largest amplitude in each of equal parts of the sound, 0 to 255.
         samples: the number of samples of the original; places count them.
         rate: samples per second of the original.
         title: its name in headings, such as the name of its file.
 
     Raises:
-        AttnvizError: if there is no sound, or more than ``MAX_SECONDS`` of it.
+        AttnvizError: if the sound is empty or longer than ``MAX_SECONDS``, its envelope is empty or has more than
+            ``ENVELOPE_POINTS``, or its rate is not 1 to ``MAX_RATE``.
     """
 
     name: ClassVar = "sound"  # its name in files and messages
@@ -52,7 +53,7 @@ class Sound:
 
     @property
     def seconds(self) -> float:
-        """The length of the sound."""
+        """The length of the sound in seconds."""
         return self.samples / self.rate
 
     def contains(self, places: IntArray) -> bool:

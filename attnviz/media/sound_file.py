@@ -22,14 +22,15 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     """Returns the samples of a sound file, the mean of its channels, ``(samples,)``, and its samples per second.
 
     Raises:
-        AttnvizError: if the file is missing, cut off, silent, of another format, or longer than ``MAX_SECONDS``.
+        AttnvizError: if the file is missing, damaged, empty, silent, of another format, or longer than ``MAX_SECONDS``;
+            if a sample is not finite; or if the library for sounds is not installed.
     """
     soundfile = _library("soundfile")
     if not path.is_file():
         raise AttnvizError(f"no sound file {str(path)!r}; give a WAV, FLAC, OGG or MP3")
     try:
         with discard_output(), soundfile.SoundFile(str(path)) as file:
-            _refuse_format(file, path)
+            _refuse_sound(file, path)
             samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
             rate = int(file.samplerate)
     except AttnvizError:
@@ -41,13 +42,13 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
         raise AttnvizError(f"{str(path)!r} is not a sound that attnviz reads, or is damaged: {reason}") from error
     if not np.isfinite(samples).all() or not np.abs(samples).max(initial=0) > SILENCE:
         raise AttnvizError(
-            f"{str(path)!r} is silent, or its samples are no numbers; give a sound in which one can hear"
+            f"{str(path)!r} is silent, or has samples that are not numbers; give a sound that can be heard"
         )
     return samples, rate
 
 
-def _refuse_format(file: Any, path: Path) -> None:
-    """Raises AttnvizError for a format that is not listed, and for a sound that is empty or too long."""
+def _refuse_sound(file: Any, path: Path) -> None:
+    """Raises AttnvizError if a sound has a format that is not in ``SOUND_FORMATS``, or a wrong rate or length."""
     if file.format not in SOUND_FORMATS:
         raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
     if not 0 < file.samplerate <= MAX_RATE or not 0 < file.frames <= MAX_SECONDS * file.samplerate:
@@ -56,7 +57,16 @@ def _refuse_format(file: Any, path: Path) -> None:
 
 
 def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
-    """Returns samples at another rate, ``(samples,)``."""
+    """Returns samples at another rate, ``(new samples,)``; unchanged if the rates are equal.
+
+    Args:
+        samples: ``(samples,)``.
+        rate: their number per second.
+        new_rate: the number per second of the result.
+
+    Raises:
+        AttnvizError: if the library that resamples is not installed.
+    """
     if rate == new_rate:
         return samples
     converted: FloatArray = _library("soxr").resample(samples, rate, new_rate)
@@ -64,7 +74,13 @@ def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
 
 
 def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
-    """Returns samples as a medium, of which only the envelope is kept."""
+    """Returns samples as a medium, which keeps only their envelope.
+
+    Args:
+        samples: ``(samples,)``, one or more, not all 0.
+        rate: their number per second.
+        title: the name of the sound in headings.
+    """
     edges = np.unique(np.linspace(0, len(samples), min(ENVELOPE_POINTS, len(samples)) + 1).astype(np.int64))
     peaks = np.maximum.reduceat(np.abs(samples), edges[:-1])
     envelope = np.rint(np.clip(peaks / peaks.max(), 0, 1) * 255).astype(np.uint8)

@@ -35,10 +35,10 @@ class TimedWord:
 
 
 def read_words(path: Path) -> tuple[TimedWord, ...]:
-    """Reads the words of a file: a cue of WebVTT each, or JSON as Whisper writes it (``word``, ``start``, ``end``).
+    """Returns the words of a file: WebVTT or SubRip with a cue for each word, or JSON that Whisper wrote.
 
     Raises:
-        AttnvizError: if the file cannot be read, or has no words with seconds.
+        AttnvizError: if the file cannot be read, or has no words with seconds, or more than `MAX_WORDS`.
     """
     words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
     if not 0 < len(words) <= MAX_WORDS:
@@ -67,7 +67,11 @@ def _webvtt(words: Sequence[TimedWord]) -> str:
 
 
 def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns a TextGrid of Praat with one tier, whose intervals are words and the pauses between them."""
+    """Returns a TextGrid of Praat with one tier, whose intervals are words and the pauses between them.
+
+    The intervals of a tier must not overlap: a word begins at the end of the last one at the earliest, and a word for
+    which no time remains is left out.
+    """
     intervals: list[tuple[float, float, str]] = []
     last_end = 0.0
     for word in words:
@@ -77,6 +81,7 @@ def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
         last_end = end
     intervals += [(last_end, seconds, "")] if seconds > last_end else []
     end_of_tier = max(seconds, last_end)
+    # a double quote in a text is written twice
     rows = [f'{start:.3f}\n{end:.3f}\n"{text.replace(chr(34), chr(34) * 2)}"' for start, end, text in intervals]
     head = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", f"{end_of_tier:.3f}", "<exists>", "1"]
     return "\n".join([*head, '"IntervalTier"', '"words"', "0", f"{end_of_tier:.3f}", str(len(rows)), *rows, ""])
@@ -90,7 +95,7 @@ def _clock(seconds: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns a word in which WebVTT sees no tag and no arrow."""
+    """Returns a word with ``&``, ``<`` and ``>`` as entities, since WebVTT reads them as tags and arrows."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -104,7 +109,7 @@ def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
 
 
 def _seconds(clock: str) -> float:
-    """Returns the seconds of ``00:00:01.760`` or ``00:01.760``."""
+    """Returns the seconds of ``00:00:01.760`` or ``00:01.760``; SubRip has a comma in place of the point."""
     seconds = 0.0
     for part in clock.replace(",", ".").split(":"):
         seconds = seconds * 60 + float(part)
@@ -112,7 +117,10 @@ def _seconds(clock: str) -> float:
 
 
 def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
-    """Returns the words of JSON: a list of them, or an object with ``words`` or with ``segments`` that have them."""
+    """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have ``words``.
+
+    Entries that are not words are left out.
+    """
     parts: list[Any] = [content] if isinstance(content, list) else []
     if isinstance(content, dict):
         segments = content.get("segments")
@@ -123,7 +131,7 @@ def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
 
 
 def _word_of(entry: Any) -> TimedWord | None:
-    """Returns the word of a JSON object; ``None`` for anything else."""
+    """Returns the word of an object with ``word`` (or ``text``), ``start`` and ``end``; ``None`` for anything else."""
     if not isinstance(entry, dict):
         return None
     text, start, end = entry.get("word", entry.get("text")), entry.get("start"), entry.get("end")

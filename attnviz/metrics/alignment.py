@@ -38,20 +38,20 @@ def is_aligned(maps: LayerMaps) -> bool:
 
 
 def alignment_heads(recording: Recording) -> list[tuple[LayerMaps, int]]:
-    """Returns the heads that the model's makers found to align words with seconds; none if one was not recorded."""
-    named = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
+    """Returns the heads that the model's makers found to align words with seconds; none if any was not recorded."""
+    named_heads = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
     heads = [
         (maps, head)
         for maps in recording.maps
         if is_aligned(maps)
         for head in maps.heads
-        if (maps.layer, head) in named
+        if (maps.layer, head) in named_heads
     ]
-    return heads if len(heads) == len(named) else []
+    return heads if len(heads) == len(named_heads) else []
 
 
 def with_spoken_words(recording: Recording) -> Recording:
-    """Returns the recording with the spoken words as groups of the frames; unchanged if no heads are known to align."""
+    """Returns the recording with the spoken words as groups of the frames; unchanged without `alignment_heads`."""
     heads = alignment_heads(recording)
     if not heads:
         return recording
@@ -76,6 +76,7 @@ def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) 
     """
     starts = [time for word in words for time in (word.start, word.end)]
     labels = [label for word in words for label in (word.text, PAUSE)]
+    # Starts and ends take turns, so even groups are pauses and odd groups are words.
     numbers = np.full(count, -1, dtype=np.int64)
     numbers[: len(times)] = np.searchsorted(starts, times, side="right")
     return Groups(numbers, (PAUSE, *labels))
@@ -85,20 +86,20 @@ def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[
     """Returns the alignment and the lag of each head that attends from a text to a sound, in seconds.
 
     Args:
-        heads: the maps and the number of each head; other heads get no number.
+        heads: the maps and the number of each head; heads that do not attend from a text to a sound are left out.
         reference: words with the true seconds.
     """
-    aligned = [(maps, head) for maps, head in heads if is_aligned(maps)]
-    numbers = [lag_and_jitter(aligned_words([head]), reference) for head in aligned]
+    sound_heads = [(maps, head) for maps, head in heads if is_aligned(maps)]
+    numbers = [lag_and_jitter(aligned_words([head]), reference) for head in sound_heads]
     return HeadFrame(
-        rows=tuple(HeadRow(((maps.layer, head),), maps.kind) for maps, head in aligned),
+        rows=tuple(HeadRow(((maps.layer, head),), maps.kind) for maps, head in sound_heads),
         measures=(ALIGNMENT, LAG),
         values=np.array([(jitter, lag) for lag, jitter in numbers]).reshape(-1, 2),
     )
 
 
 def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ...]:
-    """Returns the words of a text with their seconds, by the mean of some heads.
+    """Returns the words of a text with their seconds, computed from the weights of some heads together.
 
     Args:
         heads: the maps and the number of each head; their queries and keys are the same, see `is_aligned`.
@@ -110,7 +111,7 @@ def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ..
     weights = np.concatenate(
         [cell_maps(maps).window((head,), rows, slice(0, len(times))).weights for maps, head in heads]
     )
-    return _words(maps.query_tokens, span, times[first_frames(weights)])
+    return _timed_words(maps.query_tokens, span, times[first_frames(weights)])
 
 
 def first_frames(weights: FloatArray | Float64Array) -> IntArray:
@@ -119,10 +120,11 @@ def first_frames(weights: FloatArray | Float64Array) -> IntArray:
     Args:
         weights: ``(heads, rows, frames)``, the weights of some heads on the frames of the sound.
     """
+    # The maxima avoid divisions by 0, for a row without weight on the sound and a frame that all rows see alike.
     shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    standard: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-    rows, frames = warping_path(-_median_filtered(standard).mean(axis=0))
+    standardised: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
+    rows, frames = warping_path(-_median_filtered(standardised).mean(axis=0))
     is_first = np.diff(rows, prepend=-1) > 0
     return frames[is_first]
 
@@ -147,10 +149,10 @@ def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
         above_left = sums[diagonal - 2, :-1] if diagonal > 1 else np.inf
         above, left = sums[diagonal - 1, :-1], sums[diagonal - 1, 1:]
         sums[diagonal, 1:] = costs[diagonal] + np.minimum(np.minimum(above_left, above), left)
-    return _walked_back(sums, columns)
+    return _least_cost_path(sums, columns)
 
 
-def _walked_back(sums: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
+def _least_cost_path(sums: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
     """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last.
 
     Args:
@@ -162,7 +164,8 @@ def _walked_back(sums: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
     while row > 0 or column > 0:
         diagonal = row + column
         above_left = sums[diagonal - 2, row] if row > 0 and column > 0 else np.inf
-        above, left = (sums[diagonal - 1, row] if row > 0 else np.inf), sums[diagonal - 1, row + 1]
+        above = sums[diagonal - 1, row] if row > 0 else np.inf
+        left = sums[diagonal - 1, row + 1]
         # Of equal sums Whisper takes the step across.
         if above_left < above and above_left < left:
             row, column = row - 1, column - 1
@@ -186,7 +189,8 @@ def frame_times(frames: Tokens) -> Float64Array:
 def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> tuple[float, float]:
     """Returns the median of the errors of word ends, and their mean distance from it, in seconds.
 
-    An error is an end less its end in the reference; words are compared with those of the same letters, in order.
+    An error is the end of a word minus its end in the reference. Words are compared with those of the same
+    letters, in order.
 
     Args:
         words: the words of one head.
@@ -222,7 +226,10 @@ def _letters(text: str) -> str:
 
 
 def _median_filtered(rows: Float64Array) -> Float64Array:
-    """Returns the median of `MEDIAN_FRAMES` values around each, along the last axis, reflected at both ends."""
+    """Returns the median of `MEDIAN_FRAMES` values around each, along the last axis, reflected at both ends.
+
+    A shorter axis has a window as wide as it allows.
+    """
     margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
     padded = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * margin + 1, axis=-1)
@@ -230,31 +237,31 @@ def _median_filtered(rows: Float64Array) -> Float64Array:
 
 
 def _text_span(tokens: Tokens) -> range:
-    """Returns the positions of the text's tokens, between the decoder's start and its end; empty if there are none.
+    """Returns the positions of the text's tokens, between the decoder's start and its end.
 
-    At least one token stands before them, whose row predicts the first.
+    Empty if there are none, or if no token stands before them, whose row would predict the first.
     """
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
 
 
-def _words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text, given the second at which each of its tokens begins, and the end.
+def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
+    """Returns the words of the text with their seconds; punctuation takes no time.
 
     Args:
         tokens: the tokens of the decoder.
         span: the positions of the tokens of the text.
-        starts: ``(tokens of the text + 1,)``.
+        starts: ``(tokens of the text + 1,)``, the second at which each token begins, and at last the text's end.
     """
     words = []
     for number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
         positions = [position for position in span if tokens.words[position] == number]
         spoken = [position for position in positions if _letters(_text_of(tokens, position, position))] or positions
-        start, end = (float(starts[position - span.start]) for position in (spoken[0], spoken[-1] + 1))
-        words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), start, end))
+        start, end = starts[spoken[0] - span.start], starts[spoken[-1] + 1 - span.start]
+        words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), float(start), float(end)))
     return tuple(words)
 
 
 def _text_of(tokens: Tokens, first: int, last: int) -> str:
-    """Returns the text from the first to the last of some tokens."""
+    """Returns the text from the token at the index ``first`` to the token at ``last``, both included."""
     return tokens.text[int(tokens.offsets[first, 0]) : int(tokens.offsets[last, 1])]

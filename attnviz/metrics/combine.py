@@ -26,7 +26,7 @@ Heads = list[tuple[CellMaps, int]]
 
 
 def combined_name(method: str, names: Sequence[str]) -> str:
-    """Returns the name of a combination: the method, and the heads or, if they are many, their number.
+    """Returns the name of a combination: the method and the heads, or their number above `MAX_NAMED_HEADS`.
 
     Args:
         method: ``mean``, ``max`` or ``rollout``.
@@ -170,7 +170,7 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
 
     A query that sees no key keeps its own token: its row is the identity's.
 
-    Contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
+    Maps of contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
     ‖α_h,ik f_h(x_k)‖, so that heads with larger outputs count more. This is the norm-based mixing of Kobayashi et al.
     2021, "Incorporating Residual and Normalization Layers", with layers multiplied as in Ferrando et al. 2022,
     "Measuring the Mixing of Contextual Information"; unlike there, the norms of heads are added, and ``residual`` fixes
@@ -214,7 +214,7 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError for cross-attention, skipped layers, or more than `MAX_ROLLOUT_TOKENS` tokens."""
+    """Raises AttnvizError for cross-attention, fewer queries than keys, skipped layers, or too many tokens."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         advice = f"use {option('reduce', 'mean')} or max here"

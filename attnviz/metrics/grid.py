@@ -91,6 +91,7 @@ class Grid(ABC):
             allowed: True for the queries that may match, ``(..., queries or 1, 1)``; the rows of all others are False.
         """
         numbers = self.query_numbers(name)
+        # Arithmetic serves numpy and torch alike: queries without a number get NO_NUMBER, which no key has.
         has_number = (numbers >= 0) & allowed
         return self.key_numbers(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 

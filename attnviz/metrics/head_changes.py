@@ -95,7 +95,7 @@ class HeadChanges:
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
-    """Returns the changes of the numbers that are not NaN in either frame, row by row in the order of ``before``."""
+    """Returns the changes of the numbers that both frames have, row by row in the order of ``before``; none for NaN."""
     common_after, common_before = common_frames(after, before)
     differences = after - before
     counts = [

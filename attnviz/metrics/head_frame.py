@@ -179,7 +179,7 @@ class HeadFrame:
         return sorted(range(len(self.rows)), key=lambda index: (-values[index], self.rows[index].heads))
 
     def take(self, indices: Sequence[int]) -> "HeadFrame":
-        """Returns the frame with the rows at these indices, in this order."""
+        """Returns the frame with the rows at these indices, in this order; `full_frame` is the frame with all rows."""
         rows = tuple(self.rows[index] for index in indices)
         arrays = self._changed_arrays(lambda array: array[list(indices)])
         return replace(self, rows=rows, full_frame=self.full_frame or self, **arrays)
@@ -205,7 +205,10 @@ class HeadFrame:
         return self.with_columns(other.measures, values_and_nan[sources])
 
     def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
-        """Returns the frame with the names that a user gave to single heads, by layer and number of the head."""
+        """Returns the frame with the names that a user gave to single heads, by layer and number of the head.
+
+        Other names are removed; without any names the frame is unchanged.
+        """
         if not names:
             return self
         named_full_frame = None if self.full_frame is None else self.full_frame.with_names(names)
@@ -251,8 +254,8 @@ class HeadFrame:
         """Returns the indices of the rows that pass a filter, sorted by a measure.
 
         Args:
-            sort: the name of a measure, largest value first; with a minus before the name, smallest first. NaN is
-                always last. ``None`` keeps the order of the rows.
+            sort: the name of a measure, largest value first, or smallest first if the measure says so; a minus before
+                it reverses this. NaN is always last. ``None`` keeps the order of the rows.
             top: the number of rows to keep after sorting; ``None`` for all.
             filter: a filter in the language of `attnviz.metrics.head_filter`; ``None`` for all rows.
 
@@ -326,6 +329,8 @@ def _nan_array(*shape: int) -> Float64Array:
 
 def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadName, Float64Array]]) -> HeadFrame:
     """Returns a frame of means over texts with their margins, with a row for each head of the first sample.
+
+    Means and margins ignore NaN; the counts are those of all texts.
 
     Args:
         measures: the measures of the samples.

@@ -114,7 +114,7 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
 
 
 def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
-    """Returns policies that hold half of the keys of the last step, for a user who named none."""
+    """Returns policies that hold half of the keys of the last step, at least 2, for a user who named none."""
     keys = int(_step_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
     half = max(keys // 2, 2)
     window = min(32, max(half // 2, 1))
@@ -126,8 +126,8 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
     """Returns the queries that are steps, ``(steps,)``: those that the user chose, else those of the written tokens.
 
     Raises:
-        AttnvizError: if the chosen queries are outside of the text or only its first, or if the user chose none and no
-            part of the text is known to be generated.
+        AttnvizError: if the chosen queries are outside of the text, or only its first query; or if the user chose none
+            and no part of the text is known to be generated.
     """
     tokens = maps.query_tokens
     if selection.queries != ALL_QUERIES:

@@ -1,4 +1,4 @@
-"""Computes what is measured of rows of weights over the patches of an image; `METRICS` has a line for each."""
+"""Computes metrics of rows of weights over the patches of an image; `METRICS` has a line for each."""
 
 from typing import TYPE_CHECKING
 

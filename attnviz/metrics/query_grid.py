@@ -267,7 +267,7 @@ class QueryGrid(Grid):
         queries, key_indices = np.nonzero(self.visible[:, keys])
         if len(queries) > MAX_PICKED * self.visible.size:
             return CountedCells(self.visible & counted)
-        return PickedCells((queries, keys[key_indices]), self._shape, len(keys) == 1)
+        return PickedCells((queries, keys[key_indices]), self._shape, one_per_query=len(keys) == 1)
 
     def at_keys(self, keys: IntArray) -> PickedCells:
         """Returns one cell per query, given the index of its key, ``(queries,)``.
@@ -304,4 +304,4 @@ class QueryGrid(Grid):
         in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
         queries, columns = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])
-        return PickedCells((queries, keys[queries, columns]), self._shape, keys.shape[1] == 1)
+        return PickedCells((queries, keys[queries, columns]), self._shape, one_per_query=keys.shape[1] == 1)

@@ -100,6 +100,6 @@ def _bounds(queries: FloatArray, least: FloatArray, largest: FloatArray) -> Floa
         least: the least features of each page, ``(pages, features)``, or ``(features,)`` for one page.
         largest: the largest features, in the same shape.
     """
-    # q·max is larger where q is positive, and q·min where it is negative, so that two products of matrices do it
+    # q·max is larger where q is positive, and q·min where it is negative, so two matrix products suffice
     positive, negative = queries.clip(min=0), queries.clip(max=0)
     return np.asarray(positive @ largest.T + negative @ least.T, dtype=np.float32)

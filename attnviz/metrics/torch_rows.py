@@ -97,7 +97,7 @@ class TorchRows(GridRows):
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
         weights = torch.exp2(exponents, out=self.weights[:, keys])
         torch.maximum(self._peak, weights.amax(1), out=self._peak)
-        self._entropy -= exponents.mul_(weights).sum(1)
+        self._entropy -= exponents.mul_(weights).sum(1)  # an exponent is the log2 of its weight
         torch.mv(weights.T, self._has_choice, out=self._received[keys])
         return weights
 

@@ -1,4 +1,4 @@
-"""Measures units beside their share: their strongest tokens, and scores calibrated by a question without content."""
+"""Measures the strongest tokens of units, and their scores calibrated by a question without content."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEVIATIONS = 2.0  # below the mean, from which on a token's calibrated score is 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnitChecks:
-    """What an answer looked at, unit by unit, and what it loses without some of them.
+    """The weight of an answer on each unit before it, and what the answer loses without the unit.
 
     Attributes:
         by: the name of the units.
@@ -23,7 +23,7 @@ class UnitChecks:
         units: the labels of the units before it.
         tokens: ``(units,)``, the number of tokens of each, without the sink.
         shares: ``(units,)``, the weight of the answer's rows on each.
-        lifts: ``(units,)``, the share over an even share of the keys.
+        lifts: ``(units,)``, each share divided by what uniform weights would give.
         strongest: ``(units,)``, the sum of the 8 largest weights of a row on tokens of the unit, mean over the rows.
         calibrated: ``(units,)``, the weight of the question's rows less that of a question without content (QRHead);
             NaN after the question; ``None`` without a question.
