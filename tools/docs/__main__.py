@@ -1,8 +1,10 @@
-"""Builds the site into ``site/``, offline: ``python -m tools.docs`` (add ``--fast`` to leave the commands out).
+"""Builds the site into ``site/``, offline, and opens it in a browser: ``python -m tools.docs``.
 
-Every warning is an error: a broken link, a page that no menu lists, a missing picture, a command that fails.
+Every warning is an error: a broken link, a page that no menu lists, a missing picture, a command that fails. So is what
+Chromium reports: a page wider than a phone, a faint text, an error on the console.
 """
 
+import argparse
 import os
 import shutil
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import build_main
 
+from tools.docs.look import faults
 from tools.docs.reference import write_reference
 from tools.docs.run import SCREEN
 
@@ -19,8 +22,20 @@ STRICT = ["--fail-on-warning", "--keep-going", "--quiet"]
 
 
 def main() -> int:
+    """Builds the site and opens it in a browser; returns 0 if neither finds a fault."""
+    parser = argparse.ArgumentParser("python -m tools.docs", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--fast", action="store_true", help="leave the commands and notebooks of the pages out")
+    parser.add_argument("--check", action="store_true", help="build nothing: open the site that was built last")
+    options = parser.parse_args()
+    if not options.check and (code := build(options.fast)):
+        return code
+    lines = faults(SITE)
+    print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
+    return min(len(lines), 1)
+
+
+def build(fast: bool) -> int:
     """Builds the site, and returns 0 if there was no warning."""
-    fast = "--fast" in sys.argv[1:]
     prepare_source()
     os.environ.update(SCREEN)  # which notebooks inherit: their pages show no colours of a terminal
     options = ["-D", "attnviz_runs=0", "-D", "nb_execution_mode=off"] if fast else []
