@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
+from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def ablation_effects(
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    reader = open_reader(settings, "predictions")
     texts = _texts(input, settings, batch)
+    reads_image = any(text is not None and text.image is not None for text in texts)
+    reader = open_reader(settings, "images" if reads_image else "predictions")
     refuse_untrained(settings.model)
 
     prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
@@ -89,11 +91,30 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list
     """
     from attnviz.models.sources import reader_class
 
-    no_input = input.text is None and not input.file and input.sample is None and batch is None
+    sources = (input.text, input.file, input.sample, input.image, batch)
+    no_input = all(source is None or source == [] for source in sources)
     if no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
-    return [subject.example(settings, refusal) for subject in read_texts(input, settings, batch)]
+    return [_example(subject, settings, refusal) for subject in read_texts(input, settings, batch)]
+
+
+def _example(subject: Subject, settings: "ModelSettings", refusal: str) -> "Example":
+    """Returns the example of an image, or of a text.
+
+    Args:
+        subject: what the user gave.
+        settings: the settings of the model.
+        refusal: the message for a saved recording.
+
+    Raises:
+        AttnvizError: if it is a saved recording.
+    """
+    if subject.kind is not Kind.IMAGE:
+        return subject.example(settings, refusal)
+    from attnviz.models.reading.example import Example
+
+    return Example(image=Path(subject.source))
 
 
 def _positions(prepared: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:

@@ -164,6 +164,16 @@ def test_ablation_names_the_first_four_heads(capsys: pytest.CaptureFixture[str])
     assert "Measured at the word that asks for a digit" in printed
 
 
+def test_ablation_of_a_picture_measures_the_answer_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Pillow.open(sample_picture()) as picture:
+        picture.rotate(180).save(tmp_path / "turned.png")
+    command = ["ablate", "--image", str(tmp_path / "turned.png"), "--model", "trained-picture", "--sets", "0,1"]
+    assert main(command) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "all words (turned.png)" in printed
+    assert "logit:" in printed
+
+
 def test_the_battery_finds_heads_that_look_where_the_word_points(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["battery", "--model", "trained-picture", "--json"]) == 0
     printed = capsys.readouterr().out

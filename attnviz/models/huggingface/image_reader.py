@@ -110,7 +110,15 @@ class ImageReader(Reader):
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
-        return Prepared({"pixel_values": pixels}, tokens, context=tokens, title=image.title)
+        has_class = CLASS_TOKEN in tokens.labels[:1]
+        return Prepared(
+            {"pixel_values": pixels},
+            tokens,
+            context=tokens,
+            title=image.title,
+            positions=slice(0, 1) if has_class else slice(None),
+            positions_remark=f"Measured at {CLASS_TOKEN}, from which an image is classified." if has_class else "",
+        )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image.

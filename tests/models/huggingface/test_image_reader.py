@@ -1,5 +1,6 @@
 """Vision models in folders: what is recorded of an image, what its tokens are called, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image as Pillow
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
@@ -118,10 +120,37 @@ def test_reads_the_vision_tower_of_a_model_of_both(tmp_path: Path, photo: Path) 
     assert first.key_tokens.places[1].tolist() == [16, 0, 48, 32]  # cropped to the middle of 96 x 64 pixels
 
 
+def test_ablation_measures_what_the_class_token_loses_without_a_head(
+    vit: Path, photo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ablate", str(photo), "--model", str(vit), "--heads", "0.1", "--json"]) == 0
+    effects = json.loads(capsys.readouterr().out)
+    assert any("Measured at [CLS]" in remark for remark in effects["remarks"])
+    reader: Any = open_reader(ModelSettings(model=str(vit)), "images")
+    inputs, model = reader.read(Example(image=photo)).inputs, reader.module
+    names = [name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and "attention" in name]
+    projection = model.get_submodule(next(name for name in names if "output" in name or "o_proj" in name))
+    width = model.config.hidden_size // model.config.num_attention_heads
+
+    def without_head(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        changed = args[0].clone()
+        changed[..., width : 2 * width] = 0
+        return (changed,)
+
+    with torch.no_grad():
+        before = model(**inputs).last_hidden_state[:, 0]
+        with_hook = projection.register_forward_pre_hook(without_head)
+        after = model(**inputs).last_hidden_state[:, 0]
+        with_hook.remove()
+    expected = 1 - torch.nn.functional.cosine_similarity(before, after).item()
+    assert expected > 1e-6
+    assert effects["effects"][0]["effect"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
+
+
 def test_refuses_what_does_not_fit(vit: Path, photo: Path, tmp_path: Path) -> None:
     with pytest.raises(AttnvizError, match="the seeded model reads text"):
         open_reader(ModelSettings(), "images")
-    with pytest.raises(AttnvizError, match="reads pictures or sounds and no text; give a picture with"):
+    with pytest.raises(AttnvizError, match="reads pictures or sounds and no text; give one with"):
         open_reader(ModelSettings(model=str(vit))).read(Example("a text"))
     with pytest.raises(AttnvizError, match="does not apply to images"):
         open_reader(ModelSettings(model=str(vit), generate=3), "images")
