@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
 from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.moves.cursor import Screen, first_state
+from attnviz.browse.moves.cursor import Screen, first_state, settle
 from attnviz.browse.moves.keys import BINDINGS, press
 from attnviz.browse.process.terminal import KeyDecoder
 from attnviz.browse.session.session import Session
@@ -63,6 +63,7 @@ def attempt_keys(case: tuple[str, tuple[int, int], list[str | tuple[int, int]]])
     for step in steps:
         if isinstance(step, tuple):
             screen = Screen(screen.session, Size(*step), colors=256)
+            state = settle(screen, state) if screen.size.is_large_enough else state  # as the inspector does
         else:
             state = press(screen, state, step)
         refuse_screen(screen, state)

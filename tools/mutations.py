@@ -22,7 +22,7 @@ from pathlib import Path
 from tools.called_functions import VARIABLE
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 1200  # for the tests of a room: a change that makes them hang is noticed
+SECONDS = 1200  # for the tests of a change: one that makes them hang is noticed
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -146,7 +146,7 @@ def calling_tests(tests: str, copy: Path, results: Path) -> dict[str, list[str]]
         copy: a copy of the checkout.
         results: a file that is written.
     """
-    if not _passes(["-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}):
+    if not _passes(["-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}, seconds=None):
         sys.exit(f"{tests} fails without a change")
     found: dict[str, list[str]] = json.loads(results.read_text(encoding="utf-8"))
     return found
@@ -184,18 +184,21 @@ def line_of_function(source: str, line: int) -> int:
     return max((first for first, last in lines if first <= line <= last), default=1)
 
 
-def _passes(tests: list[str], copy: Path, variables: Mapping[str, str] | None = None) -> bool:
-    """True if tests pass in a copy of the checkout within ``SECONDS``.
+def _passes(
+    tests: list[str], copy: Path, variables: Mapping[str, str] | None = None, seconds: float | None = SECONDS
+) -> bool:
+    """True if tests pass in a copy of the checkout within the time.
 
     Args:
         tests: files, folders or names of tests, after further options of pytest.
         copy: the copy.
         variables: further variables of the environment.
+        seconds: the time; ``None`` for any.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})}
     try:
-        result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS, check=False)
+        result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return False
     return result.returncode == 0

@@ -33,6 +33,7 @@ from attnviz.text.tokens import first_words
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
 UNCAPTURED_STEPS = ("embedding", "projections", "dropout", ABLATION)  # their numbers are not captured from a model
+DROPPED = "Dropout comes after this step and does not change it: {} shows it."
 TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
 
@@ -90,7 +91,7 @@ def explain(
         title=look.title or text_start,
         head=f"{computation.layer}.{head}",
         steps=tuple(replace(shown_step, sentence=look.format_options(shown_step.sentence)) for shown_step in steps),
-        remarks=(_remark(computation),),
+        remarks=tuple(map(look.format_options, (_remark(computation), *_dropout_remarks(steps, computation)))),
         look=look,
     )
 
@@ -100,6 +101,13 @@ def _remark(computation: Computation) -> str:
     if computation.model_name:
         return OBSERVED.format(computation.model_name)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
+
+
+def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:
+    """Returns the remark that dropout changes none of these steps; empty without dropout, or if it changes one."""
+    names = [name for name in STEPS if any(step.name == name for step in steps)]
+    is_lost = computation.dropout > 0 and (not names or list(STEPS).index(names[-1]) < list(STEPS).index("dropout"))
+    return (DROPPED.format(option("step", "dropout")),) if is_lost else ()
 
 
 def _is_usual_step(name: str, computation: Computation) -> bool:

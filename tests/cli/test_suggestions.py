@@ -220,6 +220,10 @@ ADVISED = {
         "--style heatmap",
         "show Life --style heatmap --table weights -o x.svg",
     ),
+    "show Life --style text --table weights -o x.html": (
+        "--style heatmap",
+        "show Life --style heatmap --table weights -o x.html",
+    ),
     "show 'a b' --query a --style arcs -o x.svg": ("use one of them", "show 'a b' --query a"),
     "browse run.safetensors --query Life": ("use it with attnviz show", "show run.safetensors --query Life"),
     "show Life --size 50x50 --dpi 2400 -o x.png": ("use --dpi 244", "show Life --dpi 90 -o x.png"),

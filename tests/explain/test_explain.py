@@ -210,6 +210,15 @@ def test_sentences_name_options_as_their_reader_writes_them(look: Look, causal: 
     assert f"({dropout} shows it)" in none.sentence
 
 
+def test_a_step_before_dropout_says_that_dropout_does_not_change_it() -> None:
+    computation = compute(dropout=0.5)
+    remarks = {step: explain(computation, step=step).remarks[1:] for step in ("softmax", "dropout", "sum")}
+    assert remarks["softmax"] == ("Dropout comes after this step and does not change it: step='dropout' shows it.",)
+    assert remarks["dropout"] == remarks["sum"] == explain(computation).remarks[1:] == ()
+    assert explain(computation, pair=("0", "1")).remarks[1:] == remarks["softmax"]
+    assert explain(compute(), step="softmax").remarks[1:] == ()
+
+
 def test_a_single_token_has_no_later_keys_to_hide_and_a_weight_of_one() -> None:
     mask, softmax = (explain(compute("Life"), step=step).steps[0] for step in ("mask", "softmax"))
     assert mask.sentence == "Nothing is masked: every query sees every key."

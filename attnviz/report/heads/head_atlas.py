@@ -31,7 +31,7 @@ from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
-from attnviz.report.words.captions import model_name, recording_remarks, text_title
+from attnviz.report.words.captions import DROPPED, model_name, recording_remarks, text_title
 from attnviz.report.words.head_names import read_names
 from attnviz.report.words.last_unit import summarize_last_unit
 from attnviz.text.named_groups import TOKENS
@@ -51,6 +51,7 @@ SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
 MAX_NAMED_METRICS = 2  # metrics that a colour bar names; the bar of more serves all others
 PATTERN_COLUMNS = 24  # the most columns of a pattern
+WARNING = "Warning:"  # begins a remark that a short list keeps
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,8 @@ def _shorter_lists(
     remark = (
         f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
     )
-    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown)))
+    kept_remarks = [line for line in source.remarks if line == DROPPED or line.startswith(WARNING)]
+    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown), *kept_remarks))
     clearest = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
     for count in range(min(len(clearest) - 1, full_list.look.height or 0), 0, -1):
         yield replace(template, summary=_summary(table.take(clearest[:count]), shown))

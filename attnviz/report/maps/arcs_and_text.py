@@ -16,7 +16,7 @@ from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.words_of_text import find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.picture.hues import MAX_OVERLAID
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
@@ -122,7 +122,7 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     if options.look.overlaid:
         _refuse_unfit_overlay(heads, style)
     if options.table is not None:
-        raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
+        raise style_without_numbers_error(options.look)
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, as {example}")

@@ -14,7 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
-from attnviz.report.picture.look import Look
+from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
@@ -366,6 +366,8 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
     from attnviz.report.heads.page_metrics import with_page_numbers
 
     look = options.look
+    if options.table is not None and look.style not in (None, "heatmap"):
+        raise style_without_numbers_error(look)
     heads = [head for head, _ in ranked_heads_of(chosen, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)

@@ -270,6 +270,12 @@ class LookOptions(TypedDict, total=False):
     colors: int
 
 
+def style_without_numbers_error(look: Look) -> AttnvizError:
+    """Returns the refusal of a table of numbers in a style that draws none."""
+    style = option("style", look.style or look.drawn_style)
+    return AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
+
+
 def refuse_style(look: Look, picture: str) -> None:
     """Raises AttnvizError if the look asks for arcs or text.
 

@@ -139,6 +139,17 @@ def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:
     assert len(whole.summary.rows) == LAYERS * HEADS
 
 
+def test_a_short_list_of_heads_keeps_warnings_and_says_that_dropout_changes_nothing() -> None:
+    look, recording = Look(width=80, height=24), many_heads()
+    first_layer = tuple(maps for maps in recording.maps if maps.layer == 0)
+    doubtful = replace(recording, maps=first_layer, settings={"dropout": 0.3}, doubts=("Warning: no softmax.",))
+    report = heads_report((doubtful,), ReportOptions(look=look, medium=medium_of(".txt", look)))
+    assert isinstance(report, HeadList)
+    assert len(report.summary.rows) < HEADS
+    assert report.remarks[-2] == "Warning: no softmax."
+    assert report.remarks[-1].startswith("Dropout comes after the weights")
+
+
 def test_patterns_are_those_of_tokens_where_words_are_drawn() -> None:
     report = on_screen(many_heads(), grouping=Grouping(words=True))
     assert isinstance(report, Heatmaps)
