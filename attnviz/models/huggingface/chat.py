@@ -155,7 +155,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     """
     if not getattr(tokenizer, "chat_template", None):
         raise AttnvizError(
-            f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
+            f"this model has no chat template; use a model made for chats, or leave {option('chat', True)} out"
         )
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
