@@ -138,7 +138,8 @@ class Capture:
     def _on_attention(self, observed: ObservedCall) -> None:
         """Adds a call to the chunks before it, or begins a new one.
 
-        Only notes the call if its part of an encoder-decoder is not chosen, or if an earlier call has failed.
+        If the first call of a pass is no further chunk of the last pass, the calls of the last pass are delivered. Only
+        notes the call if its part of an encoder-decoder is not chosen, or if an earlier call has failed.
         """
         part = observed.caller.part
         self.runs.note_attention()
@@ -187,7 +188,10 @@ class Capture:
         return is_added
 
     def _end_chunks(self) -> None:
-        """Keeps the call that the present chunks form, if there are any and their layer is chosen."""
+        """Keeps the call that the present chunks form, if there are any and their layer is chosen.
+
+        Raises StopForward if the chunks are complete and the forward pass may end here.
+        """
         chunks, self.chunks = self.chunks, None
         if chunks is None:
             return
@@ -246,7 +250,10 @@ class Capture:
             raise user_error from error
 
     def _begin_pass(self) -> None:
-        """Delivers the calls of a forward pass before the next begins, unless that may bring further chunks."""
+        """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0.
+
+        If a call of the last pass waits for chunks, the new pass may bring them, so its calls are delivered later.
+        """
         with hidden_from_run():
             self.observer.flush()
             self.may_get_chunk = self.chunks is not None
@@ -256,7 +263,7 @@ class Capture:
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:
-        """Adds the calls of a finished forward pass to the texts, and begins with none for the next."""
+        """Ends the chunks, adds the calls of the finished forward pass to the texts, and forgets them."""
         self._end_chunks()
         self.texts.add(self.calls)
         self.calls, self.may_get_chunk = [], False
@@ -294,26 +301,26 @@ class Capture:
                 )
 
     def _first_head(self, site: CallSite) -> int:
-        """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
+        """Returns the number of a call's first head in its layer.
+
+        If a module is a single head, it is the number of that head. Else the first call of a module begins with head 0,
+        and each further call after the last head of the call before it.
+        """
         if site.head is not None or site.call == 0:
             return site.head or 0
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
-        """Notes the shape of a call; True if its module has now computed maps of too many shapes in this run.
-
-        Args:
-            site: the site of the call.
-            call: the call, with queries and keys; more than `MAX_MAP_SHAPES` numbers of these are too many.
-        """
+        """Notes the shape of a call; True if its module has now computed more than `MAX_MAP_SHAPES` shapes in a run."""
         shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
-        """Raises StopForward if the forward pass may end here: if no chosen layer is still to come.
+        """Raises StopForward if the forward pass may end here: if all chosen layers were observed.
 
-        If output projections are still searched, the pass goes on until they are found.
+        Does nothing if the options or the thread forbid it, if no layers were chosen, or if further texts may come. If
+        output projections are still searched, the pass goes on until they are found.
 
         Args:
             site: the place of the call that was observed last.

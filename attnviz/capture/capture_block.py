@@ -141,7 +141,8 @@ class CaptureBlock:
         """
         if thread in self.foreign_threads:
             foreign_thread = self.foreign_threads[thread]
-            foreign_thread.depth += module is foreign_thread.module
+            if module is foreign_thread.module:
+                foreign_thread.depth += 1
             foreign_thread.enter(module)
         elif is_only_block:
             self._admit(module, thread)
@@ -272,9 +273,7 @@ def refuse_opaque(model: object) -> None:
     scripted_parts = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted_parts is not None:
         place = f"{scripted_parts!r} of the model" if scripted_parts else "the model"
-        raise AttnvizError(
-            f"{place} is scripted, so that its calls cannot be observed; record the module it was made from"
-        )
+        raise AttnvizError(f"{place} is scripted, so its calls cannot be observed; record the module it was made from")
 
 
 def _is_flat_export(model: nn.Module) -> bool:

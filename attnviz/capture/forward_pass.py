@@ -98,7 +98,7 @@ class ForwardPass:
             AttnvizError: if there are no such modules, or a chosen layer or head is missing.
         """
         calls = self.calls
-        self._refuse_other_softmaxes(calls)
+        self._refuse_other_attention(calls)
         self._refuse_no_call()
         self._refuse_missing_heads()
         self._refuse_missing_contributions(calls)
@@ -154,8 +154,8 @@ class ForwardPass:
         """Returns the tokens of the queries and keys of one text of a call, labelled as the options say."""
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
-    def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if only attention of other kinds was found, or a chosen layer has only such."""
+    def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
+        """Raises AttnvizError if only attention of other kinds was found, or if a chosen layer has no other."""
         layers = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
         recorded_layers = {call.site.layer for call in calls}
@@ -223,7 +223,7 @@ class ForwardPass:
         return (
             *self._unreadable_remarks(),
             *self._compiled_remarks(),
-            *self._other_softmax_remarks(),
+            *self._other_attention_remarks(),
             *self._unused_softmax_remarks(),
         )
 
@@ -232,7 +232,8 @@ class ForwardPass:
         if not self.unreadable:
             return ()
         module, reason = next(iter(self.unreadable.items()))
-        others = f" and of {len(self.unreadable) - 1} other modules" if len(self.unreadable) > 1 else ""
+        count = len(self.unreadable) - 1
+        others = f" and of {count} other module{'s' if count > 1 else ''}" if count else ""
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
     def _compiled_remarks(self) -> tuple[str, ...]:
@@ -245,13 +246,18 @@ class ForwardPass:
         modules = unobserved_modules(self.modules, observed_modules)
         if not modules:
             return ()
-        others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""
+        count = len(modules) - 1
+        others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
+        verb = "compute" if count else "computes"
         return (
-            f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which cannot be observed.",
+            f"Left out: what {modules[0] or 'the model'}{others} {verb} as compiled code, which cannot be observed.",
         )
 
-    def _other_softmax_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules with attention of other kinds; none if there are none."""
+    def _other_attention_remarks(self) -> tuple[str, ...]:
+        """Returns a remark on modules that attend in another way, or whose class is named attention; none if none do.
+
+        A module that is only named attention does not count if attention of it was recorded.
+        """
         recorded_modules = {site.module for site in self.head_counts}
         others = [
             other
@@ -314,7 +320,8 @@ def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     if not modules:
         return ()
     times = 1 + max(call.site.call for call in calls)
-    others = f" and {len(modules) - 1} other modules" if len(modules) > 1 else ""
+    count = len(modules) - 1
+    others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
     return (
         f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads are numbered on from "
         "call to call; each call may have other tokens.",

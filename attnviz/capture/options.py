@@ -55,7 +55,7 @@ class CaptureOptions:
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Returns those of some heads of a layer that are chosen; all of them if no heads are chosen.
+        """Returns the chosen ones among some heads of a layer; all of them if no heads of it are chosen.
 
         Args:
             layer: the number of the layer.
@@ -82,14 +82,16 @@ class CaptureOptions:
         """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
 
         A text written step by step may have one label more than tokens: no step reads the last token. Its tokens get
-        the groups ``generated``, the prompt and what was written after it, unless the labels have such groups.
+        the groups ``generated``, the prompt and what was written after it, unless the labels have such groups. The
+        encoder of an encoder-decoder has the labels of ``context``, if there are any.
 
         Args:
             call: the call.
             item: the index of the text in the batch of the call.
         """
         _, _, queries, keys = call.shape
-        extra_labels, item = int(call.passes > 1), call.first_item + item
+        extra_labels = 1 if call.passes > 1 else 0
+        item += call.first_item
         is_self = call.site.kind == "self"
         query_labels = self.tokens
         if is_self and call.site.part == "encoder" and self.context is not None:

@@ -11,7 +11,7 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the positional and keyword arguments with which a model is called.
 
     Args:
-        inputs: a mapping, as a tokenizer returns it, of keyword arguments; a tuple of positional arguments; or any
+        inputs: a mapping of keyword arguments, such as a tokenizer returns; a tuple of positional arguments; or any
             other object, such as a tensor, that is the only argument.
     """
     if isinstance(inputs, Mapping) or (hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")):

@@ -46,6 +46,8 @@ class RunCounter:
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that a module is called, which may begin another pass; ignores modules of other models.
 
+        The first call of each outermost part of the model also notes the shapes of its inputs.
+
         Args:
             module: the module.
             inputs: the positional arguments of the call.
@@ -66,9 +68,9 @@ class RunCounter:
         self.on_start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised."""
+        """Notes that a module has returned or raised; ignores modules of other models."""
         if id(module) in self.modules:
-            self.depth = max(self.depth - 1, 0)
+            self.depth = max(self.depth - 1, 0)  # a pass that began after an interrupted one counts from 0
 
     def texts_of(self, module: str) -> int | None:
         """Returns the number of texts that the model reads at once; ``None`` if it is unknown.
@@ -78,35 +80,44 @@ class RunCounter:
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def second_axes_of(self, module: str) -> set[tuple[int, int]]:
-        """Returns the sizes of the second and of the first axis of each input ``(…, …, features)``; empty for none.
+        """Returns the sizes of the second and of the first axis of each input with three axes; empty for none.
 
-        Either axis may be texts, and the other tokens. The inputs are those of the model, or if these are unknown,
-        those of the outermost part around ``module``.
+        They are texts and tokens if the input has tokens first. The inputs are those of the model, or if these are
+        unknown, those of the outermost part around ``module``.
         """
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
     def batches_of(self, module: str, pieces: Sequence[Piece]) -> list[BatchShape]:
-        """Returns the first two axes of each input with texts of the model, or else of the part around a module.
+        """Returns the sizes of the first two axes of each input of the model, or of the part around a module.
+
+        The inputs of the part count if those of the model are unknown. If the queries are a piece of an axis, the size
+        of the piece replaces the size of the axis.
 
         Args:
             module: the path of the module.
-            pieces: the ranges of rows in longer tensors that queries are; a call may read a part of the texts.
+            pieces: the ranges of rows in longer tensors that the queries of a call are.
         """
         shapes = self.shapes.get("", self.shapes.get(module.partition(".")[0], []))
         rows = {piece.whole[-1]: piece.rows for piece in pieces}
         return [BatchShape(*(rows.get(size, size) for size in shape)) for shape in shapes]
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
-        """Notes the number of texts that a part of the model is called with: the largest first axis of its inputs.
+        """Notes the shapes of the inputs that a part of the model is called with.
 
-        Nested tensors and vectors do not show it; without other inputs nothing is noted.
+        They are the first two axes of each input of tokens or features, the number of texts, which is the largest first
+        axis, and the second axes. Nested tensors and vectors are left out; if there are no others, only an empty list
+        of shapes is noted.
         """
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
+            # Ids are (texts, tokens), but features have a third axis: a matrix of them shows no texts.
             self.shapes[part] = [
-                BatchShape(*tensor.shape[:2]) for tensor in tensors if tensor.dim() > 1 + tensor.is_floating_point()
+                BatchShape(*tensor.shape[:2])
+                for tensor in tensors
+                if tensor.dim() >= (3 if tensor.is_floating_point() else 2)
             ]
         if shapes:
             self.batches[part] = max(shape[0] for shape in shapes)
-            self.second_axes[part] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}  # with features
+            # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
+            self.second_axes[part] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}

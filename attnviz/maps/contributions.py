@@ -1,8 +1,8 @@
 """Computes maps of contributions, ‖α f(x)‖, from maps of weights α.
 
 A contribution is the norm of the vector that a key adds to a query's output in one head; f(x) = (x W_V + b_V) W_O is
-that vector for a weight of 1. f(x) does not depend on the query, so that a contribution is a weight times the norm of
-its key's f(x) (Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4), and any window of a long map is as
+that vector for a weight of 1. f(x) does not depend on the query, so a contribution is a weight times the norm of its
+key's f(x) (Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4), and any window of a long map is as
 exact as its weights.
 """
 
@@ -43,7 +43,7 @@ def contributions_of(recording: Recording) -> Recording:
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
-    """Returns the maps with contributions in place of weights.
+    """Returns the maps with contributions in place of weights; as arrays if they are small.
 
     Raises:
         AttnvizError: if the maps lack the norms of their values, or single cells are not known.
@@ -103,7 +103,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     """Returns maps of contributions, each divided by ``unit``.
 
     Raises:
-        AttnvizError: if the maps are neither dense nor over single tokens: those of words of a long text.
+        AttnvizError: if the maps are neither dense nor over single tokens, as maps over words of a long text.
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)

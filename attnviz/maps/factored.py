@@ -242,7 +242,7 @@ def _read_optional_arrays(stored: "StoredEntry", heads: int, queries: int, keys:
 
 
 def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
-    """Returns the index of each head's key head; raises AttnvizError unless they are as many, and below ``heads``."""
+    """Returns the index of each head's key head; raises AttnvizError unless each head has one below ``heads``."""
     numbers = stored.required_value("key_heads", list)
     if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
         raise stored.refusal("has 'key_heads' that do not fit its heads")

@@ -26,8 +26,8 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
 
     It is unchanged if neither is asked for, or if none of its layers is selected.
 
-    The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that the sum
-    of a row stays the same. A group has no score.
+    The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so the sum of
+    a row stays the same. A group has no score.
 
     Args:
         recording: the recording over tokens.
@@ -173,7 +173,7 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
     """Raises AttnvizError if the grouping names groups that no axis of these maps has; the message lists those it has.
 
-    Every text has tokens and words, so that these are never refused.
+    Every text has tokens and words, so these are never refused.
     """
     if grouping.by is None or grouping.units == WORDS:
         return
@@ -201,7 +201,9 @@ def _known_groups(axes: Iterable[Tokens]) -> list[str]:
 
 
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens that belong to no turn or passage, which special tokens never do; else nothing.
+    """Yields a remark on the tokens outside every turn or passage, to which all special tokens count.
+
+    Yields nothing if there are no such tokens, or no turns or passages.
 
     Args:
         tokens: the tokens of the keys.
@@ -214,8 +216,9 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
         labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside[:MAX_NAMED_MARKS]))
         treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
         origin = " of the chat template" if grouping.units == TURNS else ""
-        count = f"{len(outside)} token{'s' * (len(outside) > 1)}{origin}"
-        yield f"Outside every {singular(grouping.units)}: {count} ({labels}{' …' * (len(outside) > 1)}), {treatment}"
+        plural, ellipsis = ("s", " …") if len(outside) > 1 else ("", "")
+        count = f"{len(outside)} token{plural}{origin}"
+        yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
 
 
 def _joining_option(grouping: Grouping) -> str:

@@ -18,14 +18,14 @@ def halve(recording: Recording) -> Recording:
     Raises:
         AttnvizError: if none of its maps is stored as factors.
     """
-    factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
-    if not factored:
+    factored_maps = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
+    if not factored_maps:
         raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', False)}")
-    rounded = {id(maps): maps.rounded_to_bfloat16() for maps in factored}
-    error = max(largest_difference(rounded[id(maps)], maps) for maps in factored)
-    error_sentence = f"weights change by at most {error:.1g} in {SAMPLED_QUERIES} sampled queries."
+    rounded_maps = {id(maps): maps.rounded_to_bfloat16() for maps in factored_maps}
+    largest_error = max(largest_difference(rounded_maps[id(maps)], maps) for maps in factored_maps)
+    error_sentence = f"weights change by at most {largest_error:.1g} in {SAMPLED_QUERIES} sampled queries."
     remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
-    maps = tuple(rounded.get(id(maps), maps) for maps in recording.maps)
+    maps = tuple(rounded_maps.get(id(maps), maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 
 

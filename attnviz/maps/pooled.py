@@ -173,8 +173,8 @@ class PooledMaps(LayerMaps):
         if not np.isin(np.concatenate([groups.runs.starts, groups.runs.stops]), edges).all():
             raise unknown_cells_error(self)
         numbers = np.full(len(edges) - 1, -1, dtype=np.int64)
-        covered = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
-        numbers[covered] = groups.numbers[edges[:-1][covered] - groups.first]
+        covered_blocks = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
+        numbers[covered_blocks] = groups.numbers[edges[:-1][covered_blocks] - groups.first]
         return Groups(numbers, groups.labels)
 
     def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
@@ -210,6 +210,9 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 
 def _block_count(cells: int) -> int:
-    """Returns the number of blocks of an axis of ``cells`` cells: at most `MAX_BLOCKS_A_SIDE`, of the smallest size."""
+    """Returns the number of blocks of an axis of ``cells`` cells, at most `MAX_BLOCKS_A_SIDE`.
+
+    The size of a block is the smallest that this limit allows, and there are only as many as that size needs.
+    """
     block_size = -(-cells // MAX_BLOCKS_A_SIDE)
     return -(-cells // block_size)

@@ -16,7 +16,7 @@ RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; empty if all is well.
 
-    Pooled maps are not checked, and of the others some rows.
+    Pooled maps are not checked; of other maps, a few sampled rows are.
     """
     rows: list[Float64Array] = []
     for layer_maps in maps:

@@ -238,7 +238,7 @@ def _padded_factors(factors: DeviceFactors, heads: slice, queries: slice) -> tup
 def _kernel_width(queries: Tensor) -> int:
     """Returns the width of a head for the kernel, which is also the number of blocks that a value can tell apart."""
     features = queries.shape[-1]
-    return features + -features % WIDTH_MULTIPLE
+    return features + -features % WIDTH_MULTIPLE  # rounded up to a multiple
 
 
 def _span_without_padding(factors: DeviceFactors) -> slice:

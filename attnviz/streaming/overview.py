@@ -33,7 +33,7 @@ def block_edges(count: int, blocks: int) -> IntArray:
 
 
 def bands_of_queries(queries: slice, keys: int, cells: int) -> Iterator[slice]:
-    """Yields the queries in runs of at most ``cells`` cells, or of one query.
+    """Yields the queries in runs of at most ``cells`` cells, or of one query if it has more cells.
 
     Args:
         queries: all queries, with both ends.
@@ -72,7 +72,7 @@ def reduce_blocks(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int
         width: number of blocks along the columns, at most one per column.
     """
     edges = pairwise(block_edges(cells.shape[-2], height).tolist())
-    rows = [cells[..., start : max(stop, start + 1), :] for start, stop in edges]
+    rows = [cells[..., start : max(stop, start + 1), :] for start, stop in edges]  # an empty block repeats a row
     columns = block_edges(cells.shape[-1], width)[:-1]
     reduced = np.stack([reduce.reduce(block, axis=-2) for block in rows], axis=-2)  # faster than reduceat on this axis
     return reduce.reduceat(reduced, columns, axis=-1)

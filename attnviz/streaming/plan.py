@@ -152,9 +152,9 @@ class TilePlan:
 
         Results are cached; if visibility depends only on the distance key − query, tiles on a diagonal share one.
         """
-        diagonal = self.rules.depends_on_distance and row.repeats is None and column.repeats is None
+        is_shared = self.rules.depends_on_distance and row.repeats is None and column.repeats is None
         offset = row.tokens.start - column.tokens.start
-        place = (offset,) if diagonal else (row.blocks.start, column.blocks.start)
+        place = (offset,) if is_shared else (row.blocks.start, column.blocks.start)
         key = (*place, *row.grid.shape, *column.grid.shape)
         hidden = self._hidden.get(key)
         if hidden is None:

@@ -72,12 +72,14 @@ class BlockAxis:
 
     @classmethod
     def from_span(cls, span: slice, blocks: int, max_tokens: int) -> "BlockAxis":
-        """Returns a span of tokens cut into blocks, each in as few parts as keep to ``max_tokens`` if that is possible.
+        """Returns a span of tokens cut into blocks, and each block into parts of at most about ``max_tokens`` tokens.
+
+        A block never has more parts than tokens.
 
         Args:
             span: the tokens, with both ends.
             blocks: number of blocks, at most one per token.
-            max_tokens: the most tokens of a part.
+            max_tokens: the length above which a block is cut; rounding may leave a part a token longer.
         """
         count = span.stop - span.start
         parts = max(1, min(-(-count // (blocks * max_tokens)), count // blocks))

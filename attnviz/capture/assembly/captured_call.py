@@ -89,6 +89,8 @@ def capture_call(
 ) -> CapturedCall:
     """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if it has any, else blocks.
 
+    A call has no factors if its heads see different cells, or if each head is a module of its own.
+
     Args:
         site: the place of the call in the model.
         heads: the numbers of the heads in the layer.
@@ -172,6 +174,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
+        # A stack that runs again in one pass reads the next texts.
         "item": first_call.first_item + first_call.site.run * first_call.shape[0] + item,
         "fidelity": max(known_fidelities, default=None),
     }
@@ -408,7 +411,7 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of a call do not fit into free memory; small ones are not checked.
+    """Raises AttnvizError if the maps of a call do not fit into free memory; maps below 16 MiB are not checked.
 
     Args:
         call: the call.
@@ -420,7 +423,7 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
     cells = queries * keys
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
-    heads = 1 if map_type is PooledMaps else heads
+    heads = 1 if map_type is PooledMaps else heads  # blocks are computed head by head
     needed_bytes = ARRAYS_AT_ONCE * batch * heads * cells * 4
     if needed_bytes > MIN_CHECKED_BYTES:
         subject = f"{heads} heads of layer {site.layer} over {queries} tokens"

@@ -1,7 +1,7 @@
 """Computes the norm of each key's value after the output projection: what a weight of 1 would move into a query.
 
 A contribution is ‖α f(x)‖ with f(x) = (x W_V + b_V) W_O of one head (Kobayashi et al. 2020, "Attention is Not Only a
-Weight", equation 4). The weight α is a number, so that only ‖f(x)‖ of each head and key has to be kept.
+Weight", equation 4). The weight α is a number, so only ‖f(x)‖ of each head and key has to be kept.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,9 @@ class ValueNormRecorder:
     def expect(
         self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
     ) -> None:
-        """Starts to search for the output projection of a recorded call; does nothing if values or output are unknown.
+        """Starts to search for the output projection of a recorded call.
+
+        Does nothing if values or output are unknown, or if a fused kernel has applied the projection itself.
 
         Args:
             call: the call, with values and output.
@@ -93,6 +95,7 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
         weights: the maps, ``(heads, features of a head, features)``.
     """
     features, output_width = weights.shape[1:]
+    # G = W Wᵀ pays off only for many keys, and for outputs wider than a head.
     if len(values) * values.shape[2] <= features or output_width <= features:
         return _mapped_norms(values, weights)
     norms, are_exact = _norms_by_products(values, weights)
@@ -113,7 +116,7 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each head that they fit.
+    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each exact head.
 
     A square far below the largest that G allows is a small difference of large terms, and has lost its digits: a head
     with such a square is not exact. Arguments as in `norms_after`.
@@ -129,7 +132,7 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
-    recorded, the model's own output is used.
+    recorded, the model's own output is used. Queries that see no key in some head are not compared.
 
     Args:
         call: the call, with values.
@@ -138,9 +141,9 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     """
     batch, _, queries, _ = call.shape
     mixed_values, sees_any = call.recomputed_rows(heads)
-    step = slice(None, None, -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES))
+    step = slice(None, None, -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES))  # the division rounds up
     rows = checked_rows(queries)
-    rows = slice(None, None, (rows.step or 1) * step.step)
+    rows = slice(None, None, (rows.step or 1) * step.step)  # every n-th of the checked queries, counted in all queries
     operand, result = (
         _rows_of_texts(matrix, batch, rows, projection.queries_first)
         for matrix in (projection.matrix, projection.result)

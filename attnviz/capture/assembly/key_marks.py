@@ -33,12 +33,14 @@ class KeyMarks:
         return KeyMarks(self.numbers[..., :count], self.tolerance)
 
     def followed_by(self, other: "KeyMarks") -> "KeyMarks":
-        """Returns these marks followed by those of further keys, in as many heads as both have."""
+        """Returns these marks followed by the marks of further keys, with the smaller number of heads of the two."""
         numbers = np.concatenate(_with_equal_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
     def has_equal_keys(self, start: int, other: "KeyMarks", count: int) -> bool:
         """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
+
+        False if either has fewer keys.
 
         Args:
             start: the index of the first compared key.

@@ -125,7 +125,7 @@ def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
         cells: ``(queries, keys)``, True where visible.
         heads: the number of heads of the bias.
     """
-    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # as the first query that sees the key has it
+    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
     by_key[:, ~cells.any(axis=0)] = 0
     if _equals_mask(numbers, cells, by_key[:, None]):
         return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
@@ -137,9 +137,9 @@ def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
 
 
 def _bias_by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """Returns a bias for each distance key − query, from ``1 − queries`` on, as sampled queries have it.
+    """Returns a bias for each distance key − query, from ``1 − queries`` on, read from at most 64 sampled queries.
 
-    Distances that they do not see have 0.
+    A distance at which no sampled query sees a key has the bias 0.
 
     Args:
         numbers: the mask, ``(heads or 1, queries, keys)``.

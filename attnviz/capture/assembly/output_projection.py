@@ -53,7 +53,7 @@ class OperandPlace:
 
     @property
     def row_and_column_axes(self) -> tuple[list[int], list[int]]:
-        """The indices of the operand's axes that become rows of `matrix`, and of the summed ones, its columns."""
+        """The indices of the axes that become rows of `matrix`, and of the summed axes, which become its columns."""
         letters = self.product.left_letters
         row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
         return row_axes, [letters.index(letter) for letter in self.product.summed_letters]
@@ -158,7 +158,7 @@ def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
     count = output_columns.shape[1]
     if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
         return torch.arange(count, device=matrix.device)
-    rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
+    rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))  # a few spaced rows find candidates at low cost
     unused_indices: dict[bytes, list[int]] = {}  # the indices of equal columns, by their bytes
     for index, column in enumerate(_columns_as_bytes(matrix[rows])):
         unused_indices.setdefault(column, []).append(index)
@@ -198,11 +198,13 @@ class ProjectionSearch:
 
     @property
     def is_searching(self) -> bool:
-        """True if an output waits for its projection, or the last one to find its own may enter further maps."""
+        """True if an output waits for its projection, or the operand of the last projection may enter further maps."""
         return bool(self.pending) or self.last_operand is not None
 
     def expect(self, output: Tensor, receive: ReceiveProjection) -> None:
-        """Starts to search for the projections of an attention output, and forgets the oldest of `MAX_PENDING` others.
+        """Starts to search for the projections of an attention output, and forgets the last projection's operand.
+
+        If more than `MAX_PENDING` outputs wait, the oldest is forgotten.
 
         Args:
             output: ``(batch, heads, queries, features)``.
@@ -265,6 +267,8 @@ class ProjectionSearch:
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
         """Reports the projection of each searched output that the operand holds; True if it holds any.
+
+        These outputs are no longer pending, and the operand is kept as the last one.
 
         Args:
             place: the operand.

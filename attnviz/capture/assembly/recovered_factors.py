@@ -113,7 +113,9 @@ def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -
 def _candidate_factors(
     call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries.
+    """Yields factors with the biases of a fit: first with the mean scale, then with a scale per head in the queries.
+
+    The second is left out if the scales are equal, or if heads share queries.
 
     Args:
         call: the call.
@@ -162,7 +164,9 @@ def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, dev
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:
-    """Returns a fitted scale rounded to 1/√features, else to four digits; unchanged if both exceed the rounding error.
+    """Returns a fitted scale rounded to 1/√features, else to four digits.
+
+    A rounding that changes the scale by more than the rounding error is left out.
 
     Args:
         scale: the fitted scale.
@@ -238,7 +242,7 @@ def _largest_scores_if_equal(
     """
     scores = factors.masked_scores(heads, rows)
     model_scores = call.logits[:, :, rows][:, list(heads)].to(scores.dtype)
-    largest_scores = scores.amax(-1)
+    largest_scores = scores.amax(-1)  # before `scores` is overwritten below
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     difference = scores.sub_(model_scores).masked_fill_(~factors.visible_cells()[:, :, rows], 0).abs_()
     all_equal = bool(difference.amax() <= tolerance) or bool((difference <= tolerance * (1 + model_scores.abs())).all())

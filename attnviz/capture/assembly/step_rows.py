@@ -114,7 +114,10 @@ class StepRows:
         return places + self._place_if_keys_match(call, overwriting, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
-        """Adds a call at a place; drops earlier rows from its first one on, which it replaces."""
+        """Adds a call at a place, and drops all earlier calls that begin at its first row or later.
+
+        The marks of its keys replace the marks from its first column on, if both are known.
+        """
         if place.is_whole_map:
             self.calls.clear()
         earlier_calls = [pair for pair in self.calls if pair[1].row < place.row]
@@ -251,7 +254,8 @@ def cells_of(call: CapturedCall, item: int) -> Window:
 def used_keys(call: CapturedCall) -> int:
     """Returns the number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
 
-    A cache may have unused keys after them. Of a call that is kept as factors or blocks, all keys count.
+    A cache may have unused keys after them. All keys count if none is visible, or if the call is kept as factors or
+    blocks.
     """
     _, _, queries, keys = call.shape
     if call.map_type is not DenseMaps:

@@ -129,8 +129,8 @@ def _consistent_places(
         calls: the calls.
 
     Returns:
-        The places; ``None`` if no row suits all calls, if marks prove none of the places, or if a pass over the whole
-        text brings no new key.
+        The places; ``None`` if a call has no possible place, if no row suits all calls, if marks prove none of the
+        places, or if a pass over the whole text brings no new key.
     """
     is_proven = any(place.has_equal_keys for places in possible_places.values() for place in places)
     if not all(possible_places.values()) or not is_proven:
@@ -150,17 +150,21 @@ def _consistent_places(
     chosen_places = {}
     for key, places in possible_places.items():
         if key[0].kind == "cross":
-            row = common_rows[0] if common_rows else _first_cross_row(rows[key], calls[key], bool(self_attention))
+            row = (
+                common_rows[0]
+                if common_rows
+                else _first_cross_row(rows[key], calls[key], computed_again=bool(self_attention))
+            )
             chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
         else:
             chosen_places[key] = next(place for place in places if place.is_whole_map or place.row == common_rows[0])
     return chosen_places
 
 
-def _first_cross_row(rows: StepRows, call: CapturedCall, computed_again: bool) -> int:
-    """Returns the first row of a call of cross-attention if no cached self-attention tells it.
+def _first_cross_row(rows: StepRows, call: CapturedCall, *, computed_again: bool) -> int:
+    """Returns the first row of a call of cross-attention in a pass whose self-attention uses no cache.
 
-    That is 0 if the pass computes all rows again, else the row after the last one.
+    It is 0 if the pass computes all rows again, else the row after the last one.
 
     Args:
         rows: the rows so far.

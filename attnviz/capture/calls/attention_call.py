@@ -226,7 +226,7 @@ class FactoredCall(AttentionCall):
         return batch, heads, queries, self.keys.shape[-2]
 
     def visible_cells(self) -> Tensor:
-        """Returns the cells that the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``.
+        """Returns the cells that the mask leaves visible; they broadcast to ``(batch, heads, queries, keys)``.
 
         Causality and window do not count here.
         """
@@ -280,9 +280,10 @@ class FactoredCall(AttentionCall):
         return self._softmax(*self.scores_and_visible(heads, queries), heads)
 
     def scores_and_visible(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the scores of these heads and queries before the mask, and the visible cells; ``None`` if all are.
+        """Returns the scores of these heads and queries, and the visible cells; ``None`` if all are visible.
 
-        The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32.
+        The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32. They include
+        biases and the finite numbers of a mask; hidden cells are not masked yet.
         """
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])
@@ -426,7 +427,7 @@ def hidden_cells(scores: Tensor) -> Tensor:
     """Returns True for each number of a mask, or of masked scores, that stands for a masked cell.
 
     They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that falls
-    steadily with distance (ALiBi) also has numbers between; then only the lowest of the type count as masked.
+    steadily with distance (ALiBi) also has numbers between; then only -inf and the lowest of the type count as masked.
     """
     is_hidden = scores <= MASK_THRESHOLD
     if ((scores < STEEP_BIAS) & ~is_hidden).any():
@@ -445,7 +446,7 @@ def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
     Returns:
         ``(batch, heads, tokens, ...)``.
     """
-    group = count // features.shape[1]
-    if group == 1 and list(heads) == list(range(count)):
+    heads_per_key_head = count // features.shape[1]
+    if heads_per_key_head == 1 and list(heads) == list(range(count)):
         return features
-    return features[:, [head // group for head in heads]]
+    return features[:, [head // heads_per_key_head for head in heads]]

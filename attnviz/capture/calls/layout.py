@@ -229,7 +229,7 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
 
 
 def _places_of_parts(use: Use) -> list[PartPlace]:
-    """Returns the parts of the weights' axes but that of keys; a part is shared if the values have its axis."""
+    """Returns the parts of the weights' axes except the keys; a part is shared if the values have its axis."""
     product = use.product
     missing_marks = {
         part.label
@@ -374,7 +374,8 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     labels = {label_of(part.label) for part in head_axis}
     if TOKENS in labels or (heads != size and any(part.size == heads for part in head_axis)):
         return queries
-    return (queries[0], axis_of(size, max(labels, default=UNKNOWN)), *queries[2:])
+    label = FEATURES if FEATURES in labels else UNKNOWN
+    return (queries[0], axis_of(size, label), *queries[2:])
 
 
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:

@@ -32,7 +32,7 @@ from attnviz.capture.flow.products import Contraction
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
 HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponential is off by a few hundredths
 PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
-PARTIAL = "a share of each row goes to no key, so that its weights sum to less than 1"
+PARTIAL = "a share of each row goes to no key, so its weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 EXACT_DTYPES = (torch.float32, torch.float64)
 FoldOperand = Callable[[Tensor], Tensor | None]
@@ -184,6 +184,8 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     if operand is not None and layout.values is not None and layout.output is not None:
         values = fold_values(product.right, layout.values, *probabilities.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
+    if not note and not is_unchanged and dropout is None:
+        note = MIXED if candidate.mixed else CHANGED
     operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.score_roles)
     call = DenseCall(
         logits=logits,
@@ -192,7 +194,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         output=output if output is not None and output.shape[:3] == probabilities.shape[:3] else None,
         product=None if operands is None else operands.product(logits.shape),
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
-        note=note or ("" if is_unchanged or dropout is not None else MIXED if candidate.mixed else CHANGED),
+        note=note,
     )
     return (
         call
@@ -202,14 +204,16 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
 
 
 def _feature_roles(tensor: Tensor) -> Roles:
-    """Returns the roles of the last axis of a tensor if that is features."""
+    """Returns the roles of a tensor's last axis, all of which is features."""
     return ((tensor.shape[-1], "features"),)
 
 
 def _part_with_values(
     logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns logits and probabilities of the keys that have values: the first ones, or the last ones if they match.
+    """Returns logits and probabilities of the keys that have values.
+
+    These are all keys, else the last ones if only their probabilities equal the operand, else the first ones.
 
     Args:
         logits: ``(batch, heads, queries, keys)``.
@@ -303,6 +307,7 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
     product = scores.product
     if product is None:
         return None
+    # The size 0 stands for the size of the operand's axis, which `_folded_operand` fills in.
     by_letter: dict[str, Roles] = dict.fromkeys(product.summed_letters, ((0, "features"),))
     for letter, axis in zip(product.letters, scores.axes, strict=True):
         by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))

@@ -50,7 +50,7 @@ def _is_in_place(name: str, has_operand: bool) -> bool:
 
 
 def share_memory(first: object, second: object) -> bool:
-    """True if two tensors share storage; False if one is no tensor or cannot be read."""
+    """True if two tensors share storage; False if one is no tensor, cannot be read or has no storage."""
     if not isinstance(first, Tensor) or not isinstance(second, Tensor) or unreadable_kind(first, second) is not None:
         return False
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr() != 0

@@ -37,7 +37,7 @@ def axis_of(size: int, label: int) -> Axis:
 
 
 def label_of(mark: int) -> int:
-    """Returns the label that a mark stands for; of a label, that label."""
+    """Returns the label that a mark stands for; a label is returned unchanged."""
     return mark % FIRST_MARK
 
 
@@ -88,8 +88,8 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
     """Returns the parts that an axis of this size and stride steps through.
 
-    If their sizes do not multiply to the size, the axis is one part, with their label if they have the same, else
-    unknown.
+    If their sizes do not multiply to the size of the axis, the axis is one part: with the label that all of them have,
+    or unknown if their labels differ.
 
     Args:
         atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.
@@ -136,7 +136,7 @@ def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
 
 
 def most_informative_axis(candidates: Sequence[Axis], size: int) -> Axis:
-    """Returns the first axis with a mark, else the first with a label, else the first, all resized to ``size``.
+    """Returns the first axis with a mark, else the first with a label, else the first, resized to ``size``.
 
     Without candidates it is an unknown axis of that size.
     """
@@ -149,9 +149,9 @@ def most_informative_axis(candidates: Sequence[Axis], size: int) -> Axis:
 
 
 def resized_axis(axis: Axis, size: int) -> Axis:
-    """Returns the axis with this size, as after a slice: unchanged if it has it, else one part.
+    """Returns the axis with this size, as after a slice: unchanged if it has this size already, else as one part.
 
-    The part has the label of the axis, or an unknown one if the parts of the axis had several labels, or none.
+    The part has the label that all parts of the axis have; it is unknown if their labels differ, or there are none.
     """
     if size_of(axis) == size:
         return axis

@@ -100,7 +100,7 @@ class DataFlow:
         self.constants = {id(tensor) for module in modules for tensor in _constants_of(module)}
         self.references: dict[int, _NodeReference] = {}
         self.sweep_size = MIN_SWEEP_SIZE
-        self.open: list[WeightsCandidate] = []
+        self.open_candidates: list[WeightsCandidate] = []
         self.marks = count(1)
         self.roots = count()
 
@@ -119,7 +119,7 @@ class DataFlow:
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if not inputs or name in UNCACHED or not isinstance(result, Tensor):
             return self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
-        if len(inputs) == 1 and self._keeps_node(name, inputs[0], result):
+        if len(inputs) == 1 and self._share_node(name, inputs[0], result):
             return None
         nodes = list(map(self.node, inputs))
         key = cache_key(name, inputs, nodes, result) if self._is_new(result, inputs) else None
@@ -173,11 +173,11 @@ class DataFlow:
                     )
         return None
 
-    def _keeps_node(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """Gives the result of a function of one input the node of that input, if this is possible; True if it is.
+    def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
+        """Gives the result of a function the node of its only input, if their nodes would be equal; True if so.
 
-        It is possible if shapes and strides are equal, the node holds only axes and lineage, and the result has no node
-        of its own yet.
+        They are if shapes and strides are equal, an observed function computed the input, its node holds only axes and
+        lineage, and no function inside this one has given the result a node.
         """
         if source.shape != result.shape or source.stride() != result.stride():
             return False
@@ -196,8 +196,8 @@ class DataFlow:
     def node(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor; creates it if no observed function computed the tensor.
 
-        A tensor that shares memory with an unused normalised tensor is a view of these weights. Any other is a constant
-        if it belongs to the model, else an input.
+        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with the result of a
+        softmax that no product has used yet is a view of that result. Any other tensor is an input.
         """
         reference = self.references.get(id(tensor))
         if reference is not None and reference() is tensor:
@@ -211,7 +211,7 @@ class DataFlow:
         else:
             node = Node(
                 unknown_axes(tensor.shape),
-                NOTHING if constant else Lineage(1 << next(self.roots)),
+                NOTHING if constant else Lineage(1 << next(self.roots)),  # each input is a bit of its own
                 constant,
                 is_unobserved=True,
             )
@@ -220,14 +220,14 @@ class DataFlow:
 
     def _viewed_candidate(self, tensor: Tensor) -> WeightsCandidate | None:
         """Returns the unused normalised tensor that this one is a view of; ``None`` if it is a view of none."""
-        for candidate in self.unused():
+        for candidate in self.unused_candidates():
             if candidate.probabilities is not None and is_view(candidate.probabilities, tensor):
                 return candidate
         return None
 
-    def unused(self) -> Iterator[WeightsCandidate]:
+    def unused_candidates(self) -> Iterator[WeightsCandidate]:
         """Yields the normalised tensors that no product has used."""
-        return (candidate for candidate in self.open if not candidate.used)
+        return (candidate for candidate in self.open_candidates if not candidate.used)
 
     def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
         """Follows a function that computes attention.
@@ -291,12 +291,13 @@ class DataFlow:
     ) -> None:
         """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
 
-        A softmax over several axes, and a sigmoid of anything but scores, are followed as other functions are.
+        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or of a single axis are
+        no candidates: they are followed as other functions are.
 
         Args:
             logits: the input.
             probabilities: the result.
-            axis: the axis of a softmax; ``None`` if it has several.
+            axis: the axis of a softmax; ``None`` if it has several, or for a sigmoid.
             name: the name of the function.
             overwritten: a copy of the input if the result was written over it; ``None`` otherwise.
         """
@@ -320,7 +321,8 @@ class DataFlow:
     ) -> None:
         """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it.
 
-        Outside the model's modules it is no candidate. If more than `MAX_OPEN` are open, the oldest is given up.
+        Outside the model's modules it is no candidate. A candidate that was normalised over features, without scores,
+        is kept without its tensors. If more than `MAX_OPEN` are open, the oldest is given up.
 
         Args:
             logits: the tensor that was normalised.
@@ -357,15 +359,15 @@ class DataFlow:
             by_one_function=by_one_function,
         )
         result.weights = (candidate,)
-        self.open = [*self.unused(), candidate]
-        if len(self.open) > MAX_OPEN:
-            self._give_up(self.open.pop(0))
+        self.open_candidates = [*self.unused_candidates(), candidate]
+        if len(self.open_candidates) > MAX_OPEN:
+            self._give_up(self.open_candidates.pop(0))
 
     def flush(self) -> None:
         """Reports and drops all normalised tensors that no product used."""
-        for candidate in self.unused():
+        for candidate in self.unused_candidates():
             self._give_up(candidate)
-        self.open.clear()
+        self.open_candidates.clear()
 
     def _give_up(self, candidate: WeightsCandidate) -> None:
         """Drops the tensors of a candidate that no product used, and reports it unless it was added to another one."""

@@ -194,9 +194,10 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
 
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of a result that one tensor gave: that tensor's, with the piece of it that a view covers.
+    """Returns the lineage of a result of one tensor: the tensor's lineage, with the piece that a view of it covers.
 
-    A view that only leaves out features, or is not smaller than the tensor, covers all of its tokens.
+    It has no further piece if the tensor is a constant, if the result is no view of it, or if the view is not smaller
+    than the tensor or only leaves out features.
 
     Args:
         source: the tensor.
@@ -248,7 +249,10 @@ def _result_axes(
 
 
 def _only_features(axes: Axes) -> Axes:
-    """Returns the axes with no labels but features: a mixture of attention heads splits heads from its rows."""
+    """Returns the axes with all labels but features removed.
+
+    A mixture of attention heads later splits heads off its rows, which would be taken for tokens.
+    """
     return tuple(axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in axes)
 
 
@@ -257,8 +261,7 @@ def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
     if is_view(source, result):
         return axes_of_view(axes, source.stride(), result.shape, result.stride())
     if result.shape != source.shape and result.numel() == source.numel():
-        strides = contiguous_strides(source.shape), contiguous_strides(result.shape)
-        return axes_of_view(axes, strides[0], result.shape, strides[1])
+        return axes_of_view(axes, contiguous_strides(source.shape), result.shape, contiguous_strides(result.shape))
     return None
 
 
@@ -308,7 +311,7 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
-    """Returns the axes of tensors that are joined; each is the most informative one among the operands.
+    """Returns the axes of the result of joining tensors; each is the most informative one among the operands.
 
     Args:
         nodes: the nodes of the tensors.
@@ -362,7 +365,7 @@ def _address(tensor: Tensor) -> int:
 
 
 def _axes_after_reduction(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """Returns the axes without the reduced one; unknown axes if the reduction removed another number of axes than one.
+    """Returns the axes without the reduced one; unknown axes if it is not known, or if not exactly one was removed.
 
     Args:
         axes: the axes before the reduction.

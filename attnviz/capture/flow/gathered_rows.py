@@ -125,9 +125,10 @@ class GatheredRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
     ) -> RowGather | None:
-        """Returns the rows that an index gathered; ``None`` if it gathered all rows in their order.
+        """Returns the rows that an index gathered, counted in the tensor from which the first index gathered.
 
-        The rows are unknown if the index gathers along several axes, or from rows that another one has reordered.
+        ``None`` if the index gathered all rows in their order, or if the source has no axis of rows. The rows are
+        unknown if the index gathers along several axes, or from rows that another index has reordered.
 
         Args:
             func: the function that gathers.

@@ -87,6 +87,7 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
         return None
     step, offset = source.stride(0), result.storage_offset() - source.storage_offset()
     inner = result if _same_rank(source, result) else result[None]
+    # The place of a row's last element, counted from its first, must lie in the same row of the source.
     width = sum((size - 1) * stride for size, stride in zip(inner.shape[1:], inner.stride()[1:], strict=True))
     if step <= 0 or offset < 0 or offset % step + width >= step or (len(inner) > 1 and inner.stride(0) != step):
         return None

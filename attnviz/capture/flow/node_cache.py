@@ -56,10 +56,11 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
         memory = (source.shape, source.stride(), result.stride(), shares_memory)
         return name, shape, result is source, memory, node.axes, node.constant, node.from_token_pairs
     projected_index = PROJECTIONS.get(name)
-    if projected_index is not None and not all(
-        node.constant != (index == projected_index) for index, node in enumerate(nodes)
-    ):
-        return None
+    if projected_index is not None:
+        # A projection has constant weights and bias, and an input that is none; other products may be scores.
+        is_projection = all(node.constant == (index != projected_index) for index, node in enumerate(nodes))
+        if not is_projection:
+            return None
     input_keys = [
         (tensor.shape, tensor.dtype, node.axes, node.constant, node.is_unobserved, node.from_token_pairs)
         for tensor, node in zip(inputs, nodes, strict=True)
@@ -77,7 +78,7 @@ def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
 
 
 def cache_node(key: Key, node: Node) -> None:
-    """Caches a node, unless it holds tensors, as the operands of a product by broadcasting; empties a full cache."""
+    """Caches a node, unless it holds tensors, such as operands of a product by broadcasting; empties a full cache."""
     if node.holds_tensors:
         return
     if len(_cached_nodes) >= MAX_CACHED:

@@ -107,22 +107,22 @@ class WeightsCandidate:
     @property
     def key_marks(self) -> set[int]:
         """The marks of the normalised axis."""
-        return labels_in(self.axes[self.axis : self.axis + 1])
+        return labels_in([self.axes[self.axis]])
 
     @property
     def is_over_features(self) -> bool:
         """True if the normalised axis is known to be features."""
         return is_all(self.axes[self.axis], FEATURES)
 
-    def is_in(self, labels: set[int]) -> bool:
-        """True if the candidate is unused, and a tensor whose axes have these marks still has its axis of keys.
+    def is_in(self, marks: set[int]) -> bool:
+        """True if the candidate is unused, and its axis of keys is still in a tensor whose axes have these marks.
 
-        A single key has no mark, so that any tensor still has it.
+        A single key has no mark, so it counts as still in any tensor.
         """
-        return not self.used and (not self.key_marks or bool(self.key_marks & labels))
+        return not self.used and (not self.key_marks or bool(self.key_marks & marks))
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
-        """True if the result of a function is these unused weights cut to one key, as if the other key was a sink."""
+        """True if the result of a function is these unused weights cut to one key, as where the other key is a sink."""
         is_cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return is_cut and not self.used
 
@@ -273,7 +273,7 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the index of the last axis if it is an axis of queries or keys of scores; ``None`` if it is another."""
+    """Returns the index of the last axis if it is an axis of queries or keys of scores; else ``None``."""
     if node.scores is None:
         return None
     left, right = node.scores.left, node.scores.right
@@ -286,7 +286,7 @@ def key_axis(node: Node) -> int | None:
 def is_axis_of_operand(scores: Scores, key_marks: set[int]) -> bool:
     """True if an axis with these marks belongs to one operand of the scores only: to the queries or to the keys.
 
-    An axis without marks belongs to an operand that has none either: a single key, also with others joined to it.
+    An axis without marks also counts if an operand has no marks: it is a single key, perhaps with a sink joined to it.
     """
     is_single_key = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
     return is_single_key or bool(key_marks & (scores.left | scores.right))

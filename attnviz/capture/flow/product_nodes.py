@@ -82,7 +82,8 @@ def product_node(
 def _is_projection(name: str, left: Node, right: Node) -> bool:
     """True if a product maps one operand linearly by the other, which is a constant.
 
-    A constant first operand counts only if the second contains scores or weights, as where heads are mixed.
+    In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if
+    the second contains scores or weights, as where heads are mixed.
 
     Args:
         name: the name of the function.
@@ -133,23 +134,26 @@ def _scores_node(
         with_new_marks: returns an axis with new marks.
     """
     axes = list(_result_axes(product, left, right, result))
-    marks_of_side: dict[bool, set[int]] = {True: set(), False: set()}
+    left_marks: set[int] = set()
+    right_marks: set[int] = set()
     for index, letter in enumerate(product.letters):
         in_left, in_right = letter in product.left_letters, letter in product.right_letters
         axes[index] = with_new_marks(axes[index])
-        if in_left != in_right:
-            marks_of_side[in_left] |= labels_in(axes[index : index + 1])
+        if in_left and not in_right:
+            left_marks |= labels_in([axes[index]])
+        elif in_right and not in_left:
+            right_marks |= labels_in([axes[index]])
     marked_axes = tuple(axes)
     summed_axes = [
         _summed_axis(product, left, product.left_letters),
         _summed_axis(product, right, product.right_letters),
     ]
-    are_only_features = all(_is_features(marked_axes, marks) for marks in marks_of_side.values())
+    are_only_features = all(_is_features(marked_axes, marks) for marks in (left_marks, right_marks))
     scores = Scores(
         product if product.summed_letters and not are_only_features else None,
         marked_axes,
-        frozenset(marks_of_side[True]),
-        frozenset(marks_of_side[False]),
+        frozenset(left_marks),
+        frozenset(right_marks),
         any(is_all(axis, FEATURES) for axis in summed_axes),
         all(is_all(axis, FEATURES) for axis in summed_axes),
         left.lineage,
@@ -160,6 +164,8 @@ def _scores_node(
 
 def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
     """True if an operand without weights has an axis that the other lacks; False if one only scales or masks the other.
+
+    Operands with the same axes count if they may be a single query and a single key.
 
     Args:
         product: the product.
@@ -233,7 +239,7 @@ def _sums_over(candidate: WeightsCandidate, product: Contraction, weights: Node,
     size, marks = product.left.shape[summed_axes[0]], candidate.key_marks
     if not marks:  # axes of size 1 have no mark: a single key, or a single head, which a parameter may mix
         return size == candidate.shape[candidate.axis] == 1 and not is_constant
-    summed_marks = labels_in(weights.axes[summed_axes[0] : summed_axes[0] + 1])
+    summed_marks = labels_in([weights.axes[summed_axes[0]]])
     is_cut_to_one_key = size == 1 and not summed_marks and not marks & labels_in(weights.axes)
     return (summed_marks == marks or is_cut_to_one_key) and size <= candidate.shape[candidate.axis]
 

@@ -123,13 +123,8 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     features = args[0] if args else kwargs["input"]
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     leading_letters = BATCH_LETTERS[: features.dim() - 1]
-    return Contraction(
-        features,
-        weight,
-        leading_letters + "j",
-        ("k" if weight.dim() > 1 else "") + "j",
-        leading_letters + "k"[: weight.dim() - 1],
-    )
+    column = "k" if weight.dim() > 1 else ""
+    return Contraction(features, weight, f"{leading_letters}j", f"{column}j", leading_letters + column)
 
 
 def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:

@@ -1,8 +1,9 @@
 """Finds where in a model an attention call was made: its module, layer, kind and number of heads.
 
 A layer is the block around the call: the innermost module with a number in its name that holds more weights than the
-attention. It takes that number, or where blocks stand in lists within lists its place among them. A block that runs
-again is the next layer; a stack of blocks that runs again reads another text.
+attention. Its number is the number of the layer; where blocks stand in lists within lists, the layer is numbered by its
+place among all of them. A block that runs again is the next layer; a stack of blocks that runs again reads another
+text.
 """
 
 import re
@@ -42,7 +43,7 @@ class CallingModule:
 
     @property
     def part(self) -> AttentionPart:
-        """The attention of an encoder-decoder that the module computes."""
+        """The attention of an encoder-decoder that the module computes: cross, else by the word decoder in its path."""
         if self.cross:
             return "cross"
         return "decoder" if "decoder" in self.name.lower() else "encoder"
@@ -126,7 +127,8 @@ class ModuleIndex:
     def running(self, cross: bool | None = None) -> CallingModule | None:
         """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
 
-        ``cross`` is True for cross-attention, False for self-attention, ``None`` to let `describe` decide.
+        A running softmax or dropout does not count, since the module that calls it attends. ``cross`` is True for
+        cross-attention, False for self-attention, ``None`` to let `describe` decide.
         """
         frame = sys._getframe(1)
         while frame is not None:
@@ -272,7 +274,7 @@ class ModuleIndex:
 
         Args:
             path: the path of one of the blocks.
-            levels: how many numbers its path has.
+            levels: the length of the list of numbers in its path.
             attention: the class of the attention module in it.
         """
         key = (NUMBERS.sub("#", path), levels, attention)

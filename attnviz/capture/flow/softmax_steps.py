@@ -88,5 +88,5 @@ def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
 
 
 def _keeps_stage(steps: Steps, source: Tensor, result: Tensor) -> bool:
-    """True if a function that keeps the shape leaves the softmax at its stage, as one that keeps a sum from being 0."""
+    """True if a function that keeps the shape leaves the softmax at its stage, as a clamp of the sum does."""
     return result.shape == source.shape and steps.stage in ("maximum", "powers", "sum")

@@ -92,7 +92,8 @@ class TokenPlaces:
         """Notes the origin of a function's result; arguments as in `follow`.
 
         A function that moves elements is repeated on the numbers of the tokens, if all tensors of its first argument
-        have an origin. A tensor that a function writes to loses its origin.
+        have an origin. An element-wise function keeps the origin of the input with the fewest texts. A tensor that a
+        function writes to loses its origin.
         """
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:

@@ -115,7 +115,7 @@ class Chunks:
         key_count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
-            longer_axis = self._axes_with_all_keys([])[0]
+            longer_axis = self._axes_with_all_keys([])[0]  # `add` takes no chunk without a common axis
             key_count, columns = longer_axis[-1], [starts[longer_axis] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [

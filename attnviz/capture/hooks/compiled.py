@@ -16,7 +16,7 @@ ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
 def exempt_from_compiling(function: Callable[..., Any]) -> None:
-    """Keeps torch.compile from compiling a function, and what that calls, when code after a graph break calls it.
+    """Keeps torch.compile from compiling a function, and the functions that it calls, after a graph break.
 
     Compiled, it would observe no calls: the compiler takes it for a part of the model, where it must do nothing.
     """

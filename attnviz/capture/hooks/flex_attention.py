@@ -25,8 +25,9 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        """Calls the original; its result begins with the scores before and after the change."""
-        scores, changed_scores = result = original(*args, **kwargs)
+        """Calls the original, which returns the scores before and after the change."""
+        result = original(*args, **kwargs)
+        scores, changed_scores = result
         if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:
             for observer in observers():
                 with observer.guarded():

@@ -255,8 +255,8 @@ class Observer:
                 self.listener.on_further_product()
 
     def holders(self) -> list[WeightsCandidate]:
-        """Returns the objects that hold tensors of the run, which it may still overwrite."""
-        return list(self.flow.unused())
+        """Returns the softmaxes that no product has used, whose tensors the run may still overwrite."""
+        return list(self.flow.unused_candidates())
 
     def flush(self) -> None:
         """Reports the normalised tensors that no product used."""
@@ -270,7 +270,7 @@ class Observer:
         if self._is_unreadable(candidate.caller, candidate.logits, candidate.probabilities):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
-            self.listener.on_other(candidate.caller, candidate.shape, UNUSED, True)
+            self.listener.on_other(candidate.caller, candidate.shape, UNUSED, is_attention=True)
 
     def _running(self) -> CallingModule | None:
         """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
@@ -289,10 +289,10 @@ class Observer:
         """
         use = replace(use, candidate=replace(use.candidate))  # a copy: the dataflow drops its tensors after the report
         candidate = use.candidate
-        caller = self._kind_by_flow(candidate)
+        caller = self._caller_with_kind(candidate)
         if use.refusal is not None:
             is_attention = candidate.scores is not None or not candidate.is_over_features
-            self.listener.on_other(caller, candidate.shape, use.refusal, is_attention)
+            self.listener.on_other(caller, candidate.shape, use.refusal, is_attention=is_attention)
             return
         if self._is_unreadable(caller, candidate.logits, candidate.probabilities, use.product.right, use.result):
             return
@@ -300,7 +300,7 @@ class Observer:
         queries = candidate.lineage if scores is None else scores.left_lineage
         layout = layout_of_use(use, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
         if layout is None:
-            self.listener.on_other(caller, candidate.shape, OTHER_HEADS, True)
+            self.listener.on_other(caller, candidate.shape, OTHER_HEADS, is_attention=True)
             return
         self._find_windows_of(scores)
         product = None if scores is None else scores.product
@@ -310,13 +310,13 @@ class Observer:
         observed = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
         self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.from_token_pairs))
 
-    def _kind_by_flow(self, candidate: WeightsCandidate) -> CallingModule:
-        """Returns the module that computed a candidate, as cross-attention if the dataflow shows that it is.
+    def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
+        """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common.
 
-        That is so if queries and keys have no input in common, and no function has told the kind.
+        Returns it unchanged if they have one, if the scores are unknown, or if a torch function has told the kind.
         """
         is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
-        return self.modules.describe(candidate.caller.module, True) if is_cross else candidate.caller
+        return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
         """Reports a call of ``scaled_dot_product_attention``; does nothing outside the model's modules."""
@@ -326,7 +326,7 @@ class Observer:
             return
         nodes = [self.flow.node(arguments[name]) for name in ("query", "key")]
         if self.cross is None and have_separate_inputs(*nodes):
-            caller = self.modules.describe(caller.module, True)
+            caller = self.modules.describe(caller.module, cross=True)
         self._find_windows(queries, arguments["key"])
         batches = self.listener.batches_of(caller, nodes[0].lineage)
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
@@ -340,7 +340,7 @@ class Observer:
         self.listener.on_attention(ObservedCall(caller, build, queries.shape, is_single_head, *lineages))
 
     def on_fused_layer(self, call: TorchCall) -> None:
-        """Reports the attention of an encoder layer in one kernel, computed again from its input and weights."""
+        """Reports the attention of an encoder layer that ran as one kernel, computed from its input and weights."""
         arguments = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
         self._report_fused(
             self.modules.running(cross=False), partial(fused_layer_call, arguments, call.result), arguments, "src"
@@ -367,7 +367,7 @@ class Observer:
             self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
     def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:
-        """True if keys and queries, before their projections, are different tensors without a common input."""
+        """True if queries and keys, before their projections, are not equal and were computed from no common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
@@ -385,7 +385,7 @@ class Observer:
         return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
-        """Finds the windows of a call; once a call has none, tokens are no longer followed.
+        """Keeps the windows of a call in `windows`, ``None`` if it has none; then tokens are no longer followed.
 
         Args:
             queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.

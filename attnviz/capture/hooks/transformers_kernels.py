@@ -59,6 +59,7 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def __getitem__(table: Any, name: str) -> Any:
+        """Returns the item of this name; a kernel is wrapped if the thread is observed."""
         item = original(table, name)
         return _observed_kernel(item, name) if isinstance(table, _interface()) else item
 
