@@ -37,12 +37,17 @@ def test_a_sound_site_has_no_fault(tmp_path: Path) -> None:
 
 def bodies() -> Iterator[tuple[str, list[str]]]:
     """Yields what a page may have, and the lines that name it."""
-    yield '<div style="width: 800px">wide</div>', ["page/ at 390: light: ", "page/ at 390: dark: "]
+    yield (
+        '<div style="width: 800px">wide</div>',
+        ["page/: 418 pixels wider than a screen of 390, light", "screen of 390, dark"],
+    )
+    scrolled = '<div class="content" style="overflow-x: auto"><div style="width: 1500px">wide</div></div>'
+    yield scrolled, ["wider than a screen of 390", "wider than a screen of 1440"]
     yield '<img src="/none.png">', ["missing picture", "none.png: 404"]
     yield "<script>throw Error('torn')</script>", ["script: torn"]
     yield "<script>console.error('torn')</script>", ["console: torn"]
     yield '<img src="https://example.org/a.png">', ["asks another machine for https://example.org/a.png"]
-    yield '<p class="old">ink</p>', ["dark: hard to read: ink (1.2)"]
+    yield '<p class="old">ink</p>', ["hard to read at 390, dark: ink (1.2)"]
     yield '<div style="height: 9000px"></div><iframe loading="lazy" src="/lost/"></iframe>', ["lost/: 404"]
 
 
@@ -50,7 +55,7 @@ def bodies() -> Iterator[tuple[str, list[str]]]:
 def test_a_fault_of_a_page_is_named(body: str, lines: list[str], tmp_path: Path) -> None:
     faults = look.faults(write(tmp_path, index="", page=body))
     assert all(any(line in fault for fault in faults) for line in lines), faults
-    assert all(fault.startswith("page/ at ") for fault in faults), faults
+    assert all(fault.startswith("page/: ") for fault in faults), faults
 
 
 def test_a_page_that_no_menu_lists_is_named(tmp_path: Path) -> None:

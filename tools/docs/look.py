@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -27,7 +28,8 @@ LOAD_ALL = """Promise.all([...document.querySelectorAll('[loading=lazy]')].map(e
     if (each.complete || (!blank && each.contentDocument?.readyState === 'complete')) return null;
     return new Promise(done => { each.onload = each.onerror = done; each.loading = 'eager'; });
 }))"""
-WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+WIDER = """Math.max(...[...document.querySelectorAll('html, .content')].map(
+    each => each.scrollWidth - each.clientWidth))"""
 MISSING = "[...document.images].filter(each => !each.complete || !each.naturalWidth).map(each => each.src)"
 FAINT = """least => {
     const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -70,9 +72,9 @@ def faults(site: Path) -> list[str]:
 
     with served(site) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        lines = [line for width in WIDTHS for line in faults_at(browser, address, site, width)]
+        lines = list(site_faults(browser.new_page(), address, site))
         browser.close()
-    return list(dict.fromkeys(lines))
+    return lines
 
 
 @contextmanager
@@ -99,9 +101,8 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Prints nothing."""
 
 
-def faults_at(browser: Any, address: str, site: Path, width: int) -> Iterator[str]:
-    """Yields the faults of every page of the menu at one width, of pages that no menu lists, and of the search."""
-    page = browser.new_page(viewport={"width": width, "height": HEIGHT})
+def site_faults(page: Any, address: str, site: Path) -> Iterator[str]:
+    """Yields the faults of every page of the menu, of pages that no menu lists, and of the search."""
     noted = notes(page, address)
     page.goto(address)
     listed = dict.fromkeys([address, *(link.partition("#")[0] for link in page.evaluate(LINKS))])
@@ -109,11 +110,8 @@ def faults_at(browser: Any, address: str, site: Path, width: int) -> Iterator[st
     for name in sorted(built - GENERATED - {link.removeprefix(address) for link in listed}):
         yield f"{name}: no menu lists this page"
     for link in listed:
-        yield from (
-            f"{link.removeprefix(address) or '/'} at {width}: {line}" for line in page_faults(page, link, noted)
-        )
+        yield from (f"{link.removeprefix(address) or '/'}: {line}" for line in page_faults(page, link, noted))
     yield from search_faults(page, f"{address}search/?q={SEARCHED}")
-    page.close()
 
 
 def search_faults(page: Any, link: str) -> Iterator[str]:
@@ -146,16 +144,17 @@ def notes(page: Any, address: str) -> list[str]:
 
 
 def page_faults(page: Any, link: str, noted: list[str]) -> Iterator[str]:
-    """Yields the faults of a page in both colour schemes, and empties the list of its errors."""
+    """Yields the faults of a page at every width in both colour schemes, and empties the list of its errors."""
     noted.clear()
     page.goto(link)
     page.evaluate(LOAD_ALL)  # which a reader does by scrolling
     for frame in page.frames:
         frame.wait_for_load_state()
-    for scheme in SCHEMES:
+    for width, scheme in product(WIDTHS, SCHEMES):
+        page.set_viewport_size({"width": width, "height": HEIGHT})
         page.emulate_media(color_scheme=scheme)
         if (excess := page.evaluate(WIDER)) > 0:
-            yield f"{scheme}: {excess} pixels wider than the screen"
-        yield from (f"{scheme}: hard to read: {text}" for text in page.evaluate(FAINT, CONTRAST))
+            yield f"{excess} pixels wider than a screen of {width}, {scheme}"
+        yield from (f"hard to read at {width}, {scheme}: {text}" for text in page.evaluate(FAINT, CONTRAST))
     yield from (f"missing picture {name}" for name in page.evaluate(MISSING))
     yield from dict.fromkeys(noted)
