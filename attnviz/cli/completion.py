@@ -67,7 +67,7 @@ def _folders(incomplete: str) -> list[str]:
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the heads of the recording on the command line, as ``layer.head``, that begin with the typed text.
 
-    After a comma, only the text behind it is completed. None if there is no recording, or it cannot be read.
+    After a comma, only the text behind it is completed. The list is empty if there is no recording that can be read.
     """
     from attnviz.maps.saved import load
 

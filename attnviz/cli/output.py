@@ -141,18 +141,18 @@ def _refuse_unwritable(output: Output) -> None:
         raise AttnvizError(f"a terminal cannot show {output.suffix}; use -o picture{output.suffix}, or redirect with >")
 
 
-def fit_options(options: "ReportOptions", output: Output, remarks: int = 0) -> "ReportOptions":
-    """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
+def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0) -> "ReportOptions":
+    """Returns the options fitted to the medium of the output; a terminal adds its size and its colours.
 
     Args:
         options: the user's options.
         output: where the report goes.
-        remarks: the number of lines that remarks around the report take in a terminal.
+        remark_lines: the number of lines that remarks around the report take in a terminal.
     """
     from attnviz.api import drawing
     from attnviz.render.terminal.console import look_of_terminal
 
-    look = look_of_terminal(options.look, remarks) if output.suffix is None else options.look
+    look = look_of_terminal(options.look, remark_lines) if output.suffix is None else options.look
     return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 

@@ -291,9 +291,13 @@ def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
-    """Returns the position vectors, ``(tokens, features)``: sines and cosines in the first features, then zeros.
+    """Returns the vectors of some positions, ``(count, features)``: sines and cosines, then zeros.
 
     Source: Vaswani et al. 2017, section 3.5.
+
+    Args:
+        count: the number of positions.
+        first: the first position.
     """
     import torch
 

@@ -331,7 +331,7 @@ def visible_label(piece: str) -> str:
 
 
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
-    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens, which would need 400 bytes each.
+    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens; a token takes about 400 bytes of memory.
 
     Args:
         text: the text.
