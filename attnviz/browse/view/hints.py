@@ -122,7 +122,8 @@ def last_line(screen: Screen, state: State) -> Box:
         return BoxRow(tuple(_hint_texts(hints(state, screen.size.width))))
     if state.prompt == "copy":
         return BoxRow((StyledText(" copy:", style="bold"), *_hint_texts(COPY_HINTS)))
-    name = PROMPTS[state.prompt]
+    finds_all = state.prompt == "query" and not state.has_open_head and not state.lens  # heads and metrics too
+    name = "find" if finds_all else PROMPTS[state.prompt]
     free_columns = screen.size.width - len(name) - 5
     typed_text = state.prompt_text
     if cell_len(typed_text) > free_columns:

@@ -61,3 +61,12 @@ def test_hints_are_of_keys_that_act_and_each_has_a_rank_of_its_own() -> None:
         assert {hint.key or binding.keys[0] for hint in binding.hints} <= set(binding.keys)
     ranks = [(hint.place, hint.rank) for binding in BINDINGS for hint in binding.hints]
     assert len(set(ranks)) == len(ranks)
+
+
+@pytest.mark.parametrize(("keys", "prompt"), [([], "find: "), (["enter"], "find query: "), (["a"], "find query: ")])
+def test_prompt_of_the_overview_finds_more_than_queries(recording: Recording, keys: list[str], prompt: str) -> None:
+    screen = Screen(Session(recording), Size(120, 24), 2**24)
+    state = State()
+    for key in (*keys, "slash"):
+        state = press(screen, state, key)
+    assert "".join(span.text for span in draw_screen(screen, state)[-1]).strip().startswith(prompt.strip())
