@@ -37,7 +37,8 @@ class DecodingCache:
         """The sum of the weights that each key of the prompt receives from the prompt, mean over the heads."""
         prompt, sums = slice(0, self.prompt), np.zeros(self.prompt)
         for band in bands_of_queries(prompt, self.prompt, MAX_BAND_CELLS):
-            sums += self.rows(band, prompt).sum(axis=0, dtype=np.float64)
+            weights = self.maps.window(self.heads, band, prompt).weights
+            sums += weights.sum(axis=1, dtype=np.float64).mean(axis=0)  # a mean over whole rows would take another pass
         return sums
 
 
