@@ -112,7 +112,7 @@ def attention_with_logsumexp(
 
 
 def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
-    """True if torch would call the CPU's flash kernel for these arguments, so that a direct call changes no bit.
+    """True if torch would call the CPU's flash kernel for these arguments, so a direct call changes no bit.
 
     False for float16 and bfloat16 in any case, since the kernel's log-sum-exp is rounded there.
     """

@@ -112,7 +112,7 @@ class Mask:
 
     @property
     def depends_on_distance(self) -> bool:
-        """True if visibility depends only on the distance key − query, so that blocks on a diagonal are equal."""
+        """True if visibility depends only on the distance key − query, so blocks on a diagonal are equal."""
         return self.chunk is None and not self.prefix and self.padding is None and self.explicit is None
 
     def counts(self, rows: IntArray, columns: IntArray) -> IntArray:

@@ -28,7 +28,7 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
         return nn.Linear(features, width, bias=bias)
     if init != "uniform":
         raise AttnvizError(f"unknown init {init!r}; choose linear or uniform")
-    # On the meta device nn.Linear draws no numbers, so that the random state stays free for the weights below.
+    # On the meta device nn.Linear draws no numbers, so the random state stays free for the weights below.
     linear = nn.Linear(features, width, bias=bias, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         linear.weight.copy_(torch.rand(features, width).T)  # (features, width) -> (width, features)
@@ -68,7 +68,9 @@ def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
     """Raises AttnvizError if the features cannot be split equally among the heads."""
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
         nearest_multiple = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
-        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use {nearest_multiple}")
+        raise AttnvizError(
+            f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use embed_dim {nearest_multiple}"
+        )
 
 
 def refuse_not_positive(**widths: int) -> None:

@@ -155,7 +155,12 @@ class Capture:
                 self._begin(observed)
 
     def _begin(self, observed: ObservedCall) -> None:
-        """Numbers a call; keeps it if its layer is chosen, or waits if it may be the first chunk of its queries."""
+        """Numbers a call; keeps it if its layer is chosen, or waits if it may be the first chunk of its queries.
+
+        Raises:
+            AttnvizError: if torch.compile has merged modules, so the call cannot be assigned to one of them.
+            StopForward: if the forward pass may end after the call.
+        """
         site = self.numbering.next_site(observed.caller, observed.is_single_head, observed.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
@@ -270,9 +275,10 @@ class Capture:
         self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
-        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`.
+        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; notes how many heads it has.
 
-        A module that computes maps of many shapes is described as attention of another kind instead.
+        Windows are joined to whole maps if possible, and value norms are searched if they are wanted. A module that
+        computes maps of many shapes is described as attention of another kind instead.
 
         Args:
             site: the place of the call in the model.

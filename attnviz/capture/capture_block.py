@@ -64,7 +64,7 @@ class CaptureBlock:
         options: the choice of calls to record.
 
     Raises:
-        AttnvizError: if ``model`` is not a module, or is compiled or scripted, so that its calls bypass Python.
+        AttnvizError: if ``model`` is not a module, or is compiled or scripted, so its calls bypass Python.
     """
 
     def __init__(self, model: nn.Module, options: CaptureOptions) -> None:
@@ -109,7 +109,8 @@ class CaptureBlock:
         """Returns the recording of the block's thread, or of the only other thread that ran the model.
 
         Raises:
-            AttnvizError: if nothing was recorded, a chosen layer or head is missing, or several threads ran the model.
+            AttnvizError: if nothing was recorded, a chosen layer or head is missing, several threads ran the model, or
+                the other thread still runs it.
         """
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
         if self.capture.has_run or self.capture.failure is not None or not (captures or self.missed_call):
@@ -150,7 +151,10 @@ class CaptureBlock:
             self.missed_call = True
 
     def note_return(self, module: nn.Module, thread: int) -> None:
-        """Notes that a module has returned or raised in another thread; the outermost one ends its observation."""
+        """Notes that a module has returned or raised in another thread; does nothing if that thread is not observed.
+
+        The return of the outermost module ends the observation of the thread.
+        """
         foreign_thread = self.foreign_threads.get(thread)
         if foreign_thread is None:
             return
@@ -188,7 +192,7 @@ class CaptureBlock:
         add_observer(foreign_thread.observer)
 
     def _flush(self) -> None:
-        """Reports the softmaxes that no product used; the pass is over, so that nothing is left to stop."""
+        """Reports the softmaxes that no product used; the pass is over, so nothing is left to stop."""
         with suppress(StopForward), self.capture.observer.guarded():
             self.capture.observer.flush()
 

@@ -174,7 +174,7 @@ class ForwardPass:
         return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_call(self) -> None:
-        """Raises AttnvizError, with the reason, if no attention call was observed."""
+        """Raises AttnvizError, with the reason, if no attention call of the chosen part was observed."""
         if self.head_counts:
             return
         if self.unreadable:
@@ -189,7 +189,7 @@ class ForwardPass:
         if self.parts:
             raise AttnvizError(
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
-                f"it has {or_list(sorted(self.parts))} attention"
+                f"choose {or_list(sorted(self.parts))} attention"
             )
         observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
         where = ", outside code that torch.compile made" if anything_compiled() else ""

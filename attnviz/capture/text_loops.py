@@ -78,7 +78,9 @@ class TextLoops:
     def _covers_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
         """True if the rows of a piece are the texts of a call, and not its queries.
 
-        They must be as many as the call has texts, and a part of a longer axis, which has as many as the batch has.
+        The piece must have a row for each text of the call, and be part of a longer axis with a row for each text of
+        the batch. If the number of texts in the batch is unknown, or that axis may also be tokens, the rows are taken
+        for texts unless there are as many queries.
 
         Args:
             piece: a range of rows in a longer tensor.

@@ -201,7 +201,7 @@ def _known_groups(axes: Iterable[Tokens]) -> list[str]:
 
 
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens outside every turn or passage, to which all special tokens count.
+    """Yields a remark on the tokens outside every turn or passage; special tokens always count as outside.
 
     Yields nothing if there are no such tokens, or no turns or passages.
 
@@ -211,13 +211,13 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
         row_sums: the clause on the sum of a row, which ends the sentence if they are hidden.
     """
     groups = named_groups(tokens, grouping.units)
-    outside = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
-    if outside:
-        labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside[:MAX_NAMED_MARKS]))
+    outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
+    if outside_tokens:
+        labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside_tokens[:MAX_NAMED_MARKS]))
         treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
         origin = " of the chat template" if grouping.units == TURNS else ""
-        plural, ellipsis = ("s", " …") if len(outside) > 1 else ("", "")
-        count = f"{len(outside)} token{plural}{origin}"
+        plural, ellipsis = ("s", " …") if len(outside_tokens) > 1 else ("", "")
+        count = f"{len(outside_tokens)} token{plural}{origin}"
         yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
 
 

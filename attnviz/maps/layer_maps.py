@@ -252,7 +252,7 @@ def cell_maps(maps: LayerMaps) -> CellMaps:
     """Returns the maps as `CellMaps`, which know single cells.
 
     Raises:
-        AttnvizError: if the maps are pooled, so that single cells are not known.
+        AttnvizError: if the maps are pooled, so single cells are not known.
     """
     if isinstance(maps, CellMaps):
         return maps

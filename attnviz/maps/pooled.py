@@ -79,7 +79,7 @@ class PooledMaps(LayerMaps):
     ) -> Overview:
         """Pools the blocks that touch these queries and keys to pixels; see `LayerMaps.overview`.
 
-        A block counts as a whole, so that the edge of a pixel may be off by up to a block.
+        A block counts as a whole, so the edge of a pixel may be off by up to a block.
 
         Raises:
             AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
@@ -210,9 +210,9 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 
 def _block_count(cells: int) -> int:
-    """Returns the number of blocks of an axis of ``cells`` cells, at most `MAX_BLOCKS_A_SIDE`.
+    """Returns the number of blocks of an axis of ``cells`` cells: the cells divided by the block size, rounded up.
 
-    The size of a block is the smallest that this limit allows, and there are only as many as that size needs.
+    The block size is the smallest with which there are at most `MAX_BLOCKS_A_SIDE` blocks.
     """
     block_size = -(-cells // MAX_BLOCKS_A_SIDE)
     return -(-cells // block_size)

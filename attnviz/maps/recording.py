@@ -17,7 +17,7 @@ class Recording:
     Attributes:
         maps: one LayerMaps per attention call and text of a batch.
         model: name or path of the model.
-        untrained: true if the model's weights are random, so that the picture says nothing about language.
+        untrained: true if the model's weights are random, so the picture says nothing about language.
         settings: settings of the run, as JSON values.
         seed: seed of the random numbers; ``None`` if none were drawn.
         version: version of attnviz that created the recording.

@@ -83,6 +83,6 @@ class Factors:
         self.bias.refuse_mismatch(heads, queries, keys)
 
     def logsumexp_or_inf(self, head_index: int, queries: slice) -> FloatArray:
-        """Returns one head's log-sum-exp, ``(queries, 1)``; +inf if a query sees no key, so that its weights are 0."""
+        """Returns one head's log-sum-exp, ``(queries, 1)``; +inf if a query sees no key, so its weights are 0."""
         logsumexp = np.asarray(self.logsumexp[head_index, queries], dtype=np.float32)
         return np.where(np.isneginf(logsumexp), np.float32(np.inf), logsumexp).astype(np.float32)[:, None]

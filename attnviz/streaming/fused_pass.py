@@ -1,4 +1,4 @@
-"""Computes overviews by a fused attention kernel whose values are one-hot block numbers, so that it returns weights.
+"""Computes overviews by a fused attention kernel whose values are one-hot block numbers, so it returns weights.
 
 The value of a key is 1 at the feature of its block, else 0: the kernel's output is each query's weight on every block.
 A value has one feature per block, as many as a head is wide, so keys are cut into chunks of that many blocks. A chunk's
@@ -98,7 +98,7 @@ class _PassPlan:
         rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
         self.heads_at_once = max(1, min(rows // self.queries, heads))
         self.rows = BlockAxis.from_span(slice(0, self.queries), min(height, self.queries), rows)
-        # Blocks count as long as the longest, so that all queries in one band may need more rows.
+        # Blocks count as long as the longest, so all queries in one band may need more rows.
         self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))
 
     def groups(self) -> Iterator[slice]:
@@ -109,7 +109,7 @@ class _PassPlan:
     def indicators(self, keys: slice) -> tuple[slice, Tensor]:
         """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block.
 
-        Feature 0 stands for the first of these blocks. The keys lie in one chunk, so that every block has a feature.
+        Feature 0 stands for the first of these blocks. The keys lie in one chunk, so every block has a feature.
         """
         first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
         block_numbers = torch.arange(first, first + self.kernel_width, device=self.blocks.device)

@@ -49,7 +49,7 @@ def _tile_weights(
     if softcap is None:
         np.matmul(keys, queries.T, out=exponents)
     else:
-        # The cap applies to the scaled product alone, so that the last two features are added after it.
+        # The cap applies to the scaled product alone, so the last two features are added after it.
         np.matmul(keys[:, :-2], queries[:, :-2].T, out=exponents)
         exponents /= softcap * BITS
         np.tanh(exponents, out=exponents)

@@ -166,7 +166,7 @@ class TilePlan:
         return hidden
 
     def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
-        """Returns what the relative and explicit bias add to the exponents of a tile, ``(keys, queries)`` in its order.
+        """Returns the relative and explicit bias of a tile's exponents, ``(keys, queries)`` in the order of the tile.
 
         Args:
             head_index: index of the head in the arrays of the factors.

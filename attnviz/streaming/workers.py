@@ -18,7 +18,7 @@ def run_parallel(
 ) -> None:
     """Calls ``work`` for each item of each group, in threads; an interrupt cancels the work that has not started.
 
-    The next group is created while the items of the previous one run, so that two groups are in memory at once.
+    The next group is created while the items of the previous one run, so two groups are in memory at once.
 
     Args:
         work: called with a group and an item, in one of the threads.

@@ -193,7 +193,7 @@ def test_modules_are_public() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embed_dim": 10, "num_heads": 3}, "embed_dim 10 is not divisible by num_heads 3; use 9"),
+        ({"embed_dim": 10, "num_heads": 3}, "embed_dim 10 is not divisible by num_heads 3; use embed_dim 9"),
         ({"embed_dim": 8, "num_heads": 0}, "embed_dim 8 is not divisible by num_heads 0"),
         ({"num_heads": 0, "qk_dim": 1, "value_dim": 1}, "num_heads 0 is out of range; give 1 or more"),
         ({"qk_dim": -1}, "qk_dim -1 is out of range; give 1 or more"),

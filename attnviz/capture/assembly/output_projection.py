@@ -1,6 +1,6 @@
 """Finds the output projection of attention: the linear map whose operand the heads' outputs enter.
 
-The columns of each head's output are searched by value in the operands of later products with constant weights, so that
+The columns of each head's output are searched by value in the operands of later products with constant weights, so
 any views, copies, permutations or concatenations may lie between.
 """
 

@@ -28,7 +28,7 @@ SCORE_TOLERANCE = 1e-5  # in float32, relative to 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
 SPACED_QUERIES, LAST_QUERIES = 48, 16  # queries to which scale and biases are fitted
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
-SCALE_PER_HEAD = "each head multiplies q·k by another scale, which is part of the queries shown"
+SCALE_PER_HEAD = "each head multiplies q·k by a scale of its own, which is part of the queries shown"
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 

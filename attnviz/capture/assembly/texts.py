@@ -121,7 +121,7 @@ def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call of a pass, so that all begin at the same row.
+    """Returns one place for each call of a pass; all of them begin at the same row.
 
     Args:
         possible_places: the possible places of each call.

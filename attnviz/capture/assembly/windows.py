@@ -16,7 +16,7 @@ from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 from attnviz.maps.visibility import joint_shape
 
 NOT_A_TOKEN = -1  # stands for padding in a window
-PADDED_WINDOWS = "windows were padded; the padding's share of a row is not shown, so that the row sums to less than 1"
+PADDED_WINDOWS = "windows were padded; the padding's share of a row is not shown, so the row sums to less than 1"
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,10 +146,10 @@ def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int
 
 
 def _are_all_texts(places: Sequence[PartPlace], heads: int, batches: Collection[BatchShape]) -> bool:
-    """True if the axes that weights and values share are the texts of an input, so that they contain no heads.
+    """True if the axes that weights and values share are the texts of an input, so they contain no heads.
 
-    Texts are the first axis of an input, or the second one if the first has as many tokens as there are queries. The
-    shared axes contain heads if the first axis is tokens, and the texts of the second times the heads fill them.
+    Texts are the first axis of an input, or the second one if the first has as many tokens as there are queries. In the
+    second case the shared axes contain heads if their size is the number of texts times the number of heads.
     """
     shared_size = prod(place.size for place in places if place.shared)
     queries = prod(place.size for place in places if not place.shared)

@@ -263,7 +263,7 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
 
 
 def _has_partial_rows(probabilities: Tensor) -> bool:
-    """True if a row sums to clearly less than 1, so that a share of it goes to no key; rows of sum 0 do not count."""
+    """True if a row sums to clearly less than 1, so a share of it goes to no key; rows of sum 0 do not count."""
     sums = probabilities.float().sum(-1)
     smallest_sum = 1 - (PARTIAL_SHARE if probabilities.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
     return bool(((sums < smallest_sum) & (sums > 0)).any())

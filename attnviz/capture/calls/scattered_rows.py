@@ -53,9 +53,10 @@ def places_of_gather(
 
 
 def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
-    """Returns the call with gathered queries and keys at their places, and a remark on it.
+    """Returns the call with gathered queries and keys at their places, and a remark on those that were left out.
 
-    If a place is unknown, or the whole map would be too long, the rows stay in their order, and the remark says so.
+    If a place is unknown, or the whole map would be too long, the rows stay in their order, and a remark says so. The
+    call is unchanged if neither queries nor keys were gathered.
 
     Args:
         call: the call of the gathered rows.

@@ -114,7 +114,7 @@ class DataFlow:
             args: its positional arguments.
             kwargs: its keyword arguments.
             result: its result.
-            overwritten: a copy of a softmax's input if the result was written over that; ``None`` otherwise.
+            overwritten: a copy of a softmax's input if the result was written over it; ``None`` otherwise.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if not inputs or name in UNCACHED or not isinstance(result, Tensor):
@@ -148,7 +148,7 @@ class DataFlow:
             args: its positional arguments.
             kwargs: its keyword arguments.
             result: its result.
-            overwritten: a copy of a softmax's input if the result was written over that; ``None`` otherwise.
+            overwritten: a copy of a softmax's input if the result was written over it; ``None`` otherwise.
         """
         if name in SOFTMAXES or name == "sigmoid":
             return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
@@ -230,7 +230,10 @@ class DataFlow:
         return (candidate for candidate in self.open_candidates if not candidate.used)
 
     def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
-        """Follows a function that computes attention.
+        """Follows a function that computes attention: its result has the queries' lineage, one attention call deeper.
+
+        The axes of the result are those of the queries, with the features of the values; they are unknown if the result
+        has another number of axes.
 
         Args:
             queries: the queries, ``(..., queries, features)``.
@@ -341,7 +344,7 @@ class DataFlow:
         scores = node.scores
         if scores is not None:
             key_marks = labels_in(node.axes[axis : axis + 1])
-            scores = scores.by_keys(key_marks) if is_axis_of_operand(scores, key_marks) else None
+            scores = scores.with_keys_second(key_marks) if is_axis_of_operand(scores, key_marks) else None
         is_over_features = scores is None and is_all(node.axes[axis], FEATURES)
         candidate = WeightsCandidate(
             caller=caller,
@@ -385,7 +388,9 @@ class DataFlow:
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
-        """Follows a product: a projection, scores, or weights times values, each use of which is reported.
+        """Follows a product, which is a projection, scores, or weights times values.
+
+        Reports each candidate whose normalised axis it sums over, and then drops the tensors of the candidate.
 
         Args:
             name: the name of the function that computed it.

@@ -207,6 +207,7 @@ def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Line
     if node.constant or not node.axes or result.numel() >= source.numel():
         return node.lineage
     axis = cut_axis(source, result)
+    # Without a single cut axis, `leading_piece` looks for a piece of the first axis.
     if is_all(node.axes[axis or 0], FEATURES) or not is_view(source, result):
         return node.lineage
     return node.lineage.part(leading_piece(source, result) if axis is None else piece_along(source, result, axis))
@@ -332,7 +333,7 @@ def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None)
 
 
 def _are_projections(nodes: Sequence[Node]) -> bool:
-    """True if the tensors are projections of the same tokens, so that an axis along which they are stacked is heads."""
+    """True if the tensors are projections of the same tokens, so an axis along which they are stacked is heads."""
     first = nodes[0]
     # Identity, not equality: each attention output has its own lineage object.
     share_lineage = all(node.lineage is first.lineage and not node.constant for node in nodes)

@@ -37,7 +37,7 @@ _cached_nodes: dict[Key, CachedNode] = {}
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
     """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
 
-    ``None`` if it depends on more than axes, shapes and memory layouts, so that it must be computed.
+    ``None`` if it depends on more than axes, shapes and memory layouts, so it must be computed.
 
     Args:
         name: the name of the function.

@@ -47,8 +47,12 @@ class Scores:
         left, right = self.left_lineage.roots, self.right_lineage.roots
         return self.projected and bool(left and right) and not left & right
 
-    def by_keys(self, key_marks: set[int]) -> "Scores":
-        """Returns the scores with the operands swapped if these marks, those of the keys, belong to the first one."""
+    def with_keys_second(self, key_marks: set[int]) -> "Scores":
+        """Returns the scores with the keys as the second operand: unchanged, or with the operands swapped.
+
+        Args:
+            key_marks: the marks of the axis of keys; the operands are swapped if the first operand has one of them.
+        """
         if not key_marks & self.left:
             return self
         return Scores(

@@ -208,7 +208,7 @@ def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobser
     Args:
         axes: the axes of the result.
         from_operand: True for each axis that the projected operand has.
-        is_unobserved: True if no observed function computed the operand, so that its unknown axes are tokens.
+        is_unobserved: True if no observed function computed the operand, so its unknown axes are tokens.
     """
     return tuple(
         tuple(_without_feature_label(part, is_unobserved) for part in axis) if is_own else axis

@@ -211,7 +211,8 @@ class ModuleIndex:
     def _parsed_sibling_number(self, path: str) -> int | None:
         """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
 
-        A name that ends in a number needs siblings of the same name with other numbers; these may begin with 1.
+        A name that is only a number counts siblings. A name that ends in a number does so if siblings of the same name
+        have other numbers; if the smallest of these is 1, it becomes 0.
         """
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
@@ -382,7 +383,7 @@ class LayerNumbering:
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """Returns the path of the outermost module that was called, from the block inwards; the block if none was.
+        """Returns the path of the outermost module that was called, of the block and the modules in it; else the block.
 
         Args:
             block: the path of the block.

@@ -247,7 +247,7 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
-    """Returns the call of all queries, without output and values."""
+    """Returns the call of all queries; its output and values are still those of the first chunk."""
     queries = _concatenated_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
     return replace(
@@ -269,7 +269,7 @@ def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
 
 
 def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
-    """Returns the call of all queries, without output and values."""
+    """Returns the call of all queries; its output and values are still those of the first chunk."""
     keys = _merged_parts([call.keys for call in calls])
     return replace(
         calls[0],

@@ -149,7 +149,7 @@ class ObservationGuard(AbstractContextManager[None]):
         self.hidden_block.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        """Reports an error to the listener, and suppresses it."""
+        """Reports an error to the listener and suppresses it; lets StopForward and interrupts pass."""
         self.hidden_block.__exit__(kind, error, trace)
         if not isinstance(error, Exception):
             return False

@@ -140,7 +140,7 @@ def test_scales_of_heads_are_held_by_their_queries_and_said() -> None:
     with torch.no_grad(), record(module, dense=False) as recording:
         module(*factors())
     assert recording.maps[0].scale == 1
-    assert any("each head multiplies q·k by another scale" in remark for remark in recording.remarks)
+    assert any("each head multiplies q·k by a scale of its own" in remark for remark in recording.remarks)
 
 
 def capped(scores: Tensor) -> Tensor:
