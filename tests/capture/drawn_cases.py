@@ -269,6 +269,10 @@ def variants() -> Iterator[tuple[str, Case]]:
     for compiled in ("attention", "model"):
         yield f"compiled {compiled}, experts", replace(PLAIN, compiled=compiled, projection="experts")
         yield f"compiled {compiled}, self copied", replace(PLAIN, compiled=compiled, kind="self copied")
+    yield (
+        "kind cross, heads third, as many as queries",
+        replace(PLAIN, kind="cross", layout="4-D heads third", heads=6, queries=6, keys=6, counted="heads"),
+    )
     yield "loop texts, sequence first", replace(PLAIN, loop="texts", layout="folded sequence first")
     yield "softmax sink, one key, broadcast", replace(one_key, mixing="broadcast")
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")

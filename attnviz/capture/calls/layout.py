@@ -141,7 +141,8 @@ def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int
     Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from
     the rows of its experts, and the others from features.
     """
-    is_whole = prod(place.size for place in places) == heads and all(place.label != TOKENS for place in places)
+    labels = {place.label for place in places}
+    is_whole = FEATURES in labels and TOKENS not in labels and prod(place.size for place in places) == heads
     return {place.mark: ((place.size, "heads"),) for place in places} if is_whole else {}
 
 

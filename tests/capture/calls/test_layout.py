@@ -95,3 +95,9 @@ def test_heads_split_from_rows_and_from_features_are_heads_together_if_the_modul
         roles = roles_of(places, 4, heads)
         assert roles is not None
         assert (*roles[10], *roles[11]) == expected
+
+
+def test_as_many_queries_as_heads_before_an_axis_of_heads_are_queries() -> None:
+    places = [PartPlace(0, 4, TOKENS, 1, shared=True), PartPlace(1, 6, UNKNOWN, 2, shared=False)]
+    roles = roles_of([*places, PartPlace(2, 6, FEATURES, 3, shared=True)], 4, 6)
+    assert roles == {1: ((4, "batch"),), 2: ((6, "queries"),), 3: ((6, "heads"),)}
