@@ -85,7 +85,7 @@ class Canvas(Widget):
             self.redraw()
 
     def set_palette_open(self, palette_open: bool) -> None:
-        """Stores if the palette is open, and draws the screen again: without pixels while it is open."""
+        """Stores whether the palette is open, and draws the screen again: without pixels while it is open."""
         self.palette_open = palette_open
         self.redraw()
 
@@ -106,7 +106,10 @@ class Canvas(Widget):
             self.on_key(event)
 
     def show_state(self, state: State) -> None:
-        """Stores a state as the current one, draws it, and starts the computations that the screen still lacks."""
+        """Stores the nearest state that can be drawn, draws it, and starts the computations that the screen lacks.
+
+        While steps are played, also starts the timer of the next step.
+        """
         screen = self.current_screen
         self.state = settle(screen, state) if screen.size.is_large_enough else state
         self.session.unfinished_blocks = []
@@ -167,7 +170,7 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Answers a key by its binding; the key of the palette opens the palette of textual."""
+        """Answers a key by its binding; the palette's keys open textual's palette, unless the help is shown."""
         if key in ("colon", "ctrl+p") and not self.state.help:
             self.app.action_command_palette()
         else:
@@ -275,7 +278,7 @@ class CanvasScreen(TextualScreen[object]):
 
 
 def strip_of(line: Line) -> Strip:
-    """Returns a line as segments of textual; these are plain text, so that nothing in a token is markup."""
+    """Returns a line as segments of textual; these are plain text, so nothing in a token is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip(
         [Segment("".join(span.text for span in run), style_of(*colors_and_style)) for colors_and_style, run in runs]

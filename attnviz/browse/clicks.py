@@ -16,7 +16,8 @@ from attnviz.browse.view.open_head import cell_at_position, click_in_head
 def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key that a click stands for, "" for none, and the state after the click.
 
-    A click on a hint stands for its key. Other clicks move the cursor; on a head that is chosen already, they open it.
+    A click closes an open help. On a hint it stands for the hint's key; elsewhere it closes an open prompt. Other
+    clicks move the cursor; on a head that is chosen already, they stand for Enter, which opens it.
 
     Args:
         screen: the session, and the terminal's size and colours.

@@ -14,7 +14,7 @@ FIGURE = "-o figure.svg"
 
 
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
-    """Returns the command that draws the screen as a figure, and a remark if the figure differs from it, else ""."""
+    """Returns the command that draws the screen as a figure, and a remark, else "", if it cannot draw the same."""
     session = screen.session
     start, remark = _command_start(session)
     words = [start, *_head_options(screen, state), *_look_options(session, state.view), FIGURE]
@@ -22,7 +22,7 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
 
 
 def _command_start(session: Session) -> tuple[str, str]:
-    """Returns the start of the command, which names the recording, and a remark if it cannot reproduce it."""
+    """Returns the start of the command, which names the recording, and a remark, else "", if it cannot reproduce it."""
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
@@ -66,7 +66,7 @@ def _head_options(screen: Screen, state: State) -> list[str]:
 
 
 def _span_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options that choose the queries and keys on the screen; none if the whole map is on it."""
+    """Returns the options that choose the queries and keys on the screen; none for an axis that is shown whole."""
     pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     options = []

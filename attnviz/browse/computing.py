@@ -58,28 +58,32 @@ class Computing:
         self.background = Background(stage.call_later)
 
     def start(self) -> None:
-        """Schedules the next slice of work, unless one is scheduled already."""
+        """Schedules the next slice of work, unless one is scheduled already or the terminal is too small."""
         if not self.working and self.stage.current_screen.size.is_large_enough:
             self.working = True
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
-        """Does one slice of work, for heads on the screen first, then schedules the next one or starts threads."""
+        """Does one slice of work, heads on the screen first; then draws, schedules the next one, or starts threads."""
         self.working = False
         screen, state = self.stage.current_screen, self.stage.state
         if not screen.size.is_large_enough:
             return
         compute = self.compute_rows if state.lens and not state.has_open_head else self.compute_thumbnails
-        computed, visible = compute(state)
-        if visible or (computed and state.lens and not self.lens_lacks_rows()):
+        has_computed, is_on_screen = compute(state)
+        if is_on_screen or (has_computed and state.lens and not self.lens_lacks_rows()):
             self.stage.show_state(state)
-        elif computed:
+        elif has_computed:
             self.start()
         else:
             self.start_background()
 
     def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing thumbnails; returns if any was computed, and if one of these is on the screen."""
+        """Computes some missing thumbnails, none if a head is open.
+
+        Returns:
+            True if any was computed, and True if one of these is on the screen.
+        """
         if state.has_open_head:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.current_screen.size)
@@ -89,7 +93,11 @@ class Computing:
         return bool(computed), bool(set(computed) & set(on_screen))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing rows of the lens; returns if any was computed, and if one of these is on the screen."""
+        """Computes some missing rows of the lens.
+
+        Returns:
+            True if any was computed, and True if one of these is on the screen.
+        """
         session, size = self.stage.session, self.stage.current_screen.size
         listed, lines = lens_heads(session, state), open_lens_pane(session, state, size).lines
         on_screen = listed[state.top : state.top + lines]

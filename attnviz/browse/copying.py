@@ -44,8 +44,9 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
             f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
             "zoom in, or use attnviz show -o numbers.csv"
         )
-    lines = f"{len(table) - 1} lines" if len(table) > 2 else text.partition("\n")[2] or text
-    return text, f"copied the {part}: {lines}".replace("\t", "  ")
+    _, _, text_below_header = text.partition("\n")
+    summary = f"{len(table) - 1} lines" if len(table) > 2 else text_below_header or text
+    return text, f"copied the {part}: {summary}".replace("\t", "  ")
 
 
 def _copied_table(screen: Screen, state: State, part: str) -> Table:
@@ -60,7 +61,10 @@ def _copied_table(screen: Screen, state: State, part: str) -> Table:
 
 
 def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a table with a row for each key of the cursor's query, the largest weight first; or for its key alone."""
+    """Returns a table with a row for each visible key of the cursor's query, in descending order.
+
+    With ``only_cursor`` it has one row, for the cursor's key.
+    """
     head = lay_out(screen, state)
     keys = [state.key] if only_cursor else ranked_keys(screen, state)
     name, query = screen.session.names[state.head], head.queries.labels[state.query]

@@ -34,7 +34,9 @@ COLOR_SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BI
 
 @contextmanager
 def early_screen(session: Session, ascii: bool) -> Iterator[None]:
-    """Shows the first screen until textual draws, and restores the terminal at the end of the block or on a signal.
+    """Shows the first screen until textual draws; restores the terminal's mode at the end of the block.
+
+    After an exception or a signal it also leaves the alternate screen.
 
     Raises:
         AttnvizError: if the terminal is closed.
@@ -80,8 +82,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         ascii: True to draw with ASCII characters only, without colours.
     """
     color_system = None if ascii or console.no_color else console.color_system
-    whole_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
-    screen = Screen(session, whole_size, COLORS.get(color_system or "", 0))
+    screen_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
+    screen = Screen(session, screen_size, COLORS.get(color_system or "", 0))
     state = _start_state(screen) if session.address else first_state(screen)
     if screen.size.is_large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
@@ -94,7 +96,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
 
 
 def _start_state(screen: Screen) -> State:
-    """Returns the state at the session's address; the import is only paid for if there is one."""
+    """Returns the state at the session's address; imports what reads addresses only when it is called."""
     from attnviz.browse.moves.place import start_state
 
     return start_state(screen)

@@ -66,7 +66,7 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
 
 
 def _panel(screen: Screen, state: State, head: int, max_cells: int) -> Panel:
-    """Returns the exact panel of a head: of an open head the part on the screen, else the whole map."""
+    """Returns the exact panel of a head: the part on the screen if a head is open, else the whole map."""
     session = screen.session
     rows, columns = (slice(0, len(units)) for units in session.units(head, state.view))
     if state.has_open_head:
@@ -96,9 +96,9 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
 
 
 def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
-    """Returns labels for the rows of the first head of each layer.
+    """Returns the row and the name of the first head of each layer, as labels.
 
-    Returns none if heads are few enough for a label each, or not in the order of layers.
+    Returns an empty tuple if heads are few enough for a label each, or not in the order of layers.
     """
     if len(heads) <= MAX_NAMED_ROWS or heads != sorted(heads):
         return ()
@@ -107,7 +107,7 @@ def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> t
 
 
 def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """Returns the panels with one colour scale, from the lowest to the highest limit of theirs."""
+    """Returns the panels with one colour scale, from the lowest to the highest of their limits."""
     first = panels[0].scale
     low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
     scale = replace(first, low=low, high=high)
@@ -138,8 +138,8 @@ def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
     count = len(panels)
     if state.lens and not state.has_open_head:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
-    single_head = state.has_open_head and count == 1
-    subject = f"head {session.names[state.head]}" if single_head else f"{count} head{'s' if count > 1 else ''}"
+    is_single_head = state.has_open_head and count == 1
+    subject = f"head {session.names[state.head]}" if is_single_head else f"{count} head{'s' if count > 1 else ''}"
     quantity = "Scores" if state.view.scores else "Attention"
     if state.view.difference:
         quantity = "Change of attention"

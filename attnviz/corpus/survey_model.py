@@ -1,4 +1,4 @@
-"""Defines `attnviz.survey`, which surveys a model of Hugging Face over texts, or any module over batches of ids."""
+"""Defines `attnviz.survey`, which surveys a Hugging Face model over texts, or any module over batches of ids."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
@@ -43,22 +43,23 @@ def survey(
     """Returns the survey of every head of a model over many texts, in evaluation mode: without dropout.
 
     Args:
-        model: a transformer of Hugging Face, with ``tokenizer`` and ``texts``; or any module, with ``batches``.
+        model: a Hugging Face transformer, with ``tokenizer`` and ``texts``; or any module, with ``batches``.
         tokenizer: the model's tokenizer; with ``batches`` it names the tokens. If decoding the ids does not return the
             text, as with WordPiece ("don ' t"), the metrics that read words and sentences are omitted.
         texts: the texts, read one by one, so that they may exceed memory.
         batches: the arguments of the module, batch by batch: a tensor, a tuple, or a dictionary of named arguments.
-            The first tensor of whole numbers, or ``input_ids``, holds the ids, ``(texts, tokens)``;
+            ``input_ids``, or else the first tensor of whole numbers, holds the ids, ``(texts, tokens)``;
             ``attention_mask`` marks the padding, which must be at the ends.
         layers: the numbers of the layers; ``None`` for all.
         heads: the numbers of the heads in each layer; ``None`` for all.
         tokens: the number of tokens after which the survey ends; ``None`` for all texts.
         window: the most tokens of a text that run at once; longer texts are split. ``None`` skips texts that are too
             long for the model.
-        classes: a regular expression for each class of tokens of your own, by the name of the class.
+        classes: the regular expression of each token class that you define, by the name of the class.
 
     Raises:
-        AttnvizError: if there is no text, or the model does not attend over whole texts, a batch at once.
+        AttnvizError: if neither or both of texts and batches are given, texts come without a tokenizer, there is no
+            text, or the model does not attend over a whole batch of texts in one call.
 
     Example:
         >>> import attnviz, torch
@@ -106,7 +107,8 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
     """
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
-        batch_call, first_id = BatchCall(module, arguments, tokenizer), 0 if total is None else total.texts
+        batch_call = BatchCall(module, arguments, tokenizer)
+        first_id = 0 if total is None else total.texts
         windows = [
             TextWindow(first_id + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
             for row, tokens in enumerate(batch_call.texts)
@@ -162,6 +164,7 @@ class BatchCall:
         if isinstance(mask, Tensor) and mask.shape == ids.shape:
             is_token = mask.cpu().numpy() != 0
         lengths = is_token.sum(axis=1)
+        # the tokens of each text must come first, and no text may be empty
         if (is_token != (np.arange(is_token.shape[1]) < lengths[:, None])).any() or not lengths.all():
             raise AttnvizError("a batch has padding that is not at the ends of its texts; use padding_side='right'")
         self.texts = [
@@ -199,8 +202,8 @@ def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     """Returns the tokens of a text, given their ids.
 
-    Without a tokenizer each label is the id, such as ``#12``. If tokenizing the decoded text returns these ids, the
-    tokens have the tokenizer's own offsets; else each token is searched in the text.
+    Without a tokenizer each label is the id, such as ``#12``. If tokenizing the decoded text returns the same ids, the
+    tokens have the offsets of the tokenizer; otherwise each token is searched in the text.
 
     Args:
         ids: ``(tokens,)``.
@@ -209,9 +212,10 @@ def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     if tokenizer is not None:
         text = _decode(tokenizer, ids)
         has_exact_text = bool(text.strip()) and _decodes_exactly(tokenizer)
-        for candidate in (text.removeprefix(" "), text) if has_exact_text else ():
+        candidates = (text.removeprefix(" "), text) if has_exact_text else ()
+        for candidate in candidates:
             tokens = tokenize_text(tokenizer, candidate)
-            if tokens.ids.tolist() == ids.tolist():  # then its own offsets are exact, at spaces too
+            if tokens.ids.tolist() == ids.tolist():  # so the offsets of these tokens are exact, also at spaces
                 return tokens
         return tokens_of_ids(tokenizer, text, ids.tolist())
     labels = [f"#{number}" for number in ids]

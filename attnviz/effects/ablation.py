@@ -58,8 +58,8 @@ def ablate(
         positions: the tokens at which metrics of tokens are measured.
 
     Raises:
-        AttnvizError: for a model whose output projections are not found, an unknown metric or head, too many pairs, or
-            pairs beside ``top``.
+        AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
+            pairs, pairs beside ``top``, or a ``top`` that is out of range.
 
     Example:
         >>> import attnviz, torch
@@ -185,20 +185,20 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
     Raises:
         AttnvizError: if ``top`` is less than 1, or more than the steps that remove every head.
     """
-    first_run = ablation.run(texts[0])
-    candidates = ablation.head_sets(first_run[0])
+    first_run, metric_name = ablation.run(texts[0])
+    candidates = ablation.head_sets(first_run)
     if not 1 <= top <= len(candidates):
         raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
     removed_sets, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
         removed_set = removed_sets[-1] if removed_sets else ()
         trials = [tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)]
-        if not trials:  # sets may share heads, so that fewer steps remove every head
+        if not trials:  # sets may share heads, so fewer steps can remove every head
             raise AttnvizError(
                 f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
                 f"give {len(removed_sets)}"
             )
-        runs = [first_run] if len(texts) == 1 else map(ablation.run, texts)
+        runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)
         results = [_result(run, metric, trials) for run, metric in runs]
         best_index = max(range(len(trials)), key=lambda index: abs(_mean_change(results, index)))
         removed_sets.append(trials[best_index])

@@ -95,7 +95,7 @@ class Effects:
         return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
 
     def __getitem__(self, name: str) -> Effect:
-        """Returns the effect of the heads with this name, such as ``0.1`` or ``0.1+1.0``."""
+        """Returns the effect of the heads with this name, such as ``0.1`` or ``0.1+1.0``; they must be in the table."""
         return next(row for row in self.rows if row.name == name)
 
     @cached_property
@@ -154,7 +154,7 @@ class Effects:
             ) from error
 
     def as_rows(self) -> list[list[Any]]:
-        """Returns a header and a row per set, with unrounded numbers, the largest change first."""
+        """Returns a header and a row per set, with unrounded numbers, in the order of `sorted`."""
         rows = [
             [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in self.sorted()
         ]
@@ -235,7 +235,7 @@ def _line(value: Any) -> str:
 
 
 def _head(name: Any) -> tuple[int, int]:
-    """Returns layer and head of a name such as ``0.1``; raises ValueError for another name."""
+    """Returns layer and head of a name such as ``0.1``; raises ValueError or TypeError for anything else."""
     match = HEAD.fullmatch(name)
     if match is None:
         raise ValueError

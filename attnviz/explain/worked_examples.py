@@ -27,17 +27,19 @@ def variance_table(width: int, line_width: int) -> Table:
     """Returns the variance of q·k for independent normal features, in heads of once, twice and four times ``width``."""
     random = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
-    products = []
+    variances = []
     for count in widths:
         q, k = random.standard_normal((2, PAIRS, count))
-        products.append(np.einsum("pf,pf->p", q, k).var())
-    rows = np.array([products, [product / count for product, count in zip(products, widths, strict=True)]])
+        variances.append(np.einsum("pf,pf->p", q, k).var())
+    # Var(q·k / √width) = Var(q·k) / width
+    scaled_variances = [variance / count for variance, count in zip(variances, widths, strict=True)]
+    rows = np.array([variances, scaled_variances])
     title = f"variance by width, {PAIRS:,} pairs of normal vectors"
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
 
 
 def projection_example(computation: Computation) -> str:
-    """Returns the first feature of the first query worked out as a sum of products."""
+    """Returns an equation: the first feature of the first query as a sum of products."""
     bias = None if computation.query_bias is None else float(computation.query_bias[0])
     result = float(join_heads(computation.queries)[0, 0])
     products = _sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
@@ -45,7 +47,10 @@ def projection_example(computation: Computation) -> str:
 
 
 def score_example(computation: Computation, head: int) -> str:
-    """Returns a score of the first query worked out: of the first ``MAX_TERMS`` keys, the largest in absolute value."""
+    """Returns an equation: the first query's unscaled score with one key, as a sum of products.
+
+    The key is the one of the first ``MAX_TERMS`` whose score is largest in absolute value.
+    """
     row, column = 0, int(np.argmax(np.abs(raw_scores(computation, head)[0, :MAX_TERMS])))
     products = _sum_of_products(computation.queries[head, row], computation.keys[head, column])
     result = _four_decimals(float(raw_scores(computation, head)[row, column]))
@@ -54,9 +59,11 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """Returns a weight of the last query that sees a key worked out: the largest on its first ``MAX_TERMS`` keys.
+    """Returns an equation: one weight of the last query that sees a key, as a share of exponentials.
 
-    If keys are patches of an image, it is the largest on any key, since the first patches are mostly background.
+    The key is the visible one with the largest weight among the first ``MAX_TERMS`` keys, or among all keys if some are
+    patches of an image, since the first patches are mostly background. If none of these is visible, the first key is
+    used; if no query sees a key, the first query.
     """
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
@@ -64,8 +71,9 @@ def weight_example(computation: Computation, head: int) -> str:
     scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
     candidates = len(scores) if images_of(computation.key_tokens) else MAX_TERMS
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:candidates]))
-    largest = float(scores[visible].max(initial=-np.inf))
-    offset = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0  # the softmax is invariant to it
+    largest_score = float(scores[visible].max(initial=-np.inf))
+    is_too_large = MAX_WRITTEN_EXPONENT < abs(largest_score) < np.inf
+    offset = largest_score if is_too_large else 0.0  # the softmax is invariant to it
     scores = scores - offset
     exponentials = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
@@ -80,7 +88,7 @@ def weight_example(computation: Computation, head: int) -> str:
 
 
 def image_example(computation: Computation, head: int) -> str:
-    """Returns the sentence on where in an image the last query looks: its strongest patches, and where the first is."""
+    """Returns a sentence with the last query's strongest patches, and the place of the strongest in the image."""
     tokens, weights = computation.key_tokens, computation.weights[head, -1]
     patches = np.flatnonzero(np.isin(tokens.medium, images_of(tokens)))
     strongest = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
@@ -98,9 +106,10 @@ def images_of(tokens: Tokens) -> list[int]:
 
 
 def masking_example(computation: Computation, head: int) -> str:
-    """Returns the sentence that masking after the softmax, then renormalizing, changes no weight."""
+    """Returns a sentence: masking after the softmax and renormalizing changes no weight; it gives the difference."""
     exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
     masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
+    # the tiny divisor avoids 0 / 0 in a row that sees no key
     renormalized = masked_weights / np.maximum(masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     difference = float(np.abs(renormalized - computation.weights[head]).max())
     return (
@@ -110,7 +119,7 @@ def masking_example(computation: Computation, head: int) -> str:
 
 
 def sum_example(computation: Computation, head: int) -> str:
-    """Returns the first feature of the last query's output worked out as a sum of products."""
+    """Returns an equation: the first feature of the last query's output as a sum of products."""
     products = _sum_of_products(computation.dropped_weights[head, -1], computation.values[head, :, 0])
     result = _four_decimals(float(computation.mixed_values[head, -1, 0]))
     first_feature = head * computation.mixed_values.shape[2]
@@ -118,7 +127,7 @@ def sum_example(computation: Computation, head: int) -> str:
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
-    """Returns the first `MAX_TERMS` terms of a dot product, their number if there are more, and the bias if any."""
+    """Returns the first `MAX_TERMS` terms of a dot product, the number of all terms if larger, and the bias if any."""
     terms = [
         f"{_four_decimals(float(factor))} × {_four_decimals(float(other_factor))}"
         for factor, other_factor in zip(left, right, strict=True)

@@ -46,7 +46,10 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Returns the lines of a decided screen, each exactly as wide as the terminal; ASCII has no theme."""
+    """Returns the lines of a decided screen, each exactly as wide as the terminal.
+
+    The theme is not used in ASCII, nor on a terminal of few colours.
+    """
     size = view.size
     lines = _box_lines(FixedBox(BoxColumn(view.boxes), height=size.height), view.colors)
     padded = [padded_line(line, size.width) for line in lines]

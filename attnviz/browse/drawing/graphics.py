@@ -114,7 +114,10 @@ def protocol_of_environment(environment: Mapping[str, str]) -> Protocol | None:
 
 
 def terminal_character() -> tuple[int, int] | None:
-    """Returns width and height of a character in pixels, as the terminal of stderr tells; ``None`` if it does not."""
+    """Returns width and height of a character in pixels, as the terminal of stderr tells.
+
+    Returns ``None`` if it does not, or if a character has fewer than two pixels on a side.
+    """
     try:
         answer = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -169,7 +172,8 @@ def _kitty_escape(pixels: ByteArray, columns: int) -> str:
     header = f"a=T,f=32,o=z,s={width},v={height},c={columns},r=1,C=1,q=2,"
     messages = []
     for index, chunk in enumerate(chunks):
-        options, has_next = "" if index else header, int(index + 1 < len(chunks))
+        options = header if index == 0 else ""
+        has_next = int(index + 1 < len(chunks))
         messages.append(f"\x1b_G{options}m={has_next};{chunk}\x1b\\")
     return "".join(messages)
 
@@ -206,7 +210,7 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
 
 
 def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
-    """Returns at most six rows of pixels as sixels: for each colour in them, the pixels of each column that have it.
+    """Returns up to six rows of pixels as sixels: for each colour in them, the pixels of each column that have it.
 
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.

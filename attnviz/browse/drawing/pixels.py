@@ -78,7 +78,10 @@ def shaded_span(
 
 
 def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour."""
+    """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour.
+
+    In a minimap, the cells that are not on the screen are darker.
+    """
     visible = cells.block.visible.copy()
     if cells.bright_cells is not None:
         rgb = np.where(cells.bright_cells[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
@@ -88,6 +91,7 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
         [(red, green, blue) if is_visible else None for (red, green, blue), is_visible in zip(*row, strict=True)]
         for row in zip(rgb.tolist(), visible.tolist(), strict=True)
     ]
+    # the blank row completes an odd number of rows; with an even number zip ignores it
     lower_rows: list[list[Rgb | None]] = [*pixels[1::2], [None] * rgb.shape[1]]
     return [list(map(half_block, top, bottom)) for top, bottom in zip(pixels[::2], lower_rows, strict=False)]
 
@@ -110,7 +114,10 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells with their texts; the cursor's cell has the cursor's colour."""
+    """Returns the line of one row of cells with their texts.
+
+    The cursor's cell has the cursor's colour, or on a terminal of few colours is reversed.
+    """
     assert cells.texts is not None
     block, cursor = cells.block, _cursor_column(cells, row)
     cell_values = zip(
@@ -119,14 +126,15 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     line = []
     for column, (fraction, value, visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
-        span = shaded_span(fraction, value, visible, cells.scale, colors, right_aligned(text, cells.cell), has_cursor)
+        aligned_text = right_aligned(text, cells.cell)
+        span = shaded_span(fraction, value, visible, cells.scale, colors, aligned_text, cursor=has_cursor)
         in_cursor_color = has_cursor and colors > ANSI_COLORS
         line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if in_cursor_color else span)
     return line
 
 
 def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells as characters, denser for larger values, and blank for masked cells."""
+    """Returns the line of one row of cells: denser characters for larger values, blanks if masked, + at the cursor."""
     block, scale, cursor = cells.block, cells.scale, _cursor_column(cells, row)
     densities = np.nan_to_num(fractions)
     if scale.colormap == DIVERGING:
@@ -170,6 +178,8 @@ def _cursor_column(cells: Cells, row: int) -> int | None:
 
 def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | None, piece: str, colors: int) -> Span:
     """Returns a piece of a line on the colour of its token's value; blanks have no colour.
+
+    The cursor's token is bold and underlined.
 
     Args:
         text: the paragraph.

@@ -32,6 +32,7 @@ def settle(screen: Screen, state: State) -> State:
         state = _with_chosen_head_listed(session, state)
         grid = tiles(session, state, screen.size)
         row, _ = grid.position(state.head)
+        # scroll no further than the head's row needs, and leave no free rows at the end
         top = min(max(state.top, row - grid.shown_rows + 1), row, max(0, len(grid.rows) - grid.shown_rows))
         return _with_cursor_in_map(session, replace(state, top=top))
     state = _with_cursor_in_map(session, state)
@@ -56,7 +57,8 @@ def settle_lens(screen: Screen, state: State) -> State:
     pane, line = open_lens_pane(session, state, screen.size), listed.index(head)
     rows, axis = pane.lines, pane.axis
     top = min(max(state.top, line - rows + 1), line, max(0, len(listed) - rows))
-    count = len(session.units(head, state.view)[state.direction == "to"])
+    queries, keys = session.units(head, state.view)
+    count = len(keys if state.direction == "to" else queries)
     column = 0 if axis.pooled else _scroll_start(state.column, state.other_token, axis.cells, count)
     return replace(state, top=max(0, top), column=column)
 
@@ -100,11 +102,11 @@ def open_head(screen: Screen, state: State) -> State:
     zoom = max(
         index
         for index, level in enumerate(zoom_levels)
-        if not index or (level.rows >= rows and level.columns >= columns)
+        if index == 0 or (level.rows >= rows and level.columns >= columns)
     )
     is_inside = all(span.start <= unit < span.stop for span, unit in zip(spans, (state.query, state.key), strict=True))
     query, key = (state.query, state.key) if is_inside else (spans[0].start, spans[1].start)
-    row = spans[0].start - (zoom_levels[zoom].rows - rows) // 2
+    row = spans[0].start - (zoom_levels[zoom].rows - rows) // 2  # so that the selection is in the middle
     return replace(
         state,
         zoom=zoom,

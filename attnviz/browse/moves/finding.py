@@ -31,7 +31,10 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
 
 
 def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
-    """Returns the state with the query or the key on the first match of a text, or the next one if it is repeated.
+    """Returns the state with the query or the key on the first match of a text; a repeated search goes to the next one.
+
+    An empty text changes nothing; a text without a match gives a message. In the lens, a match among the tokens across
+    also sorts the heads by their weight on it.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -75,7 +78,7 @@ def is_token(screen: Screen, state: State, search_text: str) -> bool:
 
 
 def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
-    """Returns the metrics that begin with the typed text, then ``layer`` if it does; metrics of patterns come first.
+    """Returns the metrics that begin with the typed text: those of patterns first, and ``layer`` last, if it matches.
 
     A leading ``-``, which reverses the order, does not count.
     """
@@ -105,9 +108,9 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
-    """Returns the state on the head of this name, sorted by the metric, or with the lens open on the token.
+    """Returns the state on the head of this name, with these heads marked, sorted by the metric, or in a token's lens.
 
-    A text that is none of these gives a message.
+    A text that is none of these only gives a message; an empty text changes nothing.
     """
     names = screen.session.names[: screen.session.recorded]
     if search_text in names:
@@ -122,6 +125,7 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     if search_text and (is_metric or (len(matches) == 1 and not is_token(screen, state, search_text))):
         return _sort_by_name(screen, state, metric if is_metric else matches[0], search_text.startswith("-"))
     found_state = find_token(screen, state, search_text, "query")
+    # find_token stores the text and its axis only if a query matches
     if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
         return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
@@ -158,7 +162,10 @@ def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
 
 
 def with_listed_head(screen: Screen, state: State) -> State:
-    """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open."""
+    """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open.
+
+    A chosen combination of heads stays chosen.
+    """
     listed = screen.session.ranking.order(state.view)
     is_hidden = state.head not in listed and state.head < screen.session.recorded
     return settle(screen, replace(state, head=listed[0]) if is_hidden and not state.has_open_head else state)

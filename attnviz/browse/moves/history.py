@@ -10,7 +10,7 @@ MAX_PLACES = 100  # in the history
 def with_history(old_state: State, new_state: State) -> State:
     """Returns ``new_state``, with ``old_state`` added to its past if the two are at different places.
 
-    It is unchanged after a move back or forward in the history.
+    Returns ``new_state`` unchanged after a move back or forward in the history.
     """
     has_moved_in_history = (old_state.past, old_state.future) != (new_state.past, new_state.future)
     if has_moved_in_history or _place(old_state) == _place(new_state):
@@ -19,7 +19,7 @@ def with_history(old_state: State, new_state: State) -> State:
 
 
 def go_back(state: State) -> State:
-    """Returns the state at the previous place; the same state with a message if there is none."""
+    """Returns the state at the previous place, in the current theme; the same state with a message if there is none."""
     if not state.past:
         return replace(state, message="this is the first place")
     return replace(
@@ -28,7 +28,10 @@ def go_back(state: State) -> State:
 
 
 def go_forward(state: State) -> State:
-    """Returns the state at the place from which the user last went back, or the same state with a message."""
+    """Returns the state at the place from which the user last went back, in the current theme.
+
+    If there is none, returns the same state with a message.
+    """
     if not state.future:
         return replace(state, message="this is the last place")
     return replace(

@@ -76,7 +76,7 @@ class Binding(NamedTuple):
 def press(screen: Screen, state: State, key: str) -> State:
     """Returns the state after a key: an open help turns its page or closes, else the key's binding answers.
 
-    Returns the same state if the key is not bound.
+    Returns the same state if the key is not bound, or the terminal is too small.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -127,7 +127,10 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the next match of the last search, or for ``N`` on the previous one."""
+    """Returns the state on the next match of the last search, or for ``N`` on the previous one.
+
+    Adds only a message if there was no search, or neither a head nor the lens is open.
+    """
     if not state.search_text or not (state.has_open_head or state.lens):
         return replace(state, message="/ finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)

@@ -100,6 +100,7 @@ class MapAxis:
     def cell_of(self, unit: int) -> int:
         """Returns the index of the cell that draws a unit."""
         cell = (unit - self.start) * self.cells // (self.stop - self.start)
+        # both divisions round down, so the unit may be the first one of the next cell
         return cell + 1 if cell + 1 < self.cells and self.unit_of(cell + 1) <= unit else cell
 
     def unit_of(self, cell: int) -> int:
@@ -140,6 +141,7 @@ class CellForm:
             maps: the number of maps side by side.
         """
         rows = (map_lines(size) - self.header) * self.rows_a_line
+        # one column after the labels, and one for the edge or the gap of each map
         columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell * self.cells_a_column
         return max(1, rows), max(1, columns)
 
@@ -231,7 +233,8 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     ]
     scrolled_width = min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
     usual_width = max(fitting_widths, default=scrolled_width)
-    width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, 2 * (body - 1)))
+    highest_width = 2 * (body - 1)  # the width of a tile as high as the body
+    width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, highest_width))
     height = tile_height(width)
     cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
     return Tiles(
@@ -240,7 +243,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         height,
         max(1, body // height),
         cells,
-        text or min(max_text_lines, body % height),
+        text or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
     )
 
 
@@ -313,16 +316,16 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
     forms, labels = map_forms(size, colors), label_columns(shape)
     capacities = {form: form.capacity(size, labels, maps) for form in forms}
     fitting = [form for form in forms if _nearly_fits(counts, capacities[form])]
-    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, capacities[fitting[-1]], 1):
+    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, capacities[fitting[-1]], tolerance=1):
         fitting.pop()  # smaller pixels show the whole map without scrolling
     smallest = forms[0]
-    first_levels = (
-        [_zoom_level(counts, capacities, fitting[-1])]
-        if fitting
-        else list(_pooled_zoom_levels(counts, smallest, capacities[smallest]))
-    )
-    larger_forms = forms[forms.index(first_levels[-1].form) + bool(fitting) :]
-    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in larger_forms))
+    if fitting:
+        first_levels = [_zoom_level(counts, capacities, fitting[-1])]
+        next_forms = forms[forms.index(fitting[-1]) + 1 :]
+    else:
+        first_levels = list(_pooled_zoom_levels(counts, smallest, capacities[smallest]))
+        next_forms = forms
+    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in next_forms))
 
 
 def _zoom_level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:

@@ -63,7 +63,8 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
         size: the size of the terminal.
     """
     layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
-    count = len(session.units(state.head, state.view)[state.direction == "to"])
+    queries, keys = session.units(state.head, state.view)
+    count = len(keys if state.direction == "to" else queries)
     return lens_pane(layers, session.names[: session.recorded], count, state, size)
 
 
@@ -81,6 +82,7 @@ def lens_pane(layers: list[list[int]], names: list[str], count: int, state: Stat
     axis = _strip_axis(count, state.column, columns.strip)
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
+    # all means if these leave enough lines for heads, else means in a third of the lines
     max_layers = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
     mean_layers = _layers_around(state.head, layers, max_layers)
     mean_lines = len(mean_layers) + 1 if mean_layers else 0
@@ -138,7 +140,10 @@ def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
 
 
 def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[list[int]]:
-    """Returns the heads of at most ``max_layers`` layers around the chosen head's; none for fewer than two layers."""
+    """Returns the heads of up to ``max_layers`` layers around the chosen head's layer, or of the first layers.
+
+    Returns an empty list if there are fewer than two layers, or space for fewer than two.
+    """
     if len(layers) < 2 or max_layers < 2:
         return []
     chosen_layer = next((index for index, heads in enumerate(layers) if head in heads), 0)

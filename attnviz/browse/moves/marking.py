@@ -14,6 +14,8 @@ COMBINATION_OF_KEY: dict[str, Combination] = {"d": "difference", "m": "mean", "M
 def mark(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the chosen head marked, or without its mark if it has one.
 
+    A combination of heads cannot be marked: only adds a message.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
@@ -84,8 +86,8 @@ def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: 
 def subtract(screen: Screen, state: State, key: str) -> State:
     """Returns the state that shows a difference: the second of two marked heads minus the first.
 
-    If one head is marked, the chosen head is the second. Without marks, switches the difference to the other
-    recording on or off.
+    If one head is marked, the chosen head is the second. Otherwise switches the difference to the other recording on or
+    off. If there is nothing to subtract, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.

@@ -9,6 +9,7 @@ from attnviz.browse.moves.marking import open_side_by_side
 from attnviz.browse.session.state import State
 
 SHIFT_STEP = 10  # cells that an arrow with Shift moves
+MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 
 
 def move(screen: Screen, state: State, key: str) -> State:
@@ -87,7 +88,7 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the chosen head open; if it is open already, one step closer.
+    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -137,7 +138,8 @@ def next_head(screen: Screen, state: State, key: str) -> State:
 def zoom(screen: Screen, state: State, key: str) -> State:
     """Returns the state zoomed in, zoomed out or with the whole map; ``=`` opens several marked heads side by side.
 
-    The overview changes the size of its tiles; in the lens a message says that rows cannot be zoomed.
+    The overview changes the size of its tiles, which ``0`` resets. In the lens a message says that rows cannot be
+    zoomed.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -150,7 +152,9 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     if state.lens and not state.has_open_head:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.has_open_head:
-        return replace(state, tile_zoom=0 if not step else min(max(state.tile_zoom + step, -8), 8))
+        return replace(
+            state, tile_zoom=0 if not step else min(max(state.tile_zoom + step, -MAX_TILE_ZOOM), MAX_TILE_ZOOM)
+        )
     zoom_levels = open_map_levels(screen.session, state, screen.size, screen.colors)
     zoom = 0 if not step else min(max(state.zoom + step, 0), len(zoom_levels) - 1)
     message = "this is the closest zoom" if step == 1 and zoom == state.zoom else ""
@@ -161,7 +165,9 @@ def zoom(screen: Screen, state: State, key: str) -> State:
 def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
 
-    In the lens, goes to the strongest token of the chosen head's row.
+    If the cursor is on the strongest key already, the first press goes to the second. In the lens, goes to the
+    strongest token of the chosen head's row, once this is computed. In the overview, and if no key is visible, only
+    adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -177,13 +183,16 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     if not order:
         return replace(state, message="this query sees no key")
     is_repeated = state.strongest_cell == (state.query, state.key)
-    rank = order.index(state.key) + 1 if is_repeated else int(order[0] == state.key)
+    first_rank = 1 if state.key == order[0] else 0  # the first press always moves the cursor
+    rank = order.index(state.key) + 1 if is_repeated else first_rank
     chosen_key = order[rank % len(order)]
     return replace(state, key=chosen_key, strongest_cell=(state.query, chosen_key))
 
 
 def open_lens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the lens open, which shows the cursor's query in all heads.
+
+    Instead of a combination its first head is chosen. If the lens is open already, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -214,7 +223,7 @@ def turn_lens(state: State) -> State:
     return replace(
         state,
         direction="from" if state.direction == "to" else "to",
-        query=state.key,
+        query=state.key,  # the lens keeps its token, which is now on the other axis
         key=state.query,
         sort_token=None,
         column=0,

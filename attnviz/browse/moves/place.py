@@ -30,7 +30,7 @@ def start_state(screen: Screen) -> State:
 
 
 def place_address(screen: Screen, state: State) -> str:
-    """Returns the address of a state: its heads and tokens, or its filter and order, and its colour scale."""
+    """Returns the address of a state: its open heads, or else its filter and order; its tokens; its colour scale."""
     from urllib.parse import quote
 
     session, view = screen.session, state.view
@@ -114,6 +114,8 @@ def _token_axis(state: State) -> str:
 def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
     """Returns the state with the order, filter, colour scale and pooling that an address names.
 
+    An unknown scale changes nothing. Limits and pooling are reset unless the address names them.
+
     Raises:
         AttnvizError: if it names an unknown metric or an invalid filter.
     """
@@ -140,6 +142,9 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
     """Returns the state with the heads that an address names, and True if a head is to be opened.
 
     An address without heads opens the recording's only head.
+
+    Raises:
+        AttnvizError: if a head is unknown, or the heads cannot be combined as the address asks.
     """
     session = screen.session
     names = [name.partition("~")[0] for word in ("head", "heads") for name in values.get(word, "").split(",") if name]
@@ -159,6 +164,7 @@ def _unit_named(session: Session, state: State, axis: str, token: str) -> int:
     """Returns the unit of the ``query`` or ``key`` that a label or number names; raises AttnvizError if none does."""
     from attnviz.report.maps.arcs_and_text import find_query
 
-    units = session.units(state.head, state.view)[axis == "key"]
+    queries, keys = session.units(state.head, state.view)
+    units = keys if axis == "key" else queries
     index, _ = find_query(units.tokens, token)
     return units.unit_of(index)

@@ -40,12 +40,12 @@ def step(screen: Screen, state: State, key: str) -> State:
     rows, columns = screen.session.units(state.head, state.view)
     row_numbers = np.unique([rows.unit_of(query) for query in steps.tolist()])
     is_later = key == NEXT
-    others = row_numbers[row_numbers > state.query] if is_later else row_numbers[row_numbers < state.query]
+    candidates = row_numbers[row_numbers > state.query] if is_later else row_numbers[row_numbers < state.query]
     if not state.steps and state.query in row_numbers:
-        others = np.array([state.query])  # the first press shows the step that the cursor is at
-    if not len(others):
+        candidates = np.array([state.query])  # the first press shows the step that the cursor is at
+    if not len(candidates):
         return replace(state, message=f"this is the {'last' if is_later else 'first'} step", playing=False)
-    row_number = int(others[0] if is_later else others[-1])
+    row_number = int(candidates[0] if is_later else candidates[-1])
     query = int(steps[np.searchsorted(steps, int(rows.starts[row_number]))])
     sources = _Sources.of(screen.session, state, query)
     state = state if state.has_open_head or state.lens else open_head(screen, state)
@@ -72,7 +72,7 @@ def next_frame(screen: Screen, state: State) -> State:
 
 @lru_cache(maxsize=8)
 def _steps(maps: CellMaps) -> IntArray:
-    """Returns the queries that are steps, as `step_queries`.
+    """Returns the queries that are steps, as `step_queries` finds them.
 
     Raises:
         AttnvizError: if the first of them sees a later token, or no token follows another one.
@@ -89,18 +89,18 @@ class _Sources(NamedTuple):
 
     Attributes:
         token: the label of the token that the step wrote; "" after the last token of the text.
-        unit: the unit with the largest share, with the share, among those before the written tokens, or without a
-            prompt among those before the unit of the query; "" if there is none.
+        unit: the label of the unit with the largest weight, and this weight; "" if there is none. In self-attention
+            only units before the written tokens count, or without a prompt those before the query's unit.
         strongest_keys: the keys in the order of their weights, without the sink.
         keys: the strongest of them, each with its weight.
-        own: the weight on tokens that were written before; NaN in cross-attention, and without a prompt.
+        written_weight: the weight on tokens that were written before; NaN in cross-attention, and without a prompt.
     """
 
     token: str
     unit: str
     strongest_keys: IntArray
     keys: str
-    own: float
+    written_weight: float
 
     @classmethod
     def of(cls, session: Session, state: State, query: int) -> "_Sources":
@@ -119,24 +119,26 @@ class _Sources(NamedTuple):
         named_keys = [key for key in order[:SAID_KEYS].tolist() if weights[key] >= MIN_SAID_WEIGHT]
         keys = ", ".join(f"{_short(maps.key_tokens.labels[key])} {weights[key]:.0%}" for key in named_keys)
         first_written, has_prompt = int(_steps(maps)[0]) + 1, False
-        stop, own = len(weights), float("nan")
+        stop, written_weight = len(weights), float("nan")
         if maps.kind == "self":
-            has_prompt = first_written > 1  # else all tokens are steps, and what is before is all that was written
+            has_prompt = first_written > 1  # else all tokens are steps, and all earlier tokens were written
             stop = first_written if has_prompt else int(units.starts[units.unit_of(query)])
         if has_prompt:
-            own = float(weights[first_written : query + 1].sum())
-        return cls(labels[query + 1], _strongest_unit(weights, units, is_sink, stop), order, keys, own)
+            written_weight = float(weights[first_written : query + 1].sum())
+        return cls(labels[query + 1], _strongest_unit(weights, units, is_sink, stop), order, keys, written_weight)
 
     @property
     def sentence(self) -> str:
         """The sources in one line, the most important first."""
-        own = "" if np.isnan(self.own) else f" · own {self.own:.0%}"
+        written = "" if np.isnan(self.written_weight) else f" · own {self.written_weight:.0%}"
         parts = [part for part in (self.unit, self.keys) if part]
-        return f"{_short(self.token) or '(next)'} ← {' · '.join(parts)}{own}"
+        return f"{_short(self.token) or '(next)'} ← {' · '.join(parts)}{written}"
 
 
 def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop: int) -> str:
-    """Returns the label of the unit with the largest weight before a token, with the weight; "" if there is none.
+    """Returns the label of the unit with the largest weight before a token, with the weight.
+
+    Returns "" if the weight is below `MIN_SAID_WEIGHT`, or every token is a unit.
 
     Args:
         weights: ``(keys,)``.
@@ -164,4 +166,5 @@ def _units_and_sink(tokens: Tokens) -> tuple[Units, BoolArray]:
 
 
 def _short(label: str) -> str:
+    """Returns the start of a label, cut to `MAX_LABEL_CHARACTERS`."""
     return first_words(label, MAX_LABEL_CHARACTERS)

@@ -15,9 +15,10 @@ WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with one toggle of the view changed; with a message if it does not apply.
+    """Returns the state with one toggle of the view changed; with only a message if it does not apply.
 
-    Keys are ``v`` (scores), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour scale).
+    Keys are ``v`` (scores, which ends the difference), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour
+    scale).
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -87,6 +88,8 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
 def toggle_why(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the features that explain the cursor's weight shown, or hidden again.
 
+    If no head is open, only adds a message.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
@@ -99,6 +102,8 @@ def toggle_why(screen: Screen, state: State, key: str) -> State:
 
 def next_theme(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the next theme: the terminal's own colours, light, dark.
+
+    If the terminal has too few colours, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -115,7 +120,8 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
-    In the lens, heads are sorted by their weight on the cursor's token, or no more if they are; ``r`` turns the lens.
+    The order of layers cannot be reversed: ``r`` only adds a message. In the lens, ``o`` and ``O`` sort heads by their
+    weight on the cursor's token, or end this order if it is in use; ``r`` turns the lens.
 
     Args:
         screen: the session, and the terminal's size and colours.

@@ -36,7 +36,10 @@ class Application(App[Result]):
         self.panic(Text(traceback.format_exc()))
 
     def on_mount(self) -> None:
-        """Lets signals end the application cleanly, and exempts objects of the start from garbage collection."""
+        """Lets signals end the application cleanly, and exempts objects of the start from garbage collection.
+
+        Does nothing in headless mode.
+        """
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ Work = Callable[[], None]
 
 
 class Background:
-    """Runs at most one thread for each kind of work, and reports its end or its bug to the thread that answers keys.
+    """Runs one thread at a time for each kind of work; the thread that answers keys learns its end or its exception.
 
     Args:
         call: calls a function in the thread that answers keys; may be used from any thread.
@@ -21,17 +21,19 @@ class Background:
     def start(self, kind: str, work: Work, on_done: Work) -> None:
         """Starts work in a thread; does nothing if work of this kind is running.
 
+        An exception of the work is raised in the thread that answers keys; no work of this kind starts after it.
+
         Args:
             kind: the kind of work.
             work: the work.
-            on_done: called in the thread that answers keys when the work is done.
+            on_done: called when the work is done, in the thread that answers keys; not called after an exception.
         """
         if kind not in self.busy:
             self.busy.add(kind)
             Thread(target=self._run, args=(kind, work, on_done), daemon=True).start()
 
     def _run(self, kind: str, work: Work, on_done: Work) -> None:
-        """Does the work in the thread that calls this, then reports its end, or raises its bug, in the one for keys."""
+        """Does the work in this thread; then finishes it, or raises its exception, in the thread that answers keys."""
         try:
             work()
         except BaseException as bug:

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 ASK_ATTRIBUTES = "\x1b[c"
-ATTRIBUTES = re.compile(r"\x1b\[\?([\d;]{1,99})c")  # the answer to it
+ATTRIBUTES = re.compile(r"\x1b\[\?([\d;]{1,99})c")  # the answer to ASK_ATTRIBUTES
 LONG_ANSWER = re.compile(r"\x1b\[[<=>?]?[\d;:]{100,}[ -/]*[@-~]?")  # longer than any key
-UNFINISHED_ANSWER = re.compile(r"\x1b\[[<=>?][\d;:]{0,100}")  # its start, which is enough to tell that it is an answer
+UNFINISHED_ANSWER = re.compile(r"\x1b\[[<=>?][\d;:]{0,100}")  # the start of an answer, or of a mouse report
 # A terminal's report about itself (OSC, DCS, APC). Any control character ends it, so that Esc ends one that is cut.
 STRING = r"(\x1b(?:\]\d{1,4};|P[\d;]{0,16}[>$+!|{]|_G))[^\x00-\x1f\x7f]*"
 WHOLE_STRING = re.compile(STRING + r"(?:\x07|\x1b\\|(?=\x1b[^\\]|[\x00-\x06\x08-\x1a\x1c-\x1f\x7f]))")
@@ -74,9 +74,10 @@ class KeyDecoder:
         self.decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
     def decode(self, data: bytes, final: bool = False) -> str:
-        """Returns the text of the bytes without the terminal's answers.
+        """Returns the text of the bytes without the terminal's answers; huge numbers in escape sequences become 0.
 
-        An incomplete character or answer waits for the next bytes. No bytes hang up.
+        An incomplete character or answer waits for the next bytes, unless ``final`` is True. Empty bytes that are not
+        final mean that the terminal is closed: the first of them call ``hang_up``.
         """
         if not data and not final and self.hang_up is not None:
             self.hang_up()
@@ -84,7 +85,10 @@ class KeyDecoder:
         return re.sub(HUGE_NUMBER, r"\g<1>0", self._without_answers(self.decoder.decode(data, final), final))
 
     def _without_answers(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers; keeps an unfinished answer until its end comes."""
+        """Returns the text without the terminal's answers, and reports the attributes among them.
+
+        An unfinished answer waits for its end, unless ``final`` is True.
+        """
         text, self.unfinished = re.sub(WHOLE_STRING, "", self.unfinished + text), ""
         for answer in re.finditer(ATTRIBUTES, text):
             self.on_attributes(answer.group(1).split(";"))

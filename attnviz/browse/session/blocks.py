@@ -50,7 +50,7 @@ class InspectedHead:
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
     """Returns the cells of a block, one for each pair of units: weights or scores, or their change.
 
-    The change is the partner's cells minus these, if the view asks for it and the head has a partner.
+    The change is the partner's values minus the head's, if the view asks for it and the head has a partner.
 
     A unit's weights are summed over its keys and averaged over its queries.
 
@@ -118,9 +118,9 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
 def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """Returns the same block of several heads, weights, scores or their change, each pooled to ``height`` x ``width``.
+    """Returns one block of several heads pooled to ``height`` x ``width`` cells: weights, their change or mean scores.
 
-    A block with fewer rows or columns has a cell for each pair of tokens.
+    An axis with fewer tokens than cells has a cell for each token. Scores are shown without their change.
 
     Args:
         heads: the heads, all of one attention call.

@@ -123,7 +123,10 @@ class InspectedHeads:
         return len(maps.query_tokens) * len(maps.key_tokens) <= MAX_JOINED_CELLS
 
     def units(self, head: int, view: View) -> tuple[Units, Units]:
-        """Returns the units of a head's rows and of its columns: single tokens, or groups if they are joined."""
+        """Returns the units of a head's rows and of its columns: single tokens, or groups if they are joined.
+
+        A map that is too large to join always has single tokens, special ones included.
+        """
         maps, _ = self.heads[head]
         words, special = (view.words, view.special) if self.can_join(head) else (False, True)
         return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)

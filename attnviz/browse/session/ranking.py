@@ -67,7 +67,8 @@ class Ranking:
     def order(self, view: View) -> list[int]:
         """Returns the heads that the view's filter keeps, in the view's order.
 
-        A filter or an order does not apply until every head has its numbers; until then all heads, as recorded.
+        Until every head has the numbers of the filter, it keeps all heads; without those of the order, heads stay in
+        the order of layers.
         """
         heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):

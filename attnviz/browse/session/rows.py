@@ -95,11 +95,12 @@ class QueryRows:
         """Returns the row of a query, computed from the maps; its change is ``None`` without another recording."""
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
-        sides = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        window = unit_window(maps, number, *sides)
+        row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
+        window = unit_window(maps, number, row_side, column_side)
         change, partner = None, self.heads.partner(maps)
         if partner is not None:
-            change = unit_values(partner, number, False, *sides).values[0] - window.weights[0, 0]
+            partner_cells = unit_values(partner, number, scores=False, rows=row_side, columns=column_side)
+            change = partner_cells.values[0] - window.weights[0, 0]
         return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
 
 

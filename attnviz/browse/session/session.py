@@ -136,7 +136,7 @@ class Session(InspectedHeads):
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Returns the cells of a block: one for each pair of units if they fit, otherwise pooled.
 
-        A large block that has to be pooled is a preview, which is queued for refinement.
+        A large block of single tokens that has to be pooled is a preview, which is queued for refinement.
 
         Args:
             head: the head.

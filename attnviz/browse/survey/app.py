@@ -206,7 +206,11 @@ class SurveyBrowser(Application[OpenedText]):
         return self.view.rows[min(max(line, 0), len(self.view.rows) - 1)]
 
     def list_heads(self, line: int = 0) -> None:
-        """Fills the list and the title anew, and chooses the line with this index, or the last."""
+        """Draws the list and the title for the current view, and updates the screen.
+
+        Args:
+            line: the index of the head to choose in the list; a larger one than the last chooses the last head.
+        """
         table, view = self.query_one(DataTable), self.view
         table.clear(columns=True)
         sort_marks = {view.sort: " ▴" if view.ascending else " ▾"}
@@ -238,7 +242,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     @property
     def hints(self) -> Text:
-        """The last line: as many keys as fit, each a button that does the same; help and quit always."""
+        """The last line: as many keys as fit, each also a button; help and quit are always among them."""
         line = Text(" ", no_wrap=True)
         columns_at_end = sum(len(key) + len(description) + 3 for key, description, _ in HINTS_AT_END)
         free_columns = self.size.width - columns_at_end
@@ -400,7 +404,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts heads, or chooses the texts of the open card, by the metric ``step`` places after the present one."""
+        """Sorts heads, or chooses the texts of the open card, by the metric ``step`` places after the current one."""
         if self.card_open:
             self.view = self.view.texts_by_next(self.chosen_row, step)
             self.show()
@@ -438,7 +442,7 @@ class SurveyBrowser(Application[OpenedText]):
         name = self.chosen_row.name
         try:
             names = [row.name for row in view.rows]
-            _ = view.axes
+            _ = view.axes  # raises if the metrics of the points are refused
         except AttnvizError as error:
             self.show(error.message_with(flag))
             return
@@ -474,7 +478,10 @@ class SurveyBrowser(Application[OpenedText]):
             self.find(event.value.strip())
 
     def find(self, search_text: str) -> None:
-        """Goes to the head, sorts by the metric, or draws the points that a text names; else shows a message."""
+        """Goes to the head, sorts by the metric, or draws the points that a text names; else shows a message.
+
+        An empty text does nothing.
+        """
         names = [row.name for row in self.view.rows]
         if search_text in names:
             self.query_one(DataTable).move_cursor(row=names.index(search_text))

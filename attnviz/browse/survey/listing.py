@@ -93,7 +93,7 @@ class SurveyView:
         return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
-        """Returns the view sorted by the metric ``step`` places after the present one.
+        """Returns the view sorted by the metric ``step`` places after the current one.
 
         The order of layers counts as a metric; the first follows the last.
         """
@@ -115,7 +115,7 @@ class SurveyView:
         return self.texts_by or self.sort or clearest_metric(self.survey, self.index_of(row))
 
     def texts_by_next(self, row: HeadRow, step: int) -> "SurveyView":
-        """Returns the view with texts chosen by the metric ``step`` places after the one that chooses this head's."""
+        """Returns the view with texts chosen by the metric ``step`` places after `example_metric` of a head."""
         index = self.numbers.index(self.example_metric(row)) + step
         return replace(self, texts_by=self.numbers[index % len(self.numbers)])
 

@@ -51,9 +51,10 @@ class LaidOutLens:
 
     @cached_property
     def scale(self) -> ColorScale:
-        """The colour scale of all rows, of those that are computed: for weights, up to the largest.
+        """The colour scale of the computed rows: for weights, up to the largest one, or to 1 if there is none.
 
-        For scores and changes it is chosen from the first `MAX_SCALED_ROWS` rows.
+        With logarithmic steps it begins at `LOG_RANGE` of the largest weight. For scores and changes it is chosen from
+        the first `MAX_SCALED_ROWS` rows.
         """
         session, view = self.screen.session, self.state.view
         computed_rows = list(self.rows.values())
@@ -98,7 +99,10 @@ class LaidOutLens:
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
-    """Returns the lens of the state's token, with its layout and numbers."""
+    """Returns the lens of the state's token, with its layout and numbers.
+
+    Its first head is chosen if the lens does not list the chosen one.
+    """
     session = screen.session
     heads = lens_heads(session, state)
     if state.head not in heads:
@@ -155,7 +159,9 @@ def lens_title(state: State, lens: LaidOutLens) -> str:
 
 
 def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, bool]:
-    """Returns the state with the cursor where the click was, and True if it was on the name of the head chosen before.
+    """Returns the state after a click, and True if the click was on the name of the head that was already chosen.
+
+    A click on a name chooses the head, on a cell also its token, on the text a token; every click clears the message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -229,7 +235,7 @@ def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
     """Composes the line with the mean row of one layer's heads."""
     maps, _ = lens.screen.session.heads[heads[0]]
     start = StyledText(f"  layer {maps.layer}, mean", lens.pane.columns.label_width, "dim")
-    return BoxRow((start, *_row_boxes(lens, lens.mean(heads), False)))
+    return BoxRow((start, *_row_boxes(lens, lens.mean(heads), is_chosen=False)))
 
 
 def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tuple[Box, ...]:

@@ -34,8 +34,10 @@ def head_body(screen: Screen, state: State) -> Body:
     size = screen.size
     map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
     side = BoxColumn(tuple(line.line for line in side_lines(head)))
-    widths = head.pane.width, head.side_width
-    left, right, left_width = (side, map_box, widths[1]) if has_two_panes(size) else (map_box, side, widths[0])
+    if has_two_panes(size):
+        left, right, left_width = side, map_box, head.side_width
+    else:
+        left, right, left_width = map_box, side, head.pane.width
     height = map_lines(size)
     edge = BoxColumn((StyledText("│", style="dim"),) * height)
     panes = BoxRow((FixedBox(left, left_width, height), edge, FixedBox(right, height=height)))
@@ -68,7 +70,7 @@ def part_status(head: OpenHead) -> str:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))
     if pane.queries.pooled or pane.keys.pooled:
-        sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (pane.queries, pane.keys))
+        sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (pane.queries, pane.keys))  # rounded up
         parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if block == (1, 1) else "blocks"))
     if not parts and block != (1, 1):
         parts.append("every cell is a block of {} x {} tokens, as captured".format(*block))
@@ -249,6 +251,9 @@ def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
 
 
 def _stacked_characters(label: str, depth: int) -> list[str]:
-    """Returns a label's characters from top to bottom, one for each of ``depth`` lines, the last ones filled first."""
+    """Returns a label's characters for ``depth`` lines, from top to bottom: blank lines come first.
+
+    A longer label is cut and ends in an ellipsis.
+    """
     characters = list(label[:depth]) if len(label) <= depth else [*label[: depth - 1], "…"]
     return [""] * (depth - len(characters)) + characters

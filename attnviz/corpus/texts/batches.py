@@ -50,7 +50,7 @@ class TextWindow(NamedTuple):
     """A text, or the part of a long one, that the model reads at once.
 
     Attributes:
-        id: its number in the corpus.
+        id: the number of the window in the corpus.
         text: the whole text.
         number: the number of the window in its text, from 0.
         tokens: the tokens of the window.

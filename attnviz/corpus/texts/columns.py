@@ -14,14 +14,14 @@ Chooser = Callable[[Sequence[str]], str]  # returns the column that holds the te
 
 
 def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields the name of the column with each text of it as bytes, or with ``None`` if a row holds no text.
+    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
 
     Args:
         path: the path of the file.
-        choose: returns the column that holds the texts, given the names of all.
+        choose: returns the name of the column that holds the texts, given the names of all columns.
 
     Raises:
-        AttnvizError: if the file cannot be read, or holds a text of more than `MAX_TEXT_BYTES`.
+        AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
     """
     library = _import_pyarrow(path)
     try:
@@ -29,7 +29,7 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
             parquet = library.parquet.ParquetFile(file)
             column = choose(parquet.schema_arrow.names)
             _refuse_large_rows(path, parquet.metadata)
-            # Texts that repeat are stored once, and 5 kB can stand for gigabytes: they stay numbers of a dictionary.
+            # Repeated texts are stored once, and 5 kB can decode to gigabytes: the column stays dictionary-encoded.
             rows = library.parquet.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[column])
             for batch in rows.iter_batches(ROWS_AT_ONCE, columns=[column]):
                 yield from ((column, value) for value in _text_bytes(library, path, batch.column(0)))
@@ -38,16 +38,16 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
 
 
 def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields the name of the column with each text of it as bytes, or with ``None`` if a row holds no text.
+    """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
 
     The file is an Arrow stream, the format in which Hugging Face's `datasets` caches tables.
 
     Args:
         path: the path of the file.
-        choose: returns the column that holds the texts, given the names of all.
+        choose: returns the name of the column that holds the texts, given the names of all columns.
 
     Raises:
-        AttnvizError: if the file cannot be read, or holds a text of more than `MAX_TEXT_BYTES`.
+        AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
     """
     library = _import_pyarrow(path)
     try:
@@ -108,6 +108,7 @@ def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
     longest = library.compute.max(library.compute.binary_length(values)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
         raise _too_long(path)
+    # as many rows as stay within MAX_TEXT_BYTES even if each has the longest text
     step = max(1, MAX_TEXT_BYTES // max(1, longest))
     for start in range(0, len(texts), step):
         yield from texts.slice(start, step).to_pylist()
