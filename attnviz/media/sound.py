@@ -47,7 +47,7 @@ class Sound:
             raise AttnvizError(f"a sound needs an envelope of 1 to {ENVELOPE_POINTS} points, not {shape}")
         if not 0 < self.rate <= MAX_RATE or not 0 < self.samples <= MAX_SECONDS * self.rate:
             raise AttnvizError(
-                f"a sound of {self.samples} samples at {self.rate} Hz is empty or longer than two hours; cut it"
+                f"a sound of {self.samples} samples at {self.rate} Hz is empty or longer than two hours; give a part"
             )
         self.envelope.setflags(write=False)
 

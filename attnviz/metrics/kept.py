@@ -104,7 +104,7 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
             "a cache of decoding belongs to self-attention, and these heads are of cross-attention; choose other heads"
         )
     if any(maps.item != heads[0][0].item for maps, _ in heads):
-        raise AttnvizError("kept needs a single text, and these are several; record one of them")
+        raise AttnvizError("kept needs a single text, and these heads are of several texts; record one text")
     queries = _step_queries(heads[0][0], selection)
     _refuse_budgets(parsed, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
@@ -154,7 +154,7 @@ def _refuse_budgets(policies: Sequence[Policy], texts: Sequence[str], keys: int)
     for policy, text in zip(policies, texts, strict=True):
         if policy.budget >= keys:
             raise AttnvizError(
-                f"{option('policy', text)} holds {policy.budget} keys and the last step sees {keys}, so that nothing "
+                f"{option('policy', text)} holds {policy.budget} keys and the last step sees {keys}, so nothing "
                 "is dropped; give a smaller number"
             )
 

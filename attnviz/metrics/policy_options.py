@@ -60,13 +60,13 @@ def _refuse_numbers(policy: Policy, option_text: str) -> None:
     if isinstance(policy, SnapKV):
         if not 0 < policy.window < policy.snapkv:
             raise AttnvizError(
-                f"{option_text} must hold more keys than its window of {policy.window}, and that at least 1; give a "
-                f"larger number, or a window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
+                f"{option_text} needs a window of at least 1 key and more keys than the window of {policy.window}; "
+                f"give a larger number, or a window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
             )
         if policy.kernel % 2 == 0:
             raise AttnvizError(f"{option_text} has an even kernel, which has no middle; give an odd one, as kernel=5")
     if isinstance(policy, Quest) and not 0 < policy.page <= policy.quest:
         raise AttnvizError(
-            f"{option_text} reads pages of {policy.page} keys, more than it may read; give a larger number, or a "
+            f"{option_text} needs pages of 1 to {policy.quest} keys, not {policy.page}; give a larger number, or a "
             f"smaller page as quest:{policy.quest},page={policy.quest}"
         )

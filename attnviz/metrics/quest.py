@@ -43,7 +43,9 @@ class Quest(Policy):
             AttnvizError: if the maps hold no queries and keys, or the cache is that of several heads.
         """
         if len(cache.heads) != 1:
-            raise AttnvizError("pages are chosen by the query of one head; give one")
+            raise AttnvizError(
+                "quest chooses pages by the query of one head, and several heads were given; give one head"
+            )
         queries, keys = _features(cache)
         pages = [keys[start : start + self.page] for start in range(0, len(keys), self.page)]
         least, largest = (np.stack([reduce(page, axis=0) for page in pages]) for reduce in (np.min, np.max))

@@ -90,7 +90,7 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
     first = heads[0][0]
     if any(maps.item != first.item for maps, _ in heads):
-        raise AttnvizError("steps need a single text, and these are several; record one of them")
+        raise AttnvizError("steps need a single text, and these heads are of several texts; record one text")
     refuse_missing_units([maps for maps, _ in heads], Grouping(by=by))
     units = unit_name(first.key_tokens, by)
     if selection.chosen_layers is None and selection.heads is None:

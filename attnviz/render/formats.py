@@ -203,7 +203,10 @@ def medium_of(suffix: str, look: Look) -> Medium:
 
 
 def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
-    """Raises AttnvizError if one of some options of the look has no effect in files of this suffix."""
+    """Raises AttnvizError if one of some options of the look has no effect in files of this suffix.
+
+    Accepts options that are not of the look, and unknown suffixes.
+    """
     kind, look_options = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
     for name in names:
         media = look_options[name].option.media if name in look_options else ()

@@ -235,6 +235,7 @@ def _placed_layout(
     left, top = corner
     title, remarks = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
+    # The bar with its name is centred at the content, within the space between title and remarks.
     highest, name_height = page[1] - margin - title.height, 0.7 * scale
     height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - remarks.height - margin - name_height - 0.3 * scale, 0.5))
     bar_top = min(max(top, top - content.height / 2 + (height + name_height) / 2), highest)
@@ -294,31 +295,33 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     Args:
         picture: the heads to draw.
         points: the font size of tokens.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
-    label = min(max(ruler.longest_width(axis.labels, points) for axis in axes), limit)
+    label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), limit)
     page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
-    head_width = 2 * label + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
+    head_width = 2 * label_width + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
     head_width = max(head_width, min(ruler.longest_width(titles, points * MIN_TITLE_SHARE), width))
     head_height = (max(len(axis.labels) for axis in axes) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + HEAD_GAP * scale) / (head_width + HEAD_GAP * scale)), 1), len(picture.panels))
-    across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # as many in each row
+    rows_of_panels = math.ceil(len(picture.panels) / across)
+    across = math.ceil(len(picture.panels) / rows_of_panels)  # about as many in each row
     if not page_grows:
         head_width += min(
             max(width - head_width * across - HEAD_GAP * scale * (across - 1), 0) / across,
             EXTRA_ARC_SHARE * ARC_WIDTH * scale,
         )
+    # Titles may be empty; 1e-6 avoids a division by 0.
     title_points = points * max(min(head_width / max(ruler.longest_width(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(picture.panels):
         row_of_heads, column = divmod(number, across)
         x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
-        start, left, right = y - 2.2 * row, x + label, x + head_width - label
+        first_y, left, right = y - 2.2 * row, x + label_width, x + head_width - label_width
         title = ruler.cut(panel.title, title_points, head_width + 1e-6)
         lines.append(
             TextLine(x + (head_width - ruler.width(title, title_points)) / 2, y, title, title_points, faint=False)
@@ -333,10 +336,10 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
                 )
             )
             words += [
-                Word(x_of_words, start - index * row, ruler.cut(text, points, limit), align)
+                Word(x_of_words, first_y - index * row, ruler.cut(text, points, limit), align)
                 for index, text in enumerate(axis.labels)
             ]
-        strokes.append(_strokes_of_panel(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
+        strokes.append(_strokes_of_panel(panel, left + 0.1 * scale, right - 0.1 * scale, first_y, row))
     height = head_height * -(-len(picture.panels) // across)
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first = picture.panels[0]
@@ -352,7 +355,7 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
     Args:
         picture: the heads to draw.
         points: the font size of tokens.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -360,11 +363,13 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
     names, depth = _hue_names(picture, points, ruler)
     first_panel = replace(picture.panels[0], title="")
     content = _arcs_content(replace(picture, panels=(first_panel,)), points, width, scale, ruler)
-    lines, *legend = content.strokes
-    left, right = lines.ends[0, :, 0].tolist() if len(lines.ends) else (0.0, content.width)  # x of both columns
-    start = content.words[0].y
+    first_strokes, *legend = content.strokes
+    left, right = (
+        first_strokes.ends[0, :, 0].tolist() if len(first_strokes.ends) else (0.0, content.width)
+    )  # x of both columns
+    first_y = content.words[0].y
     strokes = [
-        replace(_strokes_of_panel(panel, left, right, start, row), hue=hue)
+        replace(_strokes_of_panel(panel, left, right, first_y, row), hue=hue)
         for panel, hue in zip(picture.panels, HUES, strict=False)
     ]
     corner = np.array([0.0, -depth])
@@ -383,7 +388,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
     Args:
         picture: the heads to draw.
         points: the font size of tokens.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -421,23 +426,24 @@ def _legend_of_strengths(
         row: the height of a row of tokens in inches.
         ruler: measures the text.
     """
-    line, gap = 1.5 * row, 0.4 * row
+    stroke_length, gap = 1.5 * row, 0.4 * row
     ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
     ticks_shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
     ticks_shown = [(text, strength) for text, strength in ticks_shown if strength > MIN_LEGEND_STRENGTH]
-    item_width = line + gap + max((ruler.width(text, points) for text, _ in ticks_shown), default=0.0)
+    item_width = stroke_length + gap + max((ruler.width(text, points) for text, _ in ticks_shown), default=0.0)
     ticks_shown = ticks_shown[-max(int((width + 2 * gap) / (item_width + 2 * gap)), 1) :]
     start = (width - item_width * len(ticks_shown) - 2 * gap * (len(ticks_shown) - 1)) / 2
     lefts = [start + number * (item_width + 2 * gap) for number in range(len(ticks_shown))]
     words = [
-        Word(left + line + gap, y, text, points=points) for left, (text, _) in zip(lefts, ticks_shown, strict=True)
+        Word(left + stroke_length + gap, y, text, points=points)
+        for left, (text, _) in zip(lefts, ticks_shown, strict=True)
     ]
-    ends = np.array([[[left, y], [left + line, y]] for left in lefts]).reshape(-1, 2, 2)
+    ends = np.array([[[left, y], [left + stroke_length, y]] for left in lefts]).reshape(-1, 2, 2)
     return words, Strokes(ends, np.array([strength for _, strength in ticks_shown]))
 
 
 def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """Returns a line for each visible weight that is not too faint, the strongest last so that it is on top.
+    """Returns a line for each visible weight of a strength above `MIN_STRENGTH`, the strongest last, on top.
 
     Args:
         panel: the weights of a head.
@@ -462,7 +468,7 @@ def _text_content(picture: Picture, points: float, width: float, scale: float, r
     Args:
         picture: the heads to draw.
         points: the font size of tokens.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """

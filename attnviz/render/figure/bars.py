@@ -48,10 +48,12 @@ class Bar:
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """Returns a colour bar for each scale, as wide as its ticks and its name, at no place yet; none for many scales.
+    """Returns a colour bar for each scale, as wide as its ticks and its name; its place is still to be set.
+
+    Returns no bar if there are more than `MAX_BARS` scales.
 
     Args:
-        picture: the panels with their scales; bars are drawn for at most `MAX_BARS` different scales.
+        picture: the panels with their scales.
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -69,6 +71,8 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
     """Returns the bars placed below each other, from the upper edge of the panels downwards.
+
+    They may reach below low panels.
 
     Args:
         bars: the colour bars.

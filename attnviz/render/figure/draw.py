@@ -115,7 +115,11 @@ def _save(
     file: IO[bytes],
     letters: Literal["none", "path"] = "none",
 ) -> None:
-    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata."""
+    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata.
+
+    Raises:
+        AttnvizError: if a PNG would have too many pixels.
+    """
     matplotlib = import_matplotlib()
     is_photo = suffix == ".png" and any(isinstance(panel.columns.canvas, Image) for panel in picture.panels[:1])
     if suffix == ".png":
@@ -135,7 +139,10 @@ def _save(
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map: as many as 80 % of the page's height has pixels."""
+    """Returns the largest number of rows or columns of a map.
+
+    It is the number of pixels in 80 % of the page's height, and at most `MAX_MAP_CELLS`.
+    """
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
@@ -152,7 +159,7 @@ def figure(report: Report) -> "Figure":
 
 
 def _drawable_report(report: Report) -> DrawnReport:
-    """Returns a report that has panels to draw; raises AttnvizError for any other report."""
+    """Returns the report if it has panels to draw; raises AttnvizError if it has none."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; use -o numbers.csv for them, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined

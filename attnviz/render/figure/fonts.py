@@ -74,7 +74,10 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
 
 def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
-    """Returns a picture whose missing characters are code points, ⟨U+1F600⟩, with a remark on fonts to install."""
+    """Returns a picture in which characters without a font are code points, ⟨U+1F600⟩, and a remark names fonts.
+
+    Returns the picture unchanged if no character is missing.
+    """
     if not fonts.missing:
         return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -172,7 +175,7 @@ def _weight_number(weight: str | int) -> int:
 
 @cache
 def _characters_of(file: str) -> frozenset[str]:
-    """Returns the code points that a font file has; an empty set if it cannot be opened."""
+    """Returns the characters that a font file has; an empty set if it cannot be opened."""
     from matplotlib.font_manager import get_font
 
     try:

@@ -35,8 +35,8 @@ class Area:
     """The area that the panels may fill.
 
     Attributes:
-        width: in inches.
-        height: in inches.
+        width: the width in inches.
+        height: the height in inches.
         scale: the size of fonts relative to those of a slide.
         dpi: pixels per inch.
         fixed: True if the panels must fill the area; False if cells have a largest size.
@@ -91,7 +91,7 @@ class PanelGrid:
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest cells in which panels that belong side by side stay so.
+    """Returns the grid with the largest cells in which panels that belong together stand side by side.
 
     Args:
         picture: the panels, and the number of them that belong side by side.
@@ -215,9 +215,9 @@ def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, 
 def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     """Returns the size of each panel's cells, relative to the cells of the largest map.
 
-    All have one size, unless the maps differ so much that the small ones could not be read, as those of a batch of
-    short and long texts: then all maps are equally large. Maps of different axes only come as near to that as
-    ``MAX_FACTOR_OF_OTHER_AXES`` allows, since a large map of classes would leave the rows of heads no space for labels.
+    All cells have the same size, unless the longest map is `UNEVEN_SIDES` times as long as the shortest. Then all maps
+    have the same size, so short texts stay readable beside long ones. If the maps have different axes, cells grow at
+    most by ``MAX_FACTOR_OF_OTHER_AXES``: a large map of classes would else leave the rows of heads no space for labels.
     """
     sides = [max(panel.values.shape) for panel in panels]
     if max(sides) < UNEVEN_SIDES * min(sides):
@@ -227,7 +227,7 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with cells as large as the area allows beside its labels: all of them, or those that fit.
+    """Returns the grid with the largest cells that leave space for the labels: all labels, or those that fit.
 
     Args:
         picture: the panels.
@@ -300,7 +300,7 @@ def _grid_of_depth(
 
 
 def _title_height(lines: int) -> float:
-    """Returns the inches above a panel for a title of so many lines, and the gap to the panel above."""
+    """Returns the inches above a panel for a title of ``lines`` lines, and the gap to the panel above."""
     return (PANEL_TITLE_POINTS * lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) if lines else PANEL_GAP / 4
 
 
@@ -310,6 +310,7 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
     On a page of a given size cells are stretched along the side that has free space, by up to ``MAX_STRETCH``.
     """
     ratio = cell_ratio(picture, ruler)
+    # The labels alone may need more than the area; a cell stays above 0 even then.
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
     side = min(height, width / ratio)

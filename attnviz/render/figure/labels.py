@@ -137,7 +137,7 @@ def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) ->
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if so few tokens could have a label that positions say more.
+    """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis of landmarks.
 
     Args:
         axis: the axis with its labels.
@@ -170,20 +170,23 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so."""
+    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so.
+
+    Frames of a sound have labels of round seconds instead.
+    """
     first, last = axis.edges[0], axis.edges[-1]
     tokens = min_distance * (last - first) / len(axis.labels)
     round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
     step = next(round_step for round_step in round_steps if round_step >= tokens)
     if axis.seconds is not None and axis.seconds[1] > 0:
-        return _second_labels(axis, axis.seconds, tokens)
+        return _labels_of_seconds(axis, axis.seconds, tokens)
     positions = np.arange(math.ceil(first / step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")
 
 
-def _second_labels(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
+def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
     """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart.
 
     Args:
@@ -191,13 +194,13 @@ def _second_labels(axis: Axis, seconds: tuple[float, float], min_tokens: float) 
         seconds: the second at frame 0, and the seconds between two frames.
         min_tokens: the smallest distance between two labels, in frames.
     """
-    start, of_frame = seconds
+    start, seconds_per_frame = seconds
     round_steps = (size * 10.0**power for power in range(-2, 6) for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= min_tokens * of_frame)
-    first, last = (start + edge * of_frame for edge in (axis.edges[0], axis.edges[-1]))
+    step = next(round_step for round_step in round_steps if round_step >= min_tokens * seconds_per_frame)
+    first, last = (start + edge * seconds_per_frame for edge in (axis.edges[0], axis.edges[-1]))
     times = np.arange(math.ceil(first / step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
-    places = np.interp((times - start) / of_frame, axis.edges, np.arange(len(axis.edges))) - shift
+    places = np.interp((times - start) / seconds_per_frame, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(
         tuple(places.tolist()), tuple(f"{time:g}" for time in times.tolist()), False, f"{axis.name}, in seconds"
     )

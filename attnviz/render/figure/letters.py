@@ -83,7 +83,10 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """Returns the font of a file, of at least 6 pixels; for ``None`` matplotlib's DejaVu Sans, without importing it."""
+    """Returns the font of a file, of at least 6 pixels; for ``None`` matplotlib's DejaVu Sans, without importing it.
+
+    Only DejaVu Sans has bold letters.
+    """
     if file is not None:
         return ImageFont.truetype(file, max(size, 6))
     matplotlib = find_spec("matplotlib")

@@ -51,7 +51,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
     area = TransformedBbox(Bbox.from_bounds(box.x, box.y, box.width, box.height), inches)
     columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
     pixels = overlay_pixels(panel, max(round(columns * medium.height / medium.width), 1), columns)
-    # Not in axes of their own, which take four times as long as all else in a figure of many heads.
+    # Axes for each image would take four times as long as everything else in a figure of many heads.
     drawn_image = BboxImage(area, interpolation="nearest", origin="upper")
     drawn_image.set_data(pixels)
     matplotlib_figure.add_artist(drawn_image)
@@ -71,12 +71,12 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
 
 
 def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images under their titles; the heads of a layer share a row if they are few enough.
+    """Returns rows of images, each under its title, with as many images in a row as `_images_across` says.
 
     Args:
         picture: the heads to draw.
         points: the font size of tokens, on which the size of an image depends.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -85,25 +85,24 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     shape = panel_image(panels[0])
     image_height = image_width * shape.height / shape.width
-    longest_title = max(
-        1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels)
-    )  # a slide has titles elsewhere
+    # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
+    longest_title = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
     title_points = min(
         max(TITLE_POINTS * scale * min(image_width / longest_title, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
     )
-    line = title_points * LINE_HEIGHT / POINTS_PER_INCH
+    line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
     for number, panel in enumerate(panels):
         row, column = divmod(number, across)
-        x, y = column * (image_width + gap), -row * (line + image_height + gap)
+        x, y = column * (image_width + gap), -row * (line_height + image_height + gap)
         lines.append(
             TextLine(x, y, ruler.cut(panel.title, title_points, image_width + 1e-6), title_points, faint=False)
         )
-        images.append(PlacedImage(Box(x, y - line - image_height, image_width, image_height), panel))
+        images.append(PlacedImage(Box(x, y - line_height - image_height, image_width, image_height), panel))
     rows = math.ceil(len(panels) / across)
     return Content(
         width=image_width * across + gap * (across - 1),
-        height=(line + image_height) * rows + gap * (rows - 1),
+        height=(line_height + image_height) * rows + gap * (rows - 1),
         words=(),
         lines=tuple(lines),
         images=tuple(images),

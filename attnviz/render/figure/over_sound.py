@@ -69,13 +69,13 @@ def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
 
 
 def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
-    """Draws the colour of each frame's weight, and returns the seconds at which the frames begin and end."""
+    """Draws the colour of each frame's weight, and returns the second at which the first begins and the last ends."""
     sound, places = panel.columns.canvas, panel.columns.places
     assert isinstance(sound, Sound)
     assert places is not None
-    heard = places[:, 1] > places[:, 0]
-    edges = np.append(places[heard, 0], places[heard, 1][-1:]) / sound.rate
-    colors = panel.scale.rgb(panel.levels)[0, heard] / 255
+    in_sound = places[:, 1] > places[:, 0]
+    edges = np.append(places[in_sound, 0], places[in_sound, 1][-1:]) / sound.rate
+    colors = panel.scale.rgb(panel.levels)[0, in_sound] / 255
     axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
     return float(edges[0]), float(edges[-1])
 
@@ -86,17 +86,17 @@ def _sounds_content(picture: Picture, points: float, width: float, scale: float,
     Args:
         picture: the heads to draw.
         points: the font size of tokens, on which the width of a sound depends.
-        width: the width that the content should have at most, in inches.
+        width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
     sound_width, height = min(width, WIDTH * points / LARGEST_FONT), HEIGHT * scale
     title_points = TITLE_POINTS * scale
-    line = title_points * LINE_HEIGHT / POINTS_PER_INCH
+    line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     sounds, lines = [], []
     for number, panel in enumerate(picture.panels):
-        y = -number * (line + height + GAP * scale)
+        y = -number * (line_height + height + GAP * scale)
         lines.append(TextLine(0, y, ruler.cut(panel.title, title_points, sound_width), title_points, faint=False))
-        sounds.append(PlacedImage(Box(0, y - line - height, sound_width, height), panel))
-    total = len(picture.panels) * (line + height) + (len(picture.panels) - 1) * GAP * scale
+        sounds.append(PlacedImage(Box(0, y - line_height - height, sound_width, height), panel))
+    total = len(picture.panels) * (line_height + height) + (len(picture.panels) - 1) * GAP * scale
     return Content(width=sound_width, height=total, words=(), lines=tuple(lines), images=tuple(sounds))

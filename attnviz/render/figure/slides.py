@@ -416,14 +416,14 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
     """
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
-        line = points * LINE_HEIGHT / POINTS_PER_INCH
+        line_height = points * LINE_HEIGHT / POINTS_PER_INCH
         columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
         lines = [line_text for paragraph in paragraphs for line_text in wrap(paragraph, columns)]
-        if len(lines) * line <= height:
-            return FittedText(tuple(paragraphs), tuple(lines), points, line)
-    lines = lines[: max(int(height / line), 1)]
+        if len(lines) * line_height <= height:
+            return FittedText(tuple(paragraphs), tuple(lines), points, line_height)
+    lines = lines[: max(int(height / line_height), 1)]
     lines[-1] = fit(f"{lines[-1]} …", columns).rstrip()
-    return FittedText(tuple(lines), tuple(lines), points, line)
+    return FittedText(tuple(lines), tuple(lines), points, line_height)
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:

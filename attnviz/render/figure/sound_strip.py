@@ -1,4 +1,4 @@
-"""Draws the envelope of a sound, such as in a strip above a map whose columns are its frames."""
+"""Draws the envelope of a sound: above its weights, or in a strip above a map whose columns are its frames."""
 
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,11 @@ def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> 
     """
     if panel.columns.seconds is None:
         return
-    start, of_frame = panel.columns.seconds
-    first, last = (start + (edge - 0.5) * of_frame for edge in (panel.columns.edges[0], panel.columns.edges[-1]))
+    start, seconds_per_frame = panel.columns.seconds
+    # `start` is the middle of the first frame, and a frame begins half a frame before its middle
+    first, last = (
+        start + (edge - 0.5) * seconds_per_frame for edge in (panel.columns.edges[0], panel.columns.edges[-1])
+    )
     axes = map_axes.inset_axes((0, 1, 1, share))
     axes.set_axis_off()
     draw_envelope(axes, panel, (first, last), theme)
@@ -52,6 +55,6 @@ def draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], th
     assert isinstance(sound, Sound)
     times = (np.arange(len(sound.envelope)) + 0.5) / len(sound.envelope) * sound.seconds
     heights = sound.envelope / 255
-    drawn = (times >= seconds[0]) & (times <= seconds[1])
-    axes.fill_between(times[drawn], -heights[drawn], heights[drawn], color=theme["faint"], linewidth=0)
+    is_shown = (times >= seconds[0]) & (times <= seconds[1])
+    axes.fill_between(times[is_shown], -heights[is_shown], heights[is_shown], color=theme["faint"], linewidth=0)
     axes.set_ylim(-1.05, 1.05)

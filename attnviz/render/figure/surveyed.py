@@ -154,7 +154,11 @@ class _Sheet:
         self.height = self.head_height + height + 0.2 + len(foot) * SMALL * LINE_HEIGHT / POINTS_PER_INCH + 0.2
         if not self.report.look.bare:
             self.write_text(
-                MARGIN, 0.22, self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, True), TITLE, weight="bold"
+                MARGIN,
+                0.22,
+                self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, bold=True),
+                TITLE,
+                weight="bold",
             )
             self.write_text(
                 MARGIN, 0.55, self.ruler.cut(self.report.caption, SMALL, WIDTH - 2 * MARGIN), SMALL, "faint"
@@ -225,6 +229,7 @@ class _Sheet:
             [_scaled_to_unit(x_values[heads_with_points]), _scaled_to_unit(y_values[heads_with_points])], axis=1
         )
         distances = np.hypot(*(positions[:, None] - positions[None]).transpose(2, 0, 1))
+        # The nearest point of each is itself, at distance 0; the next three count.
         isolation = np.sort(distances, axis=1)[:, 1 : 1 + min(3, max(1, len(heads_with_points) - 1))].sum(axis=1)
         for index in np.argsort(-isolation, kind="stable")[:MAX_NAMED_POINTS]:
             head = heads_with_points[index]
@@ -344,7 +349,7 @@ class _Sheet:
         axes.set_xticks(named_bars, [names[index] for index in named_bars])
 
     def draw_by_class(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's shares by class of token, with their margins; without classes that have none.
+        """Draws the chart of a head's shares by class of token, with margins; leaves out classes without a share.
 
         Args:
             head: the index of the head in the frame.
@@ -363,7 +368,7 @@ class _Sheet:
         axes.set_xlim(0, 1)
 
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of the deciles over the texts of the metric that a head is shown by.
+        """Draws the chart of a head's deciles over the texts, for the metric that its card is about.
 
         Args:
             head: the index of the head in the frame.

@@ -49,9 +49,11 @@ def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> T
     sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
-    line = points * LINE_HEIGHT / POINTS_PER_INCH
-    title = [TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts)]
-    title_height, source_points = len(texts) * line, SOURCE_POINTS * scale
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
+    title = [
+        TextLine(0, -number * line_height, text, points, bold=True, faint=False) for number, text in enumerate(texts)
+    ]
+    title_height, source_points = len(texts) * line_height, SOURCE_POINTS * scale
     sources = ruler.clamp(picture.source, source_points, width, 1)
     lines = (*title, *(TextLine(0, -title_height, text, source_points) for text in sources))
     return TextBlock(
@@ -70,13 +72,13 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
         max_height: the largest height of the block in inches.
     """
     points = REMARK_POINTS * scale
-    line = points * LINE_HEIGHT / POINTS_PER_INCH
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
     table, remarks = _summary_cells(picture, width, points * 1.15, ruler)
-    table_rows = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
+    table_rows = (max(-cell.y for cell in table) + 1.6 * line_height) if table else 0.6 * line_height
     text = " ".join((*remarks, *picture.remarks))
-    texts = ruler.clamp(text, points, width, max(int((max_height - table_rows) / line), 1))
-    lines = (TextLine(0, -table_rows - number * line, text, points) for number, text in enumerate(texts))
-    return TextBlock((*table, *lines), table_rows + len(texts) * line if table or texts else 0.0)
+    texts = ruler.clamp(text, points, width, max(int((max_height - table_rows) / line_height), 1))
+    lines = (TextLine(0, -table_rows - number * line_height, text, points) for number, text in enumerate(texts))
+    return TextBlock((*table, *lines), table_rows + len(texts) * line_height if table or texts else 0.0)
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
@@ -99,9 +101,9 @@ def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) 
     widths = [ruler.longest_width(column, points) + gap for column in zip(*rows, strict=True)]
     points *= min(1.0, width / sum(widths))
     lefts = [0.0, *accumulate(column_width * min(1.0, width / sum(widths)) for column_width in widths)]
-    line = points * LINE_HEIGHT / POINTS_PER_INCH
+    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
     cells = [
-        TextLine(left, -(row + 0.5) * line, text, points, faint=row == 0)
+        TextLine(left, -(row + 0.5) * line_height, text, points, faint=row == 0)
         for row, texts in enumerate(rows)
         for left, text in zip(lefts, texts, strict=False)
     ]

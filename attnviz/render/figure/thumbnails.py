@@ -73,7 +73,7 @@ class Frame:
         cell: the height and width of a cell.
         side: the height and width of a thumbnail's place.
         gap: the gap between thumbnails.
-        number: the font size of a head's title; 0 if it would not be legible.
+        title_size: the font size of a head's title; 0 if it would not be legible.
         unit: the size of everything else relative to a slide at 200 pixels per inch.
     """
 
@@ -82,13 +82,13 @@ class Frame:
     cell: tuple[float, float]
     side: tuple[int, int]
     gap: int
-    number: int
+    title_size: int
     unit: float
 
     @property
     def step(self) -> tuple[int, int]:
         """The distance from one thumbnail to the next, down and across."""
-        return self.side[0] + round(self.number * 1.35) + self.gap, self.side[1] + self.gap
+        return self.side[0] + round(self.title_size * 1.35) + self.gap, self.side[1] + self.gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     plan = _sheet_plan(picture)
-    if picture.filled and not plan.frame.number and any(panel.title != panel.name for panel in picture.panels):
+    if picture.filled and not plan.frame.title_size and any(panel.title != panel.name for panel in picture.panels):
         picture = _without_values(picture)
         plan = _sheet_plan(picture)
     plan = _centred_plan(plan, page_size(picture.look))
@@ -210,14 +210,16 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     advice = picture.look.format_options(UNNUMBERED)
     if picture.filled:
         plan = plan_from(margin)
-        return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)
+        return (
+            plan if plan.frame.title_size else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)
+        )
     if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
         plan = plan_from(margin)
-        if plan.frame.number:
+        if plan.frame.title_size:
             return plan
     name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
     plan = plan_from(margin + round(name_width + 20 * unit))
-    return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows)
+    return plan if plan.frame.title_size else _plan_without_titles(plan, advice, fixed=not page.grows)
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
@@ -241,7 +243,7 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, columns: boo
         _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
     )
     area = (plan.area[0] - header - foot_height + old_foot_height, plan.area[1])
-    frame = replace(_thumbnail_frame(plan.groups, area, unit, fixed), number=0)
+    frame = replace(_thumbnail_frame(plan.groups, area, unit, fixed), title_size=0)
     return replace(plan, frame=frame, foot_text=foot_text, corner=(plan.corner[0], plan.corner[1] + header), area=area)
 
 
@@ -262,7 +264,7 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
     """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
     yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
-    if not frame.number and not picture.filled:
+    if not frame.title_size and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
     bottom = top + frame.step[0] * frame.rows
     bar_left = left + frame.step[1] * frame.columns + round(20 * frame.unit)
@@ -347,11 +349,11 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     if fixed and space < MIN_THUMBNAIL_PIXELS:
         fewer_cells = f"{option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer_cells}")
-    title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
-    number = int(min(space * NUMBER_SHARE, space / title_width, NUMBER_PIXELS[1] * max(unit, 0.7)))
-    number = number if number >= NUMBER_PIXELS[0] else 0
+    width_per_size = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
+    title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
     free_space = (
-        max(area[0] / rows - gap - number * 1.35, MIN_THUMBNAIL_PIXELS),
+        max(area[0] / rows - gap - title_size * 1.35, MIN_THUMBNAIL_PIXELS),
         max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
     )
     if not fixed:
@@ -366,7 +368,7 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
         min(max(max_columns, max_rows / 4) * cell, free_space[1]) / max_columns,
     )
     return Frame(
-        rows, columns, cell_size, (int(max_rows * cell_size[0]), int(max_columns * cell_size[1])), gap, number, unit
+        rows, columns, cell_size, (int(max_rows * cell_size[0]), int(max_columns * cell_size[1])), gap, title_size, unit
     )
 
 
@@ -378,20 +380,20 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
         area: the height and width that the thumbnails may fill, in pixels.
         frame: the geometry to change.
     """
-    title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    width_per_size = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     free_width = area[1] // frame.columns - frame.gap
-    min_number = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
-    number = max(min(frame.number, int(free_width / title_width)), min_number)
-    if number * title_width > free_width or number < NUMBER_PIXELS[0]:
-        return replace(frame, number=0)
-    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
+    min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
+    title_size = max(min(frame.title_size, int(free_width / width_per_size)), min_title_size)
+    if title_size * width_per_size > free_width or title_size < NUMBER_PIXELS[0]:
+        return replace(frame, title_size=0)
+    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(title_size * 1.35))
     factor = height / frame.side[0]
     cell = (frame.cell[0] * factor, frame.cell[1] * factor)
     return replace(
         frame,
         cell=cell,
-        side=(height, max(int(frame.side[1] * factor), math.ceil(number * title_width))),
-        number=number,
+        side=(height, max(int(frame.side[1] * factor), math.ceil(title_size * width_per_size))),
+        title_size=title_size,
     )
 
 
@@ -436,16 +438,16 @@ def _draw_panels(
         top: their upper edge in pixels.
         named: True if rows have names, except where titles begin with them.
     """
-    title_height = round(frame.number * 1.35)
+    title_height = round(frame.title_size * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + title_height
-        if named and not (frame.number and _titles_begin_with_layer(panels)):
+        if named and not (frame.title_size and _titles_begin_with_layer(panels)):
             size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
             yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
         for column, panel in enumerate(panels):
             x = left + column * frame.step[1]
-            if frame.number:
-                yield Mark(x, y - frame.number * 0.3, panel.title, frame.number)
+            if frame.title_size:
+                yield Mark(x, y - frame.title_size * 0.3, panel.title, frame.title_size)
             thumbnail = _thumbnail(panel, frame)
             pixels[y : y + thumbnail.shape[0], x : x + thumbnail.shape[1]] = thumbnail
 

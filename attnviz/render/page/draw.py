@@ -341,7 +341,7 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
     if has_masked:
         remarks.append(MASKED)
     if has_nan:
-        remarks.append("Some weights are NaN (not a number); they have a colour of their own.")
+        remarks.append("Some weights are NaN (not a number); they have a separate colour.")
     return remarks
 
 

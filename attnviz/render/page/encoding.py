@@ -86,7 +86,9 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
     if precision.is_exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
     roots = np.where(visible, weights, np.float32(0))
-    lowest, highest = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN if any root is
+    lowest, highest = (
+        (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)
+    )  # both are NaN if any root is
     is_nan = np.isnan(roots) if np.isnan(highest) else None
     if is_nan is not None:
         roots[is_nan] = 0

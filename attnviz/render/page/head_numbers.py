@@ -16,7 +16,7 @@ LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code sta
 def about_metrics(frame: HeadFrame | None) -> dict[str, Any] | None:
     """Returns metrics as 16-bit codes, and patterns as indices of a list, in JSON values; ``None`` without metrics.
 
-    Codes run from the smallest value of a metric, at most 0, to the largest.
+    Codes run from the smallest value of a metric, or 0 if that is smaller, to the largest; the next code is NaN.
     """
     if frame is None:
         return None

@@ -35,7 +35,7 @@ def lift_highs(
 
 
 def _end_of_scale(lifts: Iterable[Float64Array]) -> float:
-    """Returns the lift at which the colours end: the quantile `QUANTILE` of all lifts, but at least `MIN_REACH`."""
+    """Returns the lift at which the colours end: the quantile `QUANTILE` of the lifts, at least `MIN_REACH`."""
     all_lifts = np.concatenate(list(lifts))
     rank = int((len(all_lifts) - 1) * QUANTILE)
     return max(MIN_REACH, float(np.partition(all_lifts, rank)[rank])) if len(all_lifts) else MIN_REACH
@@ -44,15 +44,19 @@ def _end_of_scale(lifts: Iterable[Float64Array]) -> float:
 def _block_lifts(look: FirstLook, shape: tuple[int, int], counts: Float64Array) -> Float64Array:
     """Returns the lift of the largest weight of each visible block, for queries that see several keys, ``(blocks,)``.
 
+    A lift is a weight times the mean number of keys that the queries of its block see.
+
     Args:
-        look: the first look at a head, whose thumbnail has the blocks.
+        look: the first look at a head, whose thumbnail has the blocks as codes.
         shape: the numbers of rows and columns of the thumbnail.
         counts: the number of keys that each query sees, ``(queries,)``.
     """
     rows, columns = shape
-    edges, largest = block_edges(len(counts), rows), PRECISIONS[-1].largest
-    visible_keys = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)
+    edges, largest_code = block_edges(len(counts), rows), PRECISIONS[-1].largest
+    mean_visible_keys = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)
     maxima = np.frombuffer(look.thumbnail, np.uint8)[rows * columns :].reshape(rows, columns)  # they follow the means
-    codes = maxima[visible_keys > 1]
-    weights = look.thumbnail_highs[1] * (np.minimum(codes, largest) / largest) ** 2
-    return np.asarray((weights * visible_keys[visible_keys > 1, None])[codes <= largest])
+    sees_several_keys = mean_visible_keys > 1
+    codes = maxima[sees_several_keys]
+    # Codes are on a square-root scale; those above the largest code stand for masked cells and NaN.
+    weights = look.thumbnail_highs[1] * (np.minimum(codes, largest_code) / largest_code) ** 2
+    return np.asarray((weights * mean_visible_keys[sees_several_keys, None])[codes <= largest_code])

@@ -49,9 +49,9 @@ def pack_contributions(
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
         return None
     maps_by_id = {id(head.maps): head.maps for head in heads}
-    contributions = {name: contribution_maps(maps) for name, maps in maps_by_id.items()}
+    contributions = {maps_id: contribution_maps(maps) for maps_id, maps in maps_by_id.items()}
     unit = max(map(contribution_bound, contributions.values())) or 1.0
-    scaled_maps = {name: divided_contributions(maps, unit) for name, maps in contributions.items()}
+    scaled_maps = {maps_id: divided_contributions(maps, unit) for maps_id, maps in contributions.items()}
     pairs = zip(heads, packed_heads, strict=True)
     looks = [
         _first_look(replace(head, sides={"": scaled_maps[id(head.maps)]}), packed_head) for head, packed_head in pairs
@@ -88,7 +88,7 @@ def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     cells = window.weights[0]
     visible_cells = np.where(window.visible, cells, np.float32(-1))
-    high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)
+    high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
     return first_look_at_cells(
         PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), visible_cells, high
     )

@@ -43,7 +43,14 @@ class PackedFactors:
 
 
 class KeyPool:
-    """The keys of a page's heads; query heads that share keys share one entry."""
+    """The keys of a page's heads; query heads that share keys share one entry.
+
+    Attributes:
+        index_of_keys: the index of each entry by factors, key/value head and range of keys.
+        packed: the encoded keys of each entry, divided by a power of two.
+        exponents: the exponent of this power for each entry.
+        exact: for each entry, True if float16 rounds none of its numbers.
+    """
 
     def __init__(self) -> None:
         self.index_of_keys: dict[tuple[int, int, int, int], int] = {}

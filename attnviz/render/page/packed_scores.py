@@ -90,6 +90,7 @@ def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, b
     half, exponent, is_exact = scaled_float16(numbers)
     step = np.uint16(1 << (10 - KEPT_BITS))
     bits = half.view(np.uint16)
+    # Adding half a step and clearing the bits below it rounds to the nearest step.
     rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
     short_numbers = np.where(np.isfinite(half), rounded, half).astype(np.float16)
     return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half, equal_nan=True))

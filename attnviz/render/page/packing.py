@@ -197,7 +197,7 @@ def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview)
         head: the head, with its ranges of queries and keys.
         overview: the head's cells, pooled.
     """
-    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
+    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
     highs = _code_highs(overview, high)
     return FirstLook(
         thumbnail=_thumbnail_codes(overview, highs),
@@ -307,6 +307,7 @@ def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible
         visible_keys: ``(queries,)``, the number of keys that each query can see.
     """
     sees_several_keys = visible_keys > 1
+    # A slice from the first such query on is a view: most maps need no copy.
     rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
     visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
     weights = visible_weights if sees_several_keys[rows].all() else visible_weights[sees_several_keys[rows]]

@@ -103,6 +103,7 @@ def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns numbers with fractions of ``KEPT_BITS`` bits, which compress better; numbers that are not finite stay."""
     step = np.uint32(1 << (23 - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
+    # Adding half a step and clearing the bits below it rounds to the nearest step.
     rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
     return np.asarray(np.where(np.isfinite(numbers), rounded, numbers))
 

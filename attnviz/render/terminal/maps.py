@@ -87,19 +87,19 @@ def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellG
     numbered_grids = []
     for cell in range(number_width + 1, widest_cell + 1):
         header = "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down"
-        numbered_grids.append(CellGrid(cell, True, 1, header, labels))
+        numbered_grids.append(CellGrid(cell, numbers=True, rows_a_line=1, header=header, labels=labels))
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
-        numbered_grids.append(CellGrid(number_width + 1, True, 1, "down", labels))
+        numbered_grids.append(CellGrid(number_width + 1, numbers=True, rows_a_line=1, header="down", labels=labels))
     if tables:
         return numbered_grids
     if look.colors and not any(panel.scale.is_signed for panel in panels):
-        numbered_grids.append(CellGrid(number_width, True, 1, "down", labels))
+        numbered_grids.append(CellGrid(number_width, numbers=True, rows_a_line=1, header="down", labels=labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
     finest_header = ticks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if is_pooled else numbered_grids),
-        CellGrid(2, False, 1, ticks, labels),
-        CellGrid(1, False, half_blocks, finest_header, labels),
+        CellGrid(2, numbers=False, rows_a_line=1, header=ticks, labels=labels),
+        CellGrid(1, numbers=False, rows_a_line=half_blocks, header=finest_header, labels=labels),
     ]
 
 
@@ -110,11 +110,15 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
     is_pooled = any(panel.pooled for panel in panels)
     headers = ["ticks"] if is_pooled else ["down", "ticks"]
     sizes = ((2, 1), (1, half_blocks))
-    return [CellGrid(cell, False, rows, header, labels) for cell, rows in sizes for header in headers]
+    return [
+        CellGrid(cell, numbers=False, rows_a_line=rows, header=header, labels=labels)
+        for cell, rows in sizes
+        for header in headers
+    ]
 
 
 def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """Returns the sort key of a geometry, less for a better one: it fits the screen, has few lines, has wide cells.
+    """Returns the sort key of a geometry, smaller for a better one: it fits the screen, has few lines, has wide cells.
 
     A line counts for more if key labels are cut or run downwards, since these are harder to read.
 

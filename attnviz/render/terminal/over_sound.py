@@ -24,9 +24,9 @@ def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
     assert isinstance(sound, Sound)
     assert frames is not None
     yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
-    heard = frames[:, 1] > frames[:, 0]
-    columns = min(look.width, int(heard.sum()))
-    first, last = int(frames[heard, 0].min()), int(frames[heard, 1].max())
+    in_sound = frames[:, 1] > frames[:, 0]
+    columns = min(look.width, int(in_sound.sum()))
+    first, last = int(frames[in_sound, 0].min()), int(frames[in_sound, 1].max())
     edges = np.linspace(first, last, columns + 1)
     yield [Span(_envelope_text(sound, edges, look), style="dim")]
     yield list(_weight_spans(panel, edges, look))
@@ -35,7 +35,7 @@ def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
 
 
 def _envelope_text(sound: Sound, edges: Float64Array, look: Look) -> str:
-    """Returns the largest amplitude between each two edges, which are samples, as bars."""
+    """Returns a bar for each column: the largest amplitude between its two edges, which are indices of samples."""
     bars = ASCII_BARS if look.ascii else BARS
     points = edges / sound.samples * len(sound.envelope)
     heights = [
@@ -45,7 +45,7 @@ def _envelope_text(sound: Sound, edges: Float64Array, look: Look) -> str:
 
 
 def _weight_spans(panel: Panel, edges: Float64Array, look: Look) -> Iterator[Span]:
-    """Yields a span for each column, in the colour of its largest weight; bars without colours."""
+    """Yields a span for each column, in the colour of its largest weight; without colours, one span of bars."""
     values = _largest_weights(panel, edges)
     if not look.colors or look.ascii:
         bars = ASCII_BARS if look.ascii else BARS
@@ -58,24 +58,29 @@ def _weight_spans(panel: Panel, edges: Float64Array, look: Look) -> Iterator[Spa
 
 
 def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
-    """Returns the largest weight of the frames whose middle lies between each two edges, ``(columns,)``."""
+    """Returns the largest weight of the frames in each column, ``(columns,)``; 0 for a column without frames.
+
+    A frame is in the column that has its middle.
+    """
     assert panel.columns.places is not None
     column_of_frame: IntArray = np.searchsorted(edges, panel.columns.places.mean(axis=1), side="right") - 1
-    heard = panel.columns.places[:, 1] > panel.columns.places[:, 0]
+    in_sound = panel.columns.places[:, 1] > panel.columns.places[:, 0]
     largest = np.zeros(len(edges) - 1, dtype=np.float32)
-    columns = np.clip(column_of_frame, 0, len(largest) - 1)[heard]
-    np.maximum.at(largest, columns, np.nan_to_num(panel.levels[0][heard]))
+    columns = np.clip(column_of_frame, 0, len(largest) - 1)[in_sound]
+    np.maximum.at(largest, columns, np.nan_to_num(panel.levels[0][in_sound]))
     return largest
 
 
 def _seconds_text(edges: Float64Array) -> str:
-    """Returns round seconds, each where it begins."""
+    """Returns a line with round seconds, each at its column; a label that would not fit the line is left out."""
     columns = len(edges) - 1
-    of_column = (edges[-1] - edges[0]) / columns
-    step = next((seconds for seconds in ROUND_SECONDS if seconds >= COLUMNS_OF_LABEL * of_column), ROUND_SECONDS[-1])
+    seconds_per_column = (edges[-1] - edges[0]) / columns
+    step = next(
+        (seconds for seconds in ROUND_SECONDS if seconds >= COLUMNS_OF_LABEL * seconds_per_column), ROUND_SECONDS[-1]
+    )
     text = ""
     for time in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
-        column = int((time - edges[0]) / of_column + 1e-6)
+        column = int((time - edges[0]) / seconds_per_column + 1e-6)
         label = f"{time:g}s"
         if column + len(label) <= columns:
             text = text.ljust(column) + label
@@ -83,5 +88,5 @@ def _seconds_text(edges: Float64Array) -> str:
 
 
 def _pairs(edges: Float64Array) -> Iterator[tuple[float, float]]:
-    """Yields the start and the stop of each part between two edges."""
+    """Yields each edge with the one after it."""
     yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

@@ -36,7 +36,7 @@ def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterato
         if names_repeat and name:
             yield [Span(fit(name, look.width).rstrip(), style="bold")]
         bands = math.ceil(len(members) / max_across)
-        across = math.ceil(len(members) / bands)  # about as many in each members
+        across = math.ceil(len(members) / bands)  # about as many in each band
         for start in range(0, len(members), across):
             yield from _thumbnail_band(members[start : start + across], look, max_width if filled else 0)
 
