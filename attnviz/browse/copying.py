@@ -41,7 +41,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     text = "\n".join("\t".join(_one_line(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         raise AttnvizError(
-            f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
+            f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy at most {MAX_COPIED // 1000}; "
             "zoom in, or use attnviz show -o numbers.csv"
         )
     _, _, text_below_header = text.partition("\n")

@@ -141,7 +141,7 @@ def to_bytes(survey: Survey | None) -> bytes:
 
 
 def from_bytes(content: bytes) -> Survey | None:
-    """Returns the part of a survey in the bytes of `to_bytes`; ``None`` for b"", which stands for no texts."""
+    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for no texts."""
     import json
 
     from safetensors.numpy import load

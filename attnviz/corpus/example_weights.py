@@ -32,7 +32,7 @@ class WeightsRequest(NamedTuple):
 
     Attributes:
         text: the text's number in the survey.
-        head: the head's place in the survey.
+        head: the head's index in ``Survey.heads``.
         queries: the range ``(start, stop)`` of queries; ``None`` for the mean over all queries.
         keys: the range ``(start, stop)`` of keys.
     """
@@ -85,7 +85,7 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
     """Raises AttnvizError if the model does not reproduce the numbers of the survey's shortest sampled texts.
 
-    Their number is at most ``CHECKED_TEXTS``; a survey without sampled texts is not checked.
+    Up to ``CHECKED_TEXTS`` texts are checked; a survey without sampled texts is not checked.
     """
     examples = survey.examples
     shortest = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
@@ -100,7 +100,7 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     options = SurveyOptions(custom_classes=survey.custom_classes)
     measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
     head_indices = {(head.layer, head.head): index for index, head in enumerate(measurements.heads)}
-    indices = [head_indices.get((head.layer, head.head), -1) for head in survey.heads]
+    indices = [head_indices.get((head.layer, head.head), -1) for head in survey.heads]  # -1 for a head that is absent
     metric_names = [metric.name for metric in options.metrics]
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
     if -1 in indices or not np.allclose(

@@ -32,7 +32,7 @@ class Processes:
         return self.rank == 0
 
     def gather(self, content: bytes) -> list[bytes]:
-        """Returns the contents that all processes pass, in order of rank, in the first process; [] in the others.
+        """Returns the contents of all processes in order of rank, in the first process; [] in the others.
 
         Every process must call it.
 
@@ -42,7 +42,7 @@ class Processes:
         return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
-        """Returns all contents in the first process, which receives them; sends the content in others, returns []."""
+        """Receives and returns all contents in the first process; in the others, sends the content and returns []."""
         if not self.is_first:
             distributed.send(torch.tensor([len(content)]), 0)
             if content:
@@ -89,7 +89,10 @@ def open_processes() -> Iterator[Processes]:
 
 
 def device_of_process(device: str) -> str:
-    """Returns the device of this process: under torchrun ``auto`` and ``cuda`` become the GPU of its local rank."""
+    """Returns the device of this process: under torchrun ``auto`` and ``cuda`` become the GPU of its local rank.
+
+    Without torchrun or a GPU, and for other devices, returns ``device`` unchanged.
+    """
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None or device not in ("auto", "cuda") or not torch.cuda.is_available():
         return device

@@ -92,7 +92,7 @@ class SurveyRun:
         return replace(self.survey, skipped=skipped)
 
     def _starting_progress(self, resume: bool) -> Progress:
-        """Returns the progress of the checkpoint, or the start of the corpus; the same in every process.
+        """Returns the progress of the checkpoint, or of an empty survey; the same in every process.
 
         The first process also loads the sums of the checkpoint.
 
@@ -158,7 +158,8 @@ class SurveyRun:
         """Raises AttnvizError if the checkpoint's digest of its texts is not this one."""
         if start.digest and start.digest != digest:
             raise AttnvizError(
-                f"{str(self.checkpoint)!r} is of other texts; give the same corpus, or delete the file to start anew"
+                f"{str(self.checkpoint)!r} was written for other texts; give the same corpus, or delete the file to "
+                "start anew"
             )
 
     def _write_checkpoint_if_due(self, progress: Progress) -> None:
@@ -179,6 +180,7 @@ class SurveyRun:
         if self.processes.is_first and self.survey is not None:
             write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint)
         round_seconds = (time.monotonic() - self.last_write) / self.rounds
+        # as many rounds as fit into the time, but no more than twice as many as before
         next_rounds = str(max(1, min(int(self.seconds / max(round_seconds, 1e-3)), 2 * self.rounds)))
         self.rounds = self.rounds_to_write = int(self.processes.agree(next_rounds.encode()))
         self.last_write = time.monotonic()

@@ -53,7 +53,7 @@ def ablate(
         top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
             one that changes it most with the first ablated, and so on. With several texts the mean change decides.
         by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
-            with as many tokens, whose outputs are then used.
+            with the same number of tokens, whose outputs are then used.
         attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
         positions: the tokens at which metrics of tokens are measured.
 

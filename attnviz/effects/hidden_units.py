@@ -1,4 +1,4 @@
-"""Measures what an answer's log-probability loses if no later token sees some tokens."""
+"""Computes the log-probability of an answer, to measure what it loses if some tokens are hidden."""
 
 import math
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ def answer_log_probability(
         model: the model, which returns logits.
         inputs: its keyword arguments over one text.
         ids: ``(tokens,)``, the ids of the text.
-        answer_tokens: the indices of the answer's tokens, from 1.
+        answer_tokens: the indices of the answer's tokens; 0 is not allowed, since nothing predicts the first token.
 
     Raises:
-        AttnvizError: if the output has no logits, or the sum is not a number, as where a token sees none.
+        AttnvizError: if the output has no logits, or the sum is not a number, as when a token sees no token.
     """
     import torch
 
@@ -36,6 +36,6 @@ def answer_log_probability(
     total = float(answer_logprobs.sum())
     if math.isnan(total):
         raise AttnvizError(
-            "without this unit the model's output is not a number, as its first tokens see no token then"
+            "without this unit the model's output is not a number, since its first tokens then see no token"
         )
     return total

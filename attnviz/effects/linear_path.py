@@ -109,7 +109,8 @@ class LinearPath:
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
-        A function whose result is no tensor is ignored, and so is one whose result a function inside it has recorded.
+        Of a tuple, the first item is the result. A function whose result is no tensor is ignored, and so is one whose
+        result a function inside it has recorded.
         """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
@@ -126,7 +127,9 @@ class LinearPath:
         if call.name.startswith(ALLOCATION_PREFIXES) or call.name.endswith("_like"):
             depends_on_input = False
         if row is None or not result.is_floating_point():
-            self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, depends_on_input, self.place()))
+            empty_row, row_count = NO_ROW
+            value = PathValue(next(self.serials), empty_row, row_count, depends_on_input, place=self.place())
+            self._store(result, value)
             return
         value = PathValue(next(self.serials), *row, depends_on_input=depends_on_input, place=self.place())
         self._link(value, call, result)
@@ -137,7 +140,8 @@ class LinearPath:
         if self._is_known(tensor):
             return self.values_by_id[id(tensor)][1]
         row, rows = self._row(tensor) or NO_ROW
-        value = PathValue(next(self.serials), row, rows, False, self.place(), self.names.get(id(tensor), ""))
+        origin = self.names.get(id(tensor), "")
+        value = PathValue(next(self.serials), row, rows, depends_on_input=False, place=self.place(), origin=origin)
         self._store(tensor, value)
         return value
 
@@ -152,6 +156,7 @@ class LinearPath:
         frozen_modules: dict[str, None] = {}
         gradients, queue = {end.serial: (end, gradient)}, [-end.serial]
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
+        # Serials in the queue are negative, since heapq pops the smallest number.
         while queue:
             value, gradient = gradients.pop(-heapq.heappop(queue))
             if value.is_frozen:
@@ -216,6 +221,8 @@ class LinearPath:
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
         """Sets the sources of a value if the function that computed it is linear in its inputs.
 
+        A copying function counts only if the row is unchanged. For a hyperbolic tangent, sets its input.
+
         Args:
             value: the value of the result.
             call: the call of the function.
@@ -235,7 +242,7 @@ class LinearPath:
         elif name in ADDITION_SIGNS:
             value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
         elif name in MULTIPLICATIONS or name in DIVISIONS:
-            self._link_scaling(value, args, name in DIVISIONS)
+            self._link_scaling(value, args, divides=name in DIVISIONS)
         elif name in MEANS and len(value.row) == 1 and len(first_input.row) > 1 and value.rows == first_input.rows:
             width = len(first_input.row)
             value.sources = [(first_input, lambda gradient: gradient.expand(width) / width)]
@@ -363,7 +370,8 @@ class LinearPath:
         """Returns the value of a Python number; ``None`` for anything else."""
         if not isinstance(number, int | float):
             return None
-        return PathValue(next(self.serials), torch.tensor([float(number)]), 1, False, self.place())
+        row = torch.tensor([float(number)])
+        return PathValue(next(self.serials), row, rows=1, depends_on_input=False, place=self.place())
 
 
 def _unchanged_gradient(gradient: Tensor) -> Tensor:
@@ -391,6 +399,7 @@ def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
     nonzero_indices = gradient.nonzero().flatten()
     if len(nonzero_indices) * 2 < len(gradient):
         weight, gradient = weight[:, nonzero_indices], gradient[nonzero_indices]
+    # one element of the weight gives the dtype and the device
     return _at_least_float32(weight) @ gradient.to(_at_least_float32(weight[:1, :1]))
 
 

@@ -280,7 +280,7 @@ def _order(part: LogitPart) -> tuple[int, int, int]:
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer
     if layer is None:
-        layer = -1 if part.kind == "embedding" else 10**6
+        layer = -1 if part.kind == "embedding" else 10**6  # before the first layer, or after the last
     return layer, kinds.index(part.kind), part.head or 0
 
 

@@ -66,7 +66,7 @@ class LogitParts:
     remarks: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> LogitPart:
-        """Returns the part with this name, such as ``2.8`` or ``2.mlp``."""
+        """Returns the part with this name, such as ``2.8`` or ``2.mlp``; it must be in the table."""
         return next(part for part in self.parts if part.name == name)
 
     @property

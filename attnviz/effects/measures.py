@@ -110,7 +110,7 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns ``loss`` if the output has logits of the tokens of the input, else ``cosine``.
+    """Returns ``loss`` if the output has logits at each token of the input, and for each of its ids; else ``cosine``.
 
     Args:
         output: the output of the model.

@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_map
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.patches import Patch, Patches
 
-Key = tuple[Any, ...]  # of a call: the key of the call around it, the module's id, and the count of its calls there
+# The key of a call: the key of the call around it, the module's id, and the count of its earlier calls there.
+# The key of a product: the key of the call around it, and the number of the product there.
+Key = tuple[Any, ...]
 Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -204,7 +206,7 @@ def record_calls(calls: ModuleCalls) -> Iterator[None]:
 
 @contextmanager
 def without_fused_kernels() -> Iterator[None]:
-    """Disables the fused kernels of torch's own layers, inside of which no operand can be replaced."""
+    """Disables the fused kernels of torch's layers during the block, since no operand inside them can be replaced."""
     was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -102,7 +102,8 @@ class TextRun:
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
-        The metrics of the sets that ran are stored in ``metric_without``.
+        False if the batch fails with an error of torch or Python. Stores the metric of the checked set in
+        ``metric_without``, and those of the batch if they agree.
         """
         site, group = next(self._by_first_site(sets))
         checked_set, other_sets = group[0], group[1 : self.batch_size]
@@ -204,7 +205,7 @@ class TextRun:
         if other is None or other.matrix.shape != site.matrix.shape:
             raise AttnvizError(
                 f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
-                "give one with as many, or zero or mean"
+                "give a text with the same number of tokens, or zero or mean"
             )
         matrix = other.matrix[:, columns]
         if site.queries_first:

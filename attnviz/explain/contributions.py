@@ -23,6 +23,7 @@ def explain_contributions(head: HeadView) -> Step:
     contributions = weights * norms[None]
     row = len(weights) - 1
     column = int(contributions[row].argmax())
+    # the least divisor avoids 0 / 0 if every value has norm 0
     share = contributions[row, column] / max(float(contributions[row].sum()), 1e-12)
     query, key = computation.tokens.labels[row], computation.key_tokens.labels[column]
     return Step(
@@ -46,6 +47,7 @@ def explain_ablation(head: HeadView) -> Step:
     from attnviz.models.trained import accuracy_without
 
     full_accuracy, accuracies = accuracy_without(REMOVED_SETS)
+    accuracy_without_set = dict(zip(REMOVED_SETS, accuracies, strict=True))
     rows = ("none", *REMOVED_SETS)
     values = np.array([[accuracy, accuracy - full_accuracy] for accuracy in (full_accuracy, *accuracies)])
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
@@ -62,8 +64,9 @@ def explain_ablation(head: HeadView) -> Step:
         tables=(cut_table(matrix, head.line_width),),
         examples=(
             *_weights_without_parts(head),
-            f"Without 1.0 or without 1.1 the accuracy hardly changes ({accuracies[2]:.4f}, {accuracies[3]:.4f}); "
-            f"without both it loses {full_accuracy - accuracies[4]:.4f} of {full_accuracy:.4f}.",
+            f"Without 1.0 or without 1.1 the accuracy hardly changes ({accuracy_without_set['1.0']:.4f}, "
+            f"{accuracy_without_set['1.1']:.4f}); without both it loses "
+            f"{full_accuracy - accuracy_without_set['1.0+1.1']:.4f} of {full_accuracy:.4f}.",
         ),
     )
 

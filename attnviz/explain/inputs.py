@@ -9,7 +9,7 @@ from attnviz.explain.worked_examples import images_of, join_heads, projection_ex
 
 
 def explain_tokens(head: HeadView) -> Step:
-    """Explains how the text becomes tokens and ids."""
+    """Explains how the text becomes tokens and ids, or how an image and a text become tokens."""
     computation = head.computation
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
@@ -114,7 +114,7 @@ def explain_projections(head: HeadView) -> Step:
 
 
 def explain_heads(head: HeadView) -> Step:
-    """Explains how the features are split between the heads."""
+    """Explains how the features are split between the heads; for a pretrained model, the captured Q, K and V."""
     computation = head.computation
     heads, queries, width = computation.queries.shape
     value_width = computation.values.shape[2]
@@ -151,8 +151,9 @@ def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
     computation = head.computation
     heads, queries, width = computation.queries.shape
     keys, number = len(computation.key_tokens), head.number
+    plural = "s" if computation.key_heads > 1 else ""
     sharing = (
-        f" The {heads} query heads share {computation.key_heads} key/value head{'s' * (computation.key_heads > 1)}."
+        f" The {heads} query heads share {computation.key_heads} key/value head{plural}."
         if computation.key_heads != heads
         else ""
     )

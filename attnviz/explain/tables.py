@@ -136,7 +136,10 @@ class Matrix:
 
 
 def cut_table(matrix: Matrix, line_width: int) -> Table:
-    """Returns the table of a matrix; its middle is left out if it exceeds ``line_width`` or ``MAX_TABLE_ROWS``."""
+    """Returns the table of a matrix; its middle is left out if it exceeds ``line_width`` or ``MAX_TABLE_ROWS``.
+
+    Three columns are shown even if they exceed the width.
+    """
     rows = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
     columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, line_width)))
     return Table(
@@ -178,9 +181,9 @@ def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | No
 
 
 def keep_ends(count: int, max_count: int) -> list[int | None]:
-    """Returns the indexes below ``count`` if they are at most ``max_count``; else those at both ends.
+    """Returns all indexes below ``count``, or the first and the last ones if there are more than ``max_count``.
 
-    ``None`` in the middle, which counts as one, stands for the indexes left out.
+    ``None`` between these stands for the indexes left out; with it the list has ``max_count`` items.
     """
     if count <= max_count:
         return list(range(count))
@@ -189,7 +192,7 @@ def keep_ends(count: int, max_count: int) -> list[int | None]:
 
 
 def _with_zero_for_gap(indexes: list[int | None]) -> list[int]:
-    """Returns the indexes with 0 in place of ``None``, which stands for those left out."""
+    """Returns the indexes with 0 in place of ``None``, so that they can index an array."""
     return [0 if index is None else index for index in indexes]
 
 

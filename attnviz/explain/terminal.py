@@ -60,7 +60,7 @@ def overview_lines(explanation: Explanation) -> list[Line]:
     name_width = max(len(step.name) for step in steps)
     lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]
     for number, step in enumerate(steps, 1):
-        formula = step.formula.partition("    ")[0].partition("; ")[0]
+        formula = step.formula.partition("    ")[0].partition("; ")[0]  # without further formulas and remarks
         shape = f"  → {step.after}"
         start = f"{number:2} {step.name.ljust(name_width)}  "
         free_columns = look.width - cell_len(start + formula)

@@ -44,17 +44,10 @@ def points_lines(
     for row, characters in enumerate(grid):
         edge = Span(right_aligned(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
         lines.append([edge, *_line_spans(characters, chosen_position, row)])
-    axis_texts = f"{low[0]:.2f}", f"{axes[0]} →", f"{high[0]:.2f}"
-    middle_columns = max(1, width - len(axis_texts[0]) - len(axis_texts[2]))
+    low_text, high_text = f"{low[0]:.2f}", f"{high[0]:.2f}"
+    axis_text = f"{axes[0]} →".center(max(1, width - len(low_text) - len(high_text)))
     lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
-    lines.append(
-        [
-            Span(
-                " " * (LABEL_COLUMNS + 1) + axis_texts[0] + axis_texts[1].center(middle_columns) + axis_texts[2],
-                style="dim",
-            )
-        ]
-    )
+    lines.append([Span(" " * (LABEL_COLUMNS + 1) + low_text + axis_text + high_text, style="dim")])
     return lines
 
 

@@ -16,7 +16,7 @@ class StyledText(NamedTuple):
 
     Attributes:
         text: the text.
-        width: columns to which the text is filled or cut; ``None`` for its own width.
+        width: columns to which the text is filled or cut; ``None`` for the width of the text.
         style: rich's name of the style.
         right: align to the right.
     """

@@ -94,7 +94,10 @@ class OpenHead:
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """Returns the open head with its layout, and the numbers of the cursor's query."""
+    """Returns the open head with its layout, and the numbers of the cursor's query.
+
+    Toggles that do not apply to the head are off in its state.
+    """
     session, size = screen.session, screen.size
     view = session.view_of(state.head, state.view)
     state = replace(state, view=view)

@@ -110,7 +110,7 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
 def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
     """Returns the hint under a column of the line; ``None`` if none is there."""
     for hint in line_hints:
-        if 0 < column + 1 <= hint.width:
+        if 0 <= column < hint.width:
             return hint
         column -= hint.width
     return None

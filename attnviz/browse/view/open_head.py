@@ -33,7 +33,7 @@ def head_body(screen: Screen, state: State) -> Body:
     head = lay_out(screen, state)
     size = screen.size
     map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
-    side = BoxColumn(tuple(line.line for line in side_lines(head)))
+    side = BoxColumn(tuple(line.box for line in side_lines(head)))
     if has_two_panes(size):
         left, right, left_width = side, map_box, head.side_width
     else:

@@ -115,7 +115,7 @@ def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
 
 
 def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
-    """Composes a cell whose colour and sign show the head's effect; none if heads have no effects."""
+    """Composes a cell whose colour and sign show the head's effect; an empty tuple if heads have no effects."""
     if not session.added_frames or head >= session.recorded:
         return ()
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
@@ -128,18 +128,19 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
 
 
 def _largest_effect(session: Session) -> float:
-    """Returns the largest absolute effect of a head; 1 if there is none."""
+    """Returns the largest absolute effect of a head; 1 if no head has one, or all are 0."""
     numbers = session.ranking.frame.column(session.added_frames[0].names[0])
     return max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
 
 
 def _sort_number(session: Session, state: State, head: int) -> str:
-    """Returns the number by which heads are sorted, or a dash for NaN; "" if heads are not sorted."""
+    """Returns the number by which heads are sorted, or a dash for NaN; "" until every head has the number."""
     order, added_names = state.view.order, [frame.names[0] for frame in session.added_frames]
     number = session.ranking.number(head, order)
     if number is None:
         return ""
-    return " —" if np.isnan(number) else f" {number:{'+.4f' if order in added_names else '.2f'}}"
+    spec = "+.4f" if order in added_names else ".2f"
+    return " —" if np.isnan(number) else f" {number:{spec}}"
 
 
 def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[StyledText, Box, StyledText]) -> Box:

@@ -51,7 +51,10 @@ def _with_frame(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
 
 
 def _title(screen: Screen, state: State, body_title: str) -> Box:
-    """Composes the title line: the body's title and the toggles, and at the right model and text if they fit."""
+    """Composes the title line: the body's title and the toggles, and at the right model and text.
+
+    Model and text are cut to the free columns, and left out if these are 12 or fewer.
+    """
     recording = screen.session.recording
     left = f" {body_title}  {toggles_text(screen, state)} "
     right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "

@@ -26,12 +26,12 @@ class SideLine:
     """A line of the side pane.
 
     Attributes:
-        line: the box that draws it.
+        box: the box that draws it.
         key: the key on the line, which a click chooses; ``None`` if the line has no key.
         query: on a line of the minimap, the first query of its upper row of cells; ``None`` on other lines.
     """
 
-    line: Box
+    box: Box
     key: int | None = None
     query: int | None = None
 
@@ -86,7 +86,7 @@ def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
     """Returns at most ``count`` lines: the cursor's numbers, its strongest keys, and the minimap if it fits."""
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
-    minimap_lines = MINIMAP_LINES + 1 if minimap else 0
+    minimap_lines = MINIMAP_LINES + 1 if minimap else 0  # with a blank line above it
     max_keys = max(count - len(cursor_lines) - minimap_lines, min(MIN_LISTED_KEYS, count))
     lines = [*cursor_lines, *_key_lines(head, max_keys)]
     free_lines = count - len(lines)

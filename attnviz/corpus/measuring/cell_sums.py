@@ -112,6 +112,7 @@ class CellSums:
             out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
         count, heads, height, width = weights.shape
+        # the first two columns of place_sums are distances, which are no metrics
         after_places, after_relations = place_sums.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
         out[:, :after_places] = place_sums[:, 2:]
         self.relations.write_sums(weights, out[:, after_places:after_relations])

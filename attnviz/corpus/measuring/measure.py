@@ -164,7 +164,8 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids
     maps = call.maps(heads, block.rows)
     if maps.visible.shape[1] > 1:
         return None
-    return _measure_band(captured_rows(maps, grids.of(maps.visible[:, 0], block.texts, block.rows, False)))
+    grid = grids.of(maps.visible[:, 0], block.texts, block.rows, knows_hidden_scores=False)
+    return _measure_band(captured_rows(maps, grid))
 
 
 def _measure_band(rows: TextsRows) -> _Band:

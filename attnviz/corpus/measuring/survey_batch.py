@@ -52,7 +52,8 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
         options: the chosen heads and the metrics.
 
     Raises:
-        AttnvizError: if the model lacks a chosen layer or head, or does not attend over whole texts, a batch at once.
+        AttnvizError: if the model lacks a chosen layer or head, or does not attend over a whole
+            batch of texts in one call.
     """
     metrics = options.metrics
     class_tokens = {

@@ -126,7 +126,7 @@ def softmax_rows(
     if visible.shape[1] > 1:
         return None
     scores = scores.float()
-    grid = grids.of(visible[:, 0].expand(len(scores), *scores.shape[2:]), texts, rows, True)
+    grid = grids.of(visible[:, 0].expand(len(scores), *scores.shape[2:]), texts, rows, knows_hidden_scores=True)
     sinks = None if call.sinks is None else call.sinks[list(heads)].float()[:, None, None]
     return TextsRows(grid, _softmax(scores, grid, sinks))
 

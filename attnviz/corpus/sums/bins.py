@@ -88,7 +88,8 @@ def offset_spans() -> list[tuple[int, int]]:
     edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
     ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
     later_keys = [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]
-    earlier_keys = [(-last, -first) for first, last in reversed(later_keys[1:])]  # without the query's own position
+    # mirrored, and without the bin of the query's own position
+    earlier_keys = [(-last, -first) for first, last in reversed(later_keys[1:])]
     return earlier_keys + later_keys
 
 

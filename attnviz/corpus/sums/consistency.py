@@ -32,7 +32,7 @@ def refuse_inconsistent(survey: Survey, name: str) -> None:
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     """Yields, for each check, True if the survey passes it, and the reason for a refusal if not.
 
-    A check may rely on those before it, so that the caller must stop at the first that fails.
+    A check may rely on those before it, so the caller must stop at the first that fails.
     """
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"

@@ -117,7 +117,7 @@ class Examples:
         values, ids, places = (
             np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
         )
-        order = np.lexsort((ids, -values), axis=-1)[..., :TOP]
+        order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by number
         sampled = np.concatenate([self.sampled, other.sampled])
         sample_places = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
         both = Examples(
@@ -169,6 +169,6 @@ def sampling_hashes(ids: IntArray) -> IntArray:
 
 
 def _padded(array: np.ndarray, filling: float) -> np.ndarray:
-    """Returns the array with its last axis padded to the length `TOP`; unchanged if it is longer."""
+    """Returns the array with its last axis padded to the length `TOP`; unchanged if it is that long already."""
     missing_count = TOP - array.shape[-1]
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing_count))], constant_values=filling)

@@ -92,7 +92,7 @@ class Survey:
 
     @property
     def model_folder(self) -> str | None:
-        """The model's folder, as the survey's file names it; ``None`` if this machine has no such folder."""
+        """The model's folder, as the survey's file names it; ``None`` for ``trained``, or if this machine lacks it."""
         name = str(self.settings.get("model", ""))
         return name if name and name != "trained" and Path(name).expanduser().is_dir() else None
 
@@ -195,7 +195,7 @@ class Survey:
 
 
 def merge_surveys(first: Survey | None, second: Survey | None) -> Survey | None:
-    """Returns the survey of the texts of both; the other one if one is ``None``, and ``None`` if both are."""
+    """Returns the survey of the texts of both; if one is ``None``, the other; if both are, ``None``."""
     if first is None or second is None:
         return first if second is None else second
     return first + second

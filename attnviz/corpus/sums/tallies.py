@@ -14,7 +14,8 @@ from attnviz.metrics.metrics import Metric
 SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # bits after the binary point of a sum, by the unit of its numbers
 SQUARE_BITS = {"share": 40, "bits": 40, "tokens": 18}
 WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS = 36, 24, 36
-NO_SINK, VARIOUS_SINKS = -2, -3  # before the first text; if the sinks of texts differ
+NO_SINK = -2  # in place of a label's number before the first text
+VARIOUS_SINKS = -3  # in place of a label's number if the sinks of texts differ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -189,7 +189,7 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
-    """Yields each line without its line ending; a skipped row for one that is binary or not UTF-8."""
+    """Yields each line without its line ending; a skipped row for one with a NUL character or bytes not in UTF-8."""
     is_first = True
     for line in _bounded_lines(file):
         try:
@@ -277,14 +277,14 @@ class TableLines:
 
 
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Returns an iterator over the texts of a column of a Parquet file."""
+    """Returns an iterator over the rows of a Parquet file: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import parquet_values
 
     return (_text_of(value, name) for name, value in parquet_values(path, partial(_column_of, path, column)))
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Returns an iterator over the texts of a column of an Arrow stream."""
+    """Returns an iterator over the rows of an Arrow stream: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import arrow_values
 
     return (_text_of(value, name) for name, value in arrow_values(path, partial(_column_of, path, column)))
@@ -325,7 +325,7 @@ def _text_of(value: Any, column: str) -> "str | Skipped":
 
 
 def _no_column(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
-    """Returns the refusal of a table that lacks a column, which lists the names of its columns."""
+    """Returns the error for a table that lacks a column; it lists the names of the columns."""
     names = list(names)
     advice = option("column", names[0] if names else "text")
     return AttnvizError(
