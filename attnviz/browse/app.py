@@ -154,7 +154,10 @@ class Canvas(Widget):
             self.show_state(self.state)
 
     def on_key(self, event: events.Key) -> None:
-        """Answers a key: an open prompt takes it as text; otherwise its binding answers it."""
+        """Answers a key: an open prompt takes it as text; otherwise it quits, suspends, or does what its binding says.
+
+        Keys that come before the first drawing are stored for `on_resize`.
+        """
         event.stop()
         event.prevent_default()
         self.last_key_time = time.monotonic()

@@ -14,7 +14,7 @@ FIGURE = "-o figure.svg"
 
 
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
-    """Returns the command that draws the screen as a figure, and a remark, else "", if it cannot draw the same."""
+    """Returns the command that draws the screen as a figure, and a remark on what it cannot reproduce; "" for none."""
     session = screen.session
     start, remark = _command_start(session)
     words = [start, *_head_options(screen, state), *_look_options(session, state.view), FIGURE]
@@ -22,7 +22,7 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
 
 
 def _command_start(session: Session) -> tuple[str, str]:
-    """Returns the start of the command, which names the recording, and a remark, else "", if it cannot reproduce it."""
+    """Returns the start of the command, which names the recording, and a remark if it cannot reproduce it, else ""."""
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin

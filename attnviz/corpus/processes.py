@@ -115,7 +115,7 @@ def _tensor(content: bytes) -> Tensor:
 
 
 def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
-    """Returns what ``work`` returns.
+    """Calls ``work`` and returns its result.
 
     Raises:
         AttnvizError: if ``work`` raises a RuntimeError, which means that another process is gone.

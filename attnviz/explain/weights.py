@@ -104,7 +104,7 @@ def explain_composition(head: HeadView) -> Step:
 
 
 def explain_mask(head: HeadView) -> Step:
-    """Explains how the mask sets the scores of hidden keys to −∞."""
+    """Explains how the mask sets the scores of hidden keys to −∞, or that nothing is masked."""
     computation, scores = head.computation, head.computation.scores[head.number]
     hidden_count = int((~head.visible).sum())
     both_shapes = shape(queries=scores.shape[0], keys=scores.shape[1])
@@ -175,7 +175,7 @@ def explain_softmax(head: HeadView) -> Step:
 
 
 def explain_dropout(head: HeadView) -> Step:
-    """Explains how dropout sets weights to zero at random."""
+    """Explains how dropout sets weights to zero at random, or that nothing is dropped."""
     computation, dropped_weights = head.computation, head.computation.dropped_weights[head.number]
     both_shapes = shape(queries=dropped_weights.shape[0], keys=dropped_weights.shape[1])
     share = computation.dropout

@@ -171,7 +171,10 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
 
 
 def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """Returns the weights or scores of one query, or their change to the partner's, ``(1, keys)``."""
+    """Returns the weights or scores of one query, ``(1, keys)``.
+
+    If the view shows a difference and the head has a partner, returns the partner's values minus the head's.
+    """
     partner = head.partner if view.difference else None
     calls = [head.maps] if partner is None else [head.maps, partner]
     windows = [maps.window((head.number,), slice(query, query + 1), keys) for maps in calls]
