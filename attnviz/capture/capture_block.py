@@ -274,9 +274,9 @@ def refuse_opaque(model: object) -> None:
     if hasattr(model, "_orig_mod"):
         raise AttnvizError("the model is compiled; record (and call) model._orig_mod, the module that was compiled")
     parts = modules_of(model).items()
-    scripted_parts = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
-    if scripted_parts is not None:
-        place = f"{scripted_parts!r} of the model" if scripted_parts else "the model"
+    scripted_path = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
+    if scripted_path is not None:
+        place = f"{scripted_path!r} of the model" if scripted_path else "the model"
         raise AttnvizError(f"{place} is scripted, so its calls cannot be observed; record the module it was made from")
 
 

@@ -174,6 +174,7 @@ class PooledMaps(LayerMaps):
             raise unknown_cells_error(self)
         numbers = np.full(len(edges) - 1, -1, dtype=np.int64)
         covered_blocks = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
+        # A block lies in one group, which its first token tells.
         numbers[covered_blocks] = groups.numbers[edges[:-1][covered_blocks] - groups.first]
         return Groups(numbers, groups.labels)
 

@@ -222,11 +222,11 @@ def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list
     if factors is None:
         return fields
     head_count = factors.shape[1]
-    group = head_count // factors.keys.shape[1]
-    key_head_indices = sorted({head // group for head in heads})
+    heads_per_key_head = head_count // factors.keys.shape[1]
+    key_head_indices = sorted({head // heads_per_key_head for head in heads})
     queries = _to_numpy(pick_heads(factors.queries, heads, head_count))
     keys = _to_numpy(factors.keys[:, key_head_indices])
-    key_heads = tuple(key_head_indices.index(head // group) for head in heads)
+    key_heads = tuple(key_head_indices.index(head // heads_per_key_head) for head in heads)
     return [
         text | {"factors": ScoreFactors(queries=text_queries, keys=text_keys, key_heads=key_heads, scale=factors.scale)}
         for text, text_queries, text_keys in zip(fields, queries, keys, strict=True)
@@ -301,8 +301,8 @@ def _factored_fields(
         rules: the rules of each text's mask.
     """
     head_count = call.shape[1]
-    group = head_count // call.keys.shape[1]
-    key_head_indices = sorted({head // group for head in heads})
+    heads_per_key_head = head_count // call.keys.shape[1]
+    key_head_indices = sorted({head // heads_per_key_head for head in heads})
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
     chosen_call = replace(
@@ -313,7 +313,7 @@ def _factored_fields(
         position_biases=tuple(bias.of_heads(heads) for bias in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
-    key_heads = tuple(key_head_indices.index(head // group) for head in heads)
+    key_heads = tuple(key_head_indices.index(head // heads_per_key_head) for head in heads)
     logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
         logsumexp = torch.stack([_head_logsumexp(chosen_call, head, key) for head, key in enumerate(key_heads)], dim=1)

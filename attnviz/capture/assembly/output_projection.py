@@ -211,7 +211,8 @@ class ProjectionSearch:
             receive: receives each projection that is found, with the operand that holds the output.
         """
         self.last_operand, self.last_receivers = None, []
-        self.pending = [*self.pending[1 - MAX_PENDING :], (output, receive)]
+        latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit
+        self.pending = [*latest_pending, (output, receive)]
 
     def check(
         self,

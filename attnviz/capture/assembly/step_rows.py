@@ -235,7 +235,10 @@ class StepRows:
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:
-    """Returns all cells of one text of a call; computes them if the call is kept as factors."""
+    """Returns all cells of one text of a call; computes them if the call is kept as factors.
+
+    The call must not be kept as blocks, which have no cells.
+    """
     fields = call.fields[item]
     if call.map_type is not FactoredMaps:
         return Window(fields["scores"], fields["weights"], fields["visible"])

@@ -98,13 +98,15 @@ def _fused_call(
     arguments: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
-    """Returns the attention of a fused kernel.
+    """Returns the attention of a fused kernel, without its output.
+
+    In a nested batch the visible cells are those between real tokens of a text, whatever mask the kernel has.
 
     Args:
         tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)`` or nested.
         heads: the number of heads.
         arguments: the arguments of the kernel by name.
-        norm: the epsilon, weight and bias of a layer norm before the projections.
+        norm: the epsilon, weight and bias of a layer norm before the projections; ``None`` if there is none.
     """
     padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
     sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]

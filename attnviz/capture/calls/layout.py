@@ -200,7 +200,9 @@ class UseLayout:
 
 
 def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] = ()) -> UseLayout | None:
-    """Returns the layouts of a product of weights and values; ``None`` if the module's number of heads does not fit.
+    """Returns the layouts of a product of weights and values.
+
+    ``None`` if the module's number of heads fits no part of the weights, or if a part of them has no role.
 
     Args:
         use: the product.

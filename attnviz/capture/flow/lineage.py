@@ -86,13 +86,20 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     if source.dim() < result.dim() or source.dim() - result.dim() > 1 or result.dim() < 1 or not result.numel():
         return None
     step, offset = source.stride(0), result.storage_offset() - source.storage_offset()
-    inner = result if _same_rank(source, result) else result[None]
+    view_of_rows = result if _same_rank(source, result) else result[None]
     # The place of a row's last element, counted from its first, must lie in the same row of the source.
-    width = sum((size - 1) * stride for size, stride in zip(inner.shape[1:], inner.stride()[1:], strict=True))
-    if step <= 0 or offset < 0 or offset % step + width >= step or (len(inner) > 1 and inner.stride(0) != step):
+    width = sum(
+        (size - 1) * stride for size, stride in zip(view_of_rows.shape[1:], view_of_rows.stride()[1:], strict=True)
+    )
+    if (
+        step <= 0
+        or offset < 0
+        or offset % step + width >= step
+        or (len(view_of_rows) > 1 and view_of_rows.stride(0) != step)
+    ):
         return None
     memory = source.untyped_storage().data_ptr()
-    start, rows = offset // step, len(inner)
+    start, rows = offset // step, len(view_of_rows)
     whole = (memory, int(source.storage_offset()), step, source.shape[0])
     return Piece(whole, start, rows) if rows < source.shape[0] and start + rows <= source.shape[0] else None
 

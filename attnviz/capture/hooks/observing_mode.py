@@ -47,7 +47,11 @@ class ObservingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
-        """Calls the function, shows the call to the observers, and returns its result."""
+        """Calls the function, shows the call to the observers, and returns its result.
+
+        Observers first copy the tensors that the function will overwrite. Calls that torch compiles, and functions that
+        return no tensors, are not shown.
+        """
         if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}

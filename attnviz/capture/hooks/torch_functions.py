@@ -319,7 +319,10 @@ class Observer:
         return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
-        """Reports a call of ``scaled_dot_product_attention``; does nothing outside the model's modules."""
+        """Reports a call of ``scaled_dot_product_attention``, or the kind of its tensors if they cannot be read.
+
+        Does nothing outside the model's modules.
+        """
         arguments, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         queries, caller = arguments["query"], self.modules.running(self.cross)
         if caller is None or self._is_unreadable(caller, *arguments.values()):
