@@ -77,7 +77,7 @@ def _counted_queries(tokens: Tokens) -> BoolArray:
 
 
 def _read(model: ProbedModel, text: str) -> Tokens:
-    """Returns the tokens of a text, cut to the longest text that the model reads."""
+    """Returns the tokens of a text, cut to the model's longest input."""
     assert model.read is not None
     tokens = model.read(text)
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
@@ -87,8 +87,8 @@ def _looks_ahead(model: ProbedModel) -> bool:
     """True if a query sees any later key, which means that the model is not causal."""
     ids = model.framed(model.ordinary_ids[:4])
     probe = Probe(ids, np.triu(np.ones((len(ids), len(ids)), dtype=bool), 1))
-    _, uniform = model.scores([probe])
-    return any(bool(score[0] > 0) for score in uniform.values())
+    _, uniform_scores = model.scores([probe])  # uniform attention has weight on later keys only if some are visible
+    return any(bool(score[0] > 0) for score in uniform_scores.values())
 
 
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:

@@ -117,14 +117,14 @@ class Top(Policy):
         return False
 
     def keeper(self, cache: DecodingCache) -> Keeper:
-        """Returns the function that marks the ``top`` keys with the largest weights of each step."""
+        """Returns the function that marks the ``top`` keys with the largest mean weights over heads at each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             weights = rows.mean(axis=0)
             count = min(self.top, weights.shape[1])
-            largest = np.argpartition(-weights, count - 1, axis=1)[:, :count]
+            top_keys = np.argpartition(-weights, count - 1, axis=1)[:, :count]
             held_cells = np.zeros(weights.shape, dtype=bool)
-            np.put_along_axis(held_cells, largest, True, axis=1)
+            np.put_along_axis(held_cells, top_keys, True, axis=1)
             return np.asarray(held_cells & (np.arange(weights.shape[1]) <= queries[:, None]))
 
         return held_keys

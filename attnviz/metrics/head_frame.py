@@ -278,8 +278,8 @@ class HeadFrame:
     def reason_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
 
-        Every text is a sequence, and the patches of an image are not: the sentence names this condition only if the
-        frame has metrics of patches.
+        Patches of an image are no sequence, unlike the tokens of a text. So the sentence says that a measure needs a
+        sequence only if the frame has metrics of patches.
         """
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)

@@ -115,7 +115,7 @@ def entropy(rows: Rows) -> Array:
 
 
 def relative_entropy(rows: Rows) -> Array:
-    """Returns entropy divided by log2 of the visible keys, 0 (one key) to 1 (uniform); NaN if one key is visible."""
+    """Returns entropy divided by log2 of the visible keys, 0 to 1 (uniform); NaN without two visible keys."""
     return rows.where(rows.grid.visible_counts > 1, rows.entropy / rows.grid.max_entropy)
 
 

@@ -32,22 +32,22 @@ def register_tokens(grid: Grid) -> Cells:
 
 def left_patch(grid: Grid) -> Cells:
     """Returns the cells of the patch to the left of the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), -1, 0))
+    return grid.cells(is_neighbour(*_patches(grid), right=-1, down=0))
 
 
 def right_patch(grid: Grid) -> Cells:
     """Returns the cells of the patch to the right of the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), 1, 0))
+    return grid.cells(is_neighbour(*_patches(grid), right=1, down=0))
 
 
 def upper_patch(grid: Grid) -> Cells:
     """Returns the cells of the patch above the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), 0, -1))
+    return grid.cells(is_neighbour(*_patches(grid), right=0, down=-1))
 
 
 def lower_patch(grid: Grid) -> Cells:
     """Returns the cells of the patch below the query's patch; none for a query that is no patch."""
-    return grid.cells(is_neighbour(*_patches(grid), 0, 1))
+    return grid.cells(is_neighbour(*_patches(grid), right=0, down=1))
 
 
 def picture_distance(rows: "Rows") -> Array:

@@ -66,14 +66,14 @@ class Quest(Policy):
         """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``.
 
         Args:
-            bounds: ``(steps, pages)``, -inf for pages that no key of the step is in.
+            bounds: ``(steps, pages)``, -inf for pages after the query of the step.
             steps: the query of each step.
             keys: the number of keys.
         """
         count = min(self.quest // self.page, bounds.shape[1])
-        best = np.argsort(-bounds, axis=1, kind="stable")[:, :count]
+        best_pages = np.argsort(-bounds, axis=1, kind="stable")[:, :count]
         is_read = np.zeros(bounds.shape, dtype=bool)
-        np.put_along_axis(is_read, best, True, axis=1)
+        np.put_along_axis(is_read, best_pages, True, axis=1)
         return np.asarray(is_read.repeat(self.page, axis=1)[:, :keys] & (np.arange(keys) <= steps[:, None]))
 
 

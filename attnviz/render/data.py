@@ -108,10 +108,11 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
     ]
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
-        start = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
+        first_columns = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
         cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
-        end = map(repeat, head.change.values())
-        yield from zip(*map(repeat, start), keys, *key_tokens, *cells, *end, strict=False)  # repeat never ends
+        last_columns = map(repeat, head.change.values())
+        # not strict, since the columns that repeat one value never end
+        yield from zip(*map(repeat, first_columns), keys, *key_tokens, *cells, *last_columns, strict=False)
 
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
@@ -187,7 +188,8 @@ def _member_name(head: HeadCells) -> str:
     It continues with ``.cross`` for cross-attention, and with the number of the head's text unless that is 0.
     """
     maps = head.maps
-    kind, item = ".cross" if maps.kind == "cross" else "", f".{maps.item}" if maps.item else ""
+    kind = ".cross" if maps.kind == "cross" else ""
+    item = f".{maps.item}" if maps.item else ""
     return f"{head_name(maps, head.head)}{kind}{item}"
 
 

@@ -16,7 +16,7 @@ STRIP_HEIGHT = 0.4  # inches of the envelope above a map, in a slide's scale
 
 
 def strip_height(panels: tuple["Panel", ...]) -> float:
-    """Returns the inches above each map for the envelope of its sound, in a slide's scale; 0 without a sound."""
+    """Returns the inches above each map for the envelope of its sound, at the scale of a slide; 0 without a sound."""
     return STRIP_HEIGHT if any(panel.columns.seconds is not None for panel in panels) else 0.0
 
 

@@ -211,7 +211,9 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     if picture.filled:
         plan = plan_from(margin)
         return (
-            plan if plan.frame.title_size else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)
+            plan
+            if plan.frame.title_size
+            else _plan_without_titles(plan, advice, fixed=not page.grows, may_number_columns=False)
         )
     if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
         plan = plan_from(margin)
@@ -227,17 +229,17 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
+def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_columns: bool = True) -> SheetPlan:
     """Returns a plan with head numbers over the columns, or with a remark that heads have no numbers.
 
     Args:
         plan: a plan whose thumbnails are too small for titles.
         advice: the remark that says how to get numbers.
         fixed: True if the user gave the page's size.
-        columns: True if one number may stand for all heads of a column.
+        may_number_columns: True if one number may stand for all heads of a column.
     """
     unit, width = plan.frame.unit, plan.page[0]
-    foot_text = plan.foot_text if columns and _column_numbers(plan.groups) else f"{plan.foot_text} {advice}"
+    foot_text = plan.foot_text if may_number_columns and _column_numbers(plan.groups) else f"{plan.foot_text} {advice}"
     header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot_height, old_foot_height = (
         _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)

@@ -348,7 +348,7 @@ def _thumbnail(cells: PageCells) -> Overview:
     """Returns the cells of a head pooled to a thumbnail: means of weights, and maxima."""
     height, width = thumbnail_shape(*cells.visible.shape)
     means = pool_weights(cells.weights[None], cells.visible, height, width)
-    stores_weights = cells.largest is cells.weights
+    stores_weights = cells.largest is cells.weights  # then means and maxima are pooled from the same array
     maxima = means if stores_weights else pool_weights(cells.largest[None], cells.visible, height, width)
     return Overview(means.mean, maxima.maximum, means.visible)
 
