@@ -132,3 +132,26 @@ def test_projections_of_the_same_tokens_that_are_stacked_are_heads(joined: Calla
         model(torch.randn(2, TOKENS, WIDTH))
     check(recording, model.weights)
     assert recording.remarks == ()
+
+
+class FewFeatures(nn.Module):
+    """Attention by hand with heads of few features."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.num_heads, self.features = HEADS, features
+        self.project = nn.Linear(WIDTH, HEADS * features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.project(x).unflatten(-1, (HEADS, self.features)).transpose(1, 2)
+        mixed: Tensor = (heads @ heads.mT).softmax(-1) @ heads
+        return mixed
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("features", [2, 3])
+def test_output_of_few_features_is_compared_with_the_weights(features: int) -> None:
+    model = FewFeatures(features)
+    with attnviz.record(model) as recording:
+        model(torch.randn(2, TOKENS, WIDTH))
+    assert [maps.fidelity is not None and maps.fidelity < 1e-5 for maps in recording.maps] == [True, True]
