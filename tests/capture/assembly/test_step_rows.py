@@ -1,5 +1,6 @@
 """Where the rows of a further forward pass may stand in the map of a text."""
 
+import numpy as np
 import pytest
 
 from attnviz.capture.assembly.captured_call import CapturedCall
@@ -11,7 +12,8 @@ from attnviz.maps.dense import DenseMaps
 def cross_call(queries: int, keys: int) -> CapturedCall:
     """Returns a call of cross-attention whose keys have no marks."""
     site = CallSite(0, None, "layers.0", "cross", "layers", "cross")
-    return CapturedCall(site, (0, 1), (1, 2, queries, keys), None, [None], DenseMaps, [{}])
+    fields = {"visible": np.ones((queries, keys), dtype=bool)}
+    return CapturedCall(site, (0, 1), (1, 2, queries, keys), None, [None], DenseMaps, [fields])
 
 
 @pytest.mark.parametrize(("keys", "places"), [(7, [(3, 0, 7)]), (6, [])])
