@@ -65,27 +65,27 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 
 class _Answer(NamedTuple):
-    """The turn or passage that the last one looked at most, and the heads that did.
+    """A sentence on what the last turn or passage looked at most, and the heads in which this stands out.
 
     Attributes:
-        sentence: the turn or passage that it looked at most, with a space after the sentence; "" if it is not known.
-        heads: the keys of the heads, as `ChosenHead.key`, those first in which a turn or passage stands out most.
+        sentence: names the earlier turn or passage that got most, and ends with a space; "" if it is not known.
+        heads: the keys of the heads, as `ChosenHead.key`; the head in which a turn or passage stands out most is first.
     """
 
     sentence: str = ""
     heads: tuple[HeadKey, ...] = ()
 
     def added_to(self, report: heatmaps.CellReport, options: ReportOptions) -> heatmaps.CellReport:
-        """Returns a report with the sentence before its caption; on one page, which shows no caption, as a remark."""
+        """Returns the report with the sentence before its caption; on one page, without captions, also as a remark."""
         needs_remark = bool(self.sentence) and options.medium.one_page
         remarks = (self.sentence.strip(), *report.remarks) if needs_remark else report.remarks
         return replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns the turn or passage that the last one looked at most, and the heads that did.
+    """Returns what the last turn or passage looked at most, and the heads in which this stands out.
 
-    It is empty for other units, for contributions, and if no unit is before the last one.
+    The answer is empty for other units, for contributions, and if no unit is before the last one.
     """
     if options.of == CONTRIBUTIONS or not _has_answer(recording, options.grouping.units):
         return _Answer()

@@ -119,7 +119,7 @@ def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:
 
 
 def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
-    """Returns a scale for each quantity that reaches from the lowest to the highest end of all its panels' scales."""
+    """Returns one scale for each quantity: from the lowest start to the highest end of its panels' scales."""
     scales: dict[Quantity, ColorScale] = {}
     for panel in panels:
         scale = scales.get(panel.color_quantity, panel.scale)

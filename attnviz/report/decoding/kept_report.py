@@ -36,10 +36,10 @@ READS_ALL = {  # by the beginning of a policy that drops no key
 
 @dataclass(frozen=True, eq=False)
 class KeptNumbers:
-    """The weight that policies keep, in the form of files.
+    """The weight that policies keep, as rows and as JSON for files.
 
     Attributes:
-        kept: the numbers.
+        kept: the weights, shares and losses of each policy.
         model: the name of the model.
     """
 
@@ -54,7 +54,7 @@ class KeptNumbers:
         ]
         for number, policy in enumerate(kept.policies):
             for place, head in enumerate(kept.heads):
-                columns_of_head = [policy, head.layer, head.head, _kind(kept, place), float(kept.far[place])]
+                columns_of_head = [policy, head.layer, head.head, _head_kind(kept, place), float(kept.far[place])]
                 for step, query in enumerate(kept.queries.tolist()):
                     numbers = [float(kept.kept[number, place, step]), int(kept.held[number, place, step])]
                     visible = int(kept.visible[place, step])
@@ -71,7 +71,7 @@ class KeptNumbers:
             "prompt": kept.prompt,
             "queries": kept.queries.tolist(),
             "heads": [
-                {"head": head.name, "kind": _kind(kept, place), "far": float(kept.far[place])}
+                {"head": head.name, "kind": _head_kind(kept, place), "far": float(kept.far[place])}
                 for place, head in enumerate(kept.heads)
             ],
             "policies": [self._policy(number) for number in range(len(kept.policies))],
@@ -115,15 +115,15 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
     return results.report(options)
 
 
-def _kind(kept: KeptMass, place: int) -> str:
+def _head_kind(kept: KeptMass, place: int) -> str:
     """Returns the kind of the head at an index: ``retrieval`` or ``streaming``."""
     return "retrieval" if kept.retrieves[place] else "streaming"
 
 
 def _caption(recording: Recording, kept: KeptMass) -> str:
-    """Returns a sentence on the policy that keeps most of the weight, among those that drop keys."""
+    """Returns a sentence on the policy that keeps most of the weight among those that drop keys, or on the first."""
     means = kept.kept.mean(axis=(1, 2))
-    best = int(np.where(kept.drops, means, -1).argmax())
+    best = int(np.where(kept.drops, means, -1).argmax())  # -1 is below every mean: such policies are not chosen
     steps = f"{len(kept.queries)} steps after {kept.prompt} tokens"
     heads = f"{len(kept.heads)} heads" if len(kept.heads) > 1 else f"head {kept.heads[0].name}"
     result = f"{kept.policies[best]} keeps {means[best]:.1%} of the attention of {model_name(recording)}"
@@ -186,7 +186,7 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
     )
     count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
     kinds = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
-    reads = [remark for name, remark in READS_ALL.items() if any(each.startswith(name) for each in kept.policies)]
+    reads = [remark for name, remark in READS_ALL.items() if any(policy.startswith(name) for policy in kept.policies)]
     shares = (
         f"Each cache is read by {kept.group} grouped heads, which hold the same keys, chosen by their mean weights."
     )

@@ -38,7 +38,7 @@ TERMS = (
 
 @dataclass(frozen=True, eq=False)
 class StepNumbers:
-    """The numbers of steps in the form of files.
+    """The numbers of steps, as rows and as JSON for files.
 
     Attributes:
         steps: the steps.
@@ -226,10 +226,10 @@ def _sink_remark(steps: DecodingSteps) -> str:
 
 
 def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:
-    """Returns the remark on the step in which heads change most, with those that do; empty for fewer than 3 steps."""
+    """Returns the remark on the step with the largest change and its most changed heads; empty below 3 steps."""
     if len(steps) < 3:
         return ()
-    step = 1 + int(_mean(steps.change)[1:].argmax())
+    step = 1 + int(_mean(steps.change)[1:].argmax())  # the first step has no row before it to differ from
     heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
     heads_text = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
     subject = "Heads change" if len(steps.heads) > 1 else "It changes"

@@ -30,7 +30,7 @@ NUMBERS = ("shares", "lifts", "strongest", "calibrated", "reversed", "lost")
 
 @dataclass(frozen=True, eq=False)
 class UnitNumbers:
-    """The numbers of units in the form of files.
+    """The numbers of units, as rows and as JSON for files.
 
     Attributes:
         checks: the numbers.
@@ -116,7 +116,7 @@ def _caption(recording: Recording, checks: UnitChecks) -> str:
 
 
 def _change_phrase(lost: float) -> str:
-    """Returns how a log-probability changes, as ``falls by 0.12 nats``; a negative loss is a rise."""
+    """Returns how a log-probability changes, as ``falls by 0.12 nats``; a loss of 0 or less is written as a rise."""
     return f"falls by {lost:.2f} nats" if lost > 0 else f"rises by {-lost:.2f} nats"
 
 
@@ -135,7 +135,7 @@ def _summary(checks: UnitChecks) -> Summary:
     largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
 
     def bar(unit: int) -> float | None:
-        """Returns the length of the bar of a unit's loss; ``None`` if it was not hidden."""
+        """Returns the length of the bar of a unit's loss, -1 to 1; ``None`` if the unit was not hidden."""
         return None if math.isnan(checks.lost[unit]) else float(checks.lost[unit]) / largest
 
     columns = [

@@ -42,11 +42,11 @@ def _summary(types: HeadTypes) -> Summary:
     scores = types.scores
 
     def best_first(type: HeadType) -> list[int]:
-        """Returns the rows of the heads, that with the highest score of a type first."""
+        """Returns the rows of the heads, sorted by their scores for a type, highest first."""
         return scores.ranked_rows(type.name)
 
     def number_of_best(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
-        """Returns a number of the best head of a type: its score, or its margin or control."""
+        """Returns a number of the best head of a type: the score, or what ``of`` names in the frame."""
         return float(frame.column(type.name, of)[best_first(type)[0]])
 
     def next_heads(type: HeadType) -> list[str]:
@@ -67,7 +67,7 @@ def _summary(types: HeadTypes) -> Summary:
 
 
 def _caption(types: HeadTypes) -> str:
-    """Returns a sentence that names the best head of each type, if its score is high and above the control."""
+    """Returns a sentence on the best head of each type with a high score above the control, or that there is none."""
     scores, named_heads = types.scores, list[str]()
     for name in scores.names:
         best, column = scores.ranked_rows(name)[0], scores.column(name)

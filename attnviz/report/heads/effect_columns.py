@@ -45,7 +45,7 @@ def load_effects(file: str) -> "Effects":
 
 
 def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
-    """Raises AttnvizError if none of these heads has an effect.
+    """Raises AttnvizError if the table has no effect of removing one of these heads alone.
 
     Args:
         effects: the effects.

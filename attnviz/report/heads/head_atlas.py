@@ -147,10 +147,13 @@ def _alignment_columns(
     options: ReportOptions,
     reference: "Sequence[TimedWord] | None",
 ) -> tuple[HeadFrame, str] | None:
-    """Returns alignment and lag of the heads with a remark on the reference; ``None`` if nothing asks for them.
+    """Returns alignment and lag of the heads with a remark on the reference.
+
+    It returns ``None`` without a reference if neither the order nor the filter of the options names them.
 
     Raises:
-        AttnvizError: if they are asked for without a text over a sound, or without a reference.
+        AttnvizError: if there is not one recording of a text over a sound, or if there are no words to compare with:
+            neither a reference nor alignment heads that the model's folder names.
     """
     asked = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
     if reference is None and not asked:
@@ -355,7 +358,7 @@ def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
     count = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
     texts = f", over {table.texts} texts" if table.texts > 1 else ""
-    heads = f"head{'s' * (table.total_rows > 1)}"
+    heads = "heads" if table.total_rows > 1 else "head"
     return f"Metrics of {count} {heads} in {source.model}{texts}{_clearest_heads(table)}."
 
 

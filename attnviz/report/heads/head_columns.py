@@ -66,8 +66,8 @@ def list_summary(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summ
 
 
 def bar_length(numbers: Sequence[float]) -> Callable[[float], float]:
-    """Returns a function from a number to the length of its bar, -1 to 1, relative to the largest absolute number."""
-    largest = max(map(abs, numbers), default=0.0) or 1.0
+    """Returns a function from a number to the length of its bar: its ratio to the largest absolute number, -1 to 1."""
+    largest = max(map(abs, numbers), default=0.0) or 1.0  # all are 0: every bar is empty
     return lambda number: number / largest
 
 
@@ -82,10 +82,10 @@ def format_or_blank(number: float, spec: str) -> str:
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """Returns a panel of one number per head: a row per layer, a column per head; blank where a layer lacks the head.
+    """Returns a panel of layers by heads with one number per head; blank where a layer lacks the head.
 
     Args:
-        rows: single heads; modules of the same layer have a row each.
+        rows: single heads; each module and each kind of attention in a layer has its own row.
         values: one number per head.
         title: the title of the panel.
         quantity: the meaning and format of the numbers.

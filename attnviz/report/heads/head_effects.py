@@ -102,9 +102,10 @@ def name_with_unit(measure: Measure) -> str:
 
 
 def _summary(effects: Effects) -> Summary:
-    """Returns a list with a row per head or set of heads: the metric without it, the change, and what else is known.
+    """Returns a list with a row per head or set of heads: the metric without it, and the change.
 
-    The order is that of ``effects.sorted()``.
+    Several texts add a column of margins, and known interactions one of interactions. The order is that of
+    ``effects.sorted()``.
     """
     rows = effects.sorted()
     bar = bar_length([row.mean for row in rows])

@@ -24,7 +24,7 @@ class HeadSummaries:
     Attributes:
         heads: the heads, in the order of the selection.
         frame: their numbers and patterns, in the same order.
-        first: the keys of heads that a reader should meet before all others; empty for those of clear patterns.
+        first: the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone.
     """
 
     heads: list[ChosenHead]
@@ -42,7 +42,7 @@ class HeadSummaries:
 
     @cached_property
     def clearest(self) -> list[ChosenHead]:
-        """The heads, those with the clearest patterns first."""
+        """The heads: those of ``first`` in its order, then the others, the clearest patterns first."""
         from attnviz.metrics.patterns import clearest_first
 
         patterns = (row.first_pattern for row in self.frame.rows)

@@ -33,7 +33,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
 
     Raises:
-        AttnvizError: for a page, or if none of the selected heads exists.
+        AttnvizError: for a page, if none of the selected heads exists, or if a list has heads over different texts.
     """
     refuse_style(options.look, "a sum of parts")
     selected = _selected_heads(parts, options)
@@ -60,7 +60,7 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
         return []
 
     def is_selected(part: LogitPart) -> bool:
-        """True if the part's layer and head are among those selected; all are if none is named."""
+        """True if the selection names the part's layer, or no layer, and its head, or no head."""
         layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
         return (not layers or part.layer in layers) and (not heads or part.head in heads)
 
@@ -117,7 +117,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
             lambda key: bar(float(amounts[key])) if key < len(labels) else None,
         )
 
-    key_column = Column[int]("key", lambda key: (*labels, "sum")[key], align="<")
+    key_column = Column[int]("key", lambda key: labels[key] if key < len(labels) else "sum", align="<")
     return list_summary(range(len(labels) + 1), [key_column, *map(column, heads, values)])
 
 
@@ -143,6 +143,7 @@ def _by_layer(parts: LogitParts) -> Panel:
     """
     in_layers = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in in_layers if part.layer is not None})
+    # Heads come first, by number; parts without a head, as MLPs, follow them.
     ordered = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
     columns = list(dict.fromkeys(map(_column, ordered)))
     values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)

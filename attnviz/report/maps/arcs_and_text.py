@@ -298,15 +298,16 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
 
 
 def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
-    """Returns the index of the query with this number or label, and a remark on other matches; "" if there are none.
+    """Returns the index of the token that a name stands for, and a remark on other matches; "" if there are none.
 
     Args:
         tokens: the tokens to search.
-        name: a number, the label of a token or a word of the text; ``None`` takes the last token that is not padding.
-        role: the word for it in messages, ``query`` or ``key``.
+        name: the label of a token, else a number, else a word of the text; ``None`` for the last token without
+            padding.
+        role: the noun for the token in messages, ``query`` or ``key``.
 
     Raises:
-        AttnvizError: if no token has this number or label.
+        AttnvizError: if no token has this label or number, and the text has no such word.
     """
     count = len(tokens)
     if name is None:

@@ -233,9 +233,10 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
 
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """Returns the panels of a head in A, in B, and of B − A; a cell of the last is visible if it is so in A or in B."""
+    """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if they are so in A or in B."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
+    # The title has the first words of both sides, the later one first: "after − before" or "with − without".
     difference = Panel(
         title=f"{a.name} {' − '.join(side.split(' ')[0] for side in sides[::-1])}",
         values=panel_b.values - panel_a.values,

@@ -61,8 +61,8 @@ def build_report(
         recording: the recording to show.
         options: which heads and tokens to show, and how.
         original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
-        first_heads: the keys of the heads that are drawn first if not all can be drawn as maps; empty for the
-            clearest.
+        first_heads: the keys of the heads that are drawn first if not all can be drawn as maps; if empty, the
+            clearest heads are.
 
     Raises:
         AttnvizError: if the selection names a layer, head or token that does not exist.
@@ -142,7 +142,7 @@ def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
 
 
 def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if few heads with random weights are neither sorted nor filtered, so that none tells more than others."""
+    """True if weights are random, heads few, and neither sorted, cut nor filtered: none tells more than another."""
     has_order = (options.sort, options.top, options.filter) != (None, None, None)
     return recording.untrained and not has_order and not _are_too_many(heads, options)
 
@@ -276,7 +276,7 @@ def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> t
 
 
 def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if heads are too many for maps with labels: on one page, or elsewhere if the user did not choose them."""
+    """True if heads are too many for maps with labels; outside of one page, heads that the user chose never are."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
     return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
@@ -391,7 +391,7 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
 
 
 def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
-    """Returns the objects of ``subset`` in the order that they have in ``items``; objects of no item are left out."""
+    """Returns those of ``items``, in their order, that are the same objects as elements of ``subset``."""
     ids = set(map(id, subset))
     return [item for item in items if id(item) in ids]
 

@@ -154,7 +154,9 @@ def _image_indices(tokens: Tokens) -> list[int]:
 
 
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:
-    """Returns the tokens with places in one image alone; words and patches of other images lose theirs.
+    """Returns the tokens with places in one image alone: tokens outside of it lose theirs.
+
+    Tokens of a single medium are unchanged.
 
     Args:
         tokens: the tokens, of one or several media.

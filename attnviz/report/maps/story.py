@@ -150,7 +150,7 @@ def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: Rep
         options: the look and the medium.
 
     Returns:
-        The panel; ``None`` if the token is none, or is not among those selected.
+        The panel; ``None`` if ``token`` is ``None`` or not among the selected queries or keys.
     """
     span = head.queries if of_query else head.keys
     if token is None or not span.start <= token < span.stop:
@@ -180,7 +180,7 @@ def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
 
 def _stacked_panel(rows: list[Panel], title: str) -> Panel:
     """Returns one panel of all rows; rows whose columns differ from those of the first row are left out."""
-    [first, *_] = rows
+    first = rows[0]
     matching = [row for row in rows if row.columns.labels == first.columns.labels]
     return replace(
         first,

@@ -20,7 +20,7 @@ PICTURE_MEDIA = ("terminal", *FIGURES, "page")
 
 
 def _check_colormap(name: str, value: str) -> None:
-    """Raises AttnvizError if no colormap has this name."""
+    """Raises AttnvizError if no colormap is called ``value``."""
     from attnviz.report.picture.colors import colormap
 
     colormap(value)

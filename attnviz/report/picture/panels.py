@@ -74,7 +74,11 @@ class Quantity:
         return re.sub(r"^([+-]?)0\.", r"\1.", text) if self.unit == "%" else text
 
     def decimals(self, largest: float) -> int | None:
-        """Returns the decimals that cells need to show two digits of ``largest``; ``None`` if ``spec`` has enough."""
+        """Returns the decimals that cells need to show two digits of ``largest``; ``None`` to keep those of ``spec``.
+
+        They are kept if ``largest`` is 0 or not finite, or if they suffice and the quantity has no unit and is not
+        ``rounded``.
+        """
         magnitude = abs(largest) * (100 if self.unit == "%" else 1)
         if not 0 < magnitude < math.inf:
             return None
@@ -319,7 +323,10 @@ def position_label(token: int, seconds: tuple[float, float] | None) -> str:
 
 
 def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
-    """Returns the second at frame 0 and the seconds between two frames; ``None`` if tokens are no frames of a sound."""
+    """Returns the second at frame 0 and the seconds between two frames; ``None`` if no token is a frame of a sound.
+
+    With one or two frames, there are 0 seconds between frames.
+    """
     sound = tokens.canvas
     if not isinstance(sound, Sound) or not (tokens.medium >= 0).any():
         return None

@@ -261,7 +261,7 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the values above the colour scale, or on rows with one key if these alone are; else empty."""
+    """Returns a remark on the values above the colour scale, or on rows with one key if only these are above it."""
     clipped = [panel for panel in panels if panel.scale.clipped]
     if not clipped:
         return ()

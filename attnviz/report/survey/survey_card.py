@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
@@ -41,7 +42,22 @@ MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
 SHARE = Quantity("mean share of a query's weight", ".2f")
-OffsetBin = tuple[str, float, float, int]  # name, mean weight, mean score, number of pairs
+
+
+class OffsetBin(NamedTuple):
+    """The numbers of a head in one bin of offsets.
+
+    Attributes:
+        offsets: the offset, or the first and the last one, as text.
+        weight: the mean weight.
+        score: the mean score.
+        pairs: the number of pairs of tokens.
+    """
+
+    offsets: str
+    weight: float
+    score: float
+    pairs: int
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
@@ -139,12 +155,12 @@ def _numbers_table(frame: HeadFrame) -> Summary:
 def _offsets_table(survey: Survey, place: int) -> Summary:
     """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
     bins = _profile(survey, place)
-    length = bar_length([weight for _, weight, _, _ in bins])
+    length = bar_length([row.weight for row in bins])
     columns = [
-        Column[OffsetBin]("offset", lambda row: row[0]),
-        Column[OffsetBin]("weight", lambda row: f"{row[1]:.4f}", lambda row: length(row[1])),
-        Column[OffsetBin]("score", lambda row: f"{row[2]:.2f}"),
-        Column[OffsetBin]("pairs", lambda row: str(row[3])),
+        Column[OffsetBin]("offset", lambda row: row.offsets),
+        Column[OffsetBin]("weight", lambda row: f"{row.weight:.4f}", lambda row: length(row.weight)),
+        Column[OffsetBin]("score", lambda row: f"{row.score:.2f}"),
+        Column[OffsetBin]("pairs", lambda row: str(row.pairs)),
     ]
     return list_summary(bins, columns)
 
@@ -154,7 +170,7 @@ def _profile(survey: Survey, place: int) -> list[OffsetBin]:
     tallies = survey.tallies
     weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
     return [
-        (str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
+        OffsetBin(str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
         for (first, last), weight, score, count in zip(offset_spans(), weights, scores, pairs, strict=True)
         if count
     ]

@@ -69,7 +69,7 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
         return METRIC_QUANTITIES[change.measure.unit].cell(number)
 
     def bar(change: NumberChange) -> float | None:
-        """Returns the length of the bar of a changed share; ``None`` for other measures."""
+        """Returns the length of the bar of a changed share; ``None`` for other measures, or if no share changes."""
         return length(change.difference) if change.measure.unit == "share" and any(shares) else None
 
     columns = [
@@ -100,7 +100,7 @@ def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ..
 
 
 def _caption(changes: HeadChanges) -> str:
-    """Returns a sentence on the number of significant changes and the clearest of them."""
+    """Returns a sentence on the number of significant changes, and on the clearest one if there is any."""
     clear_count = sum(change.clearness > CLEAR for change in changes.changes)
     first = changes.changes[0]
     change_text = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"

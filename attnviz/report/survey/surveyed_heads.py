@@ -159,6 +159,8 @@ def chosen_examples(
 ) -> list[ChosenExample]:
     """Returns the texts with a head's largest numbers, then the sampled texts nearest to some deciles.
 
+    Texts for deciles are missing if no sampled text has the number.
+
     Args:
         survey: the survey.
         place: the place of the head in the survey.
@@ -343,7 +345,7 @@ def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: b
     over = f"over {survey.texts} texts"
     if cards:
         several = len(heads) > 1
-        names = f"head{'s' * several} {', '.join(heads)} of {survey.model}"
+        names = f"{'heads' if several else 'head'} {', '.join(heads)} of {survey.model}"
         return f"What {names} {'do' if several else 'does'} {over}."
     more = "".join(f", {kind} by {name}" for kind, name in zip(("size", "colour"), axes[2:], strict=False))
     return f"{len(heads)} heads of {survey.model} {over}, by {axes[0]} and {axes[1]}{more}."

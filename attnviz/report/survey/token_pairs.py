@@ -104,7 +104,9 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
 
 
 def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
-    """Returns each query with the key of its largest weight, and that weight; queries with one key alone are left out.
+    """Returns each query with the key of its largest weight, and that weight.
+
+    A query without weight on two keys or more is left out.
 
     Args:
         rows: ``(queries, keys)``, the weights.

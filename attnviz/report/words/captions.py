@@ -49,7 +49,7 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns an image's title, a chat's question, the text, or the labels; "" if labels only number the tokens."""
+    """Returns the title of an image or sound, else the question, the text, or the labels; "" if labels are numbers."""
     if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
     if question := _question(tokens):
@@ -349,7 +349,7 @@ def recording_remarks(recording: Recording) -> tuple[str, ...]:
 
 
 def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark that dropout changes no weights if the recording has layer 0 alone; else empty."""
+    """Returns the remark that dropout changes no weights, if it is on and only layer 0 is recorded; else empty."""
     single_layer = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
     return (DROPPED,) if single_layer else ()
 

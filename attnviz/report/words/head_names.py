@@ -48,7 +48,7 @@ def write_name(file: str, head: tuple[int, int], name: str) -> None:
 
 
 def _head_and_name(line: str, number: int) -> tuple[tuple[int, int], str]:
-    """Returns the layer, number and name of a head from one line; refuses another line by its number in the file."""
+    """Returns the layer, number and name of a head from one line; refuses any other line by its number."""
     match = LINE.fullmatch(line)
     if match is None:
         raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")

@@ -23,7 +23,7 @@ class LastUnitSummary:
     """The units that the last unit of a text looked at.
 
     Attributes:
-        sentence: the unit that it looked at most, and the head that did.
+        sentence: names the unit that the last unit looked at most, and the head in which it did.
         frame: the numbers of each head.
     """
 
@@ -58,7 +58,7 @@ def summarize_last_unit(
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
-    """Returns the sentence on the unit that the last one looked at most: by share times log of lift.
+    """Returns the sentence on the earlier unit that the last unit looked at most, ranked by share times log of lift.
 
     If no unit got more than an even share of the keys, the sentence says so.
 

@@ -29,7 +29,7 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
 
 
 def _note(line: str, number: int) -> dict[str, Any]:
-    """Returns the note of a line as JSON values; refuses a line that is none, by its number in the file."""
+    """Returns the note of a line as JSON values; refuses any other line, named by its number in the file."""
     match = LINE.fullmatch(line.strip())
     if match is None:
         raise AttnvizError(f"{option('notes')}: line {number} is not a note; write a place and a text, as {EXAMPLE!r}")
