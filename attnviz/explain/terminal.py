@@ -78,11 +78,12 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
 
     It is empty if the explanation lacks these steps, or the table is too wide.
     """
-    rows = {step.name: step.tables[0] for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables}
-    tables = [table for table in rows.values() if table.columns == next(iter(rows.values())).columns]
-    if not tables:
+    steps = [step for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables]
+    steps = [step for step in steps if step.tables[0].columns == steps[0].tables[0].columns]
+    if not steps:
         return []
-    names = [f"{name} of “{table.rows[-1]}”" for name, table in zip(rows, tables, strict=False)]
+    tables = [step.tables[0] for step in steps]
+    names = [f"{step.name} of “{table.rows[-1]}”" for step, table in zip(steps, tables, strict=True)]
     table_of_steps = Table(
         title=f"head {explanation.head}",
         rows=tuple(names),

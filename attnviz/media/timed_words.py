@@ -102,7 +102,7 @@ def _escaped(text: str) -> str:
 def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
     """Returns a word for each cue of WebVTT or SubRip."""
     words = []
-    for start, end, content in CUE.findall(text.replace("\\r\n", "\n")):
+    for start, end, content in CUE.findall(text.replace("\r\n", "\n")):
         word = TAG.sub("", content).strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         words.append(TimedWord(word, _seconds(start), _seconds(end)))
     return tuple(words)

@@ -10,7 +10,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.streaming.overview import bands_of_queries
 
-MAX_BAND_CELLS = 2**20
+MAX_BAND_CELLS = 2**19  # of weights, which then stay in the cache of a core
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class DecodingCache:
     def prompt_sums(self) -> Float64Array:
         """The sum of the weights that each key of the prompt receives from the prompt, mean over the heads."""
         prompt, sums = slice(0, self.prompt), np.zeros(self.prompt)
-        for band in bands_of_queries(prompt, self.prompt, MAX_BAND_CELLS):
+        for band in bands_of_queries(prompt, self.prompt * len(self.heads), MAX_BAND_CELLS):
             weights = self.maps.window(self.heads, band, prompt).weights
             sums += weights.sum(axis=1, dtype=np.float64).mean(axis=0)  # a mean over whole rows would take another pass
         return sums
