@@ -102,7 +102,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
         [Span(right_aligned(table_of_steps.title, label - 1) + " ", style="bold"), Span(head, style="dim")]
     ]
     for number, name in enumerate(names):
-        scale = tables[number].scale if rows.get("softmax") is tables[number] else None
+        scale = tables[number].scale if steps[number].name == "softmax" else None
         row_spans = _cells(replace(table_of_steps, scale=scale), number, cells, explanation.look.colors > 0)
         lines.append([Span(right_aligned(name, label - 1) + " "), *row_spans])
     return lines
