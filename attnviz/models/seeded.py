@@ -189,7 +189,7 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: by the setting ``dense``, or if that is ``None``, for one long text.
+        """True if maps are kept as factors: the setting ``dense`` is false, or it is ``None`` and the text is long.
 
         Several texts and dropout need whole maps, as factors cannot represent them.
 

@@ -116,7 +116,7 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
     """Returns the row of a model by its name and use.
 
     Raises:
-        AttnvizError: if the name is empty, or the use is images and the model one of this package that reads text.
+        AttnvizError: if the name is empty, or if a model of this package cannot read the images or sounds of the use.
     """
     if not model.strip():
         raise AttnvizError(

@@ -138,8 +138,7 @@ class TrainedPictureReader(Reader):
 
         Returns:
             Ids, ``(texts, tokens)``; the cells from the word to the patches that it names, ``(texts, queries, keys)``;
-                and those
-            to the patches that another word names.
+            and the cells to the patches that another word names.
         """
         import numpy as np
 

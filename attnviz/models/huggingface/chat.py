@@ -42,7 +42,7 @@ class _CharacterCoder:
         labels: the labels of the turns.
         turns: the turn of each code.
         characters: the character of each code.
-        places: the index of that character in the text of its turn.
+        places: the index of each character in the text of its turn.
         lengths: by label, the number of characters of each turn so far.
     """
 
@@ -237,7 +237,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 def _message_start(rendered: RenderedChat, text: str) -> int:
     """Returns the index in the rendered text at which the only message begins, if its leading spaces were written.
 
-    The template strips spaces around a message, so that the index may lie before the message's first character.
+    The template strips spaces around a message, so the index may lie before the message's first character.
 
     Raises:
         AttnvizError: if the template changes the message, so that its passages cannot be found.

@@ -43,7 +43,8 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
         sounds: true for a model that hears sounds, which needs a feature extractor.
 
     Raises:
-        AttnvizError: if there is no such model, or it cannot be loaded safely; within two seconds without a network.
+        AttnvizError: if there is no such model, or it cannot be loaded safely. Without a network, the error comes
+            within two seconds.
     """
     path = Path(name).expanduser()
     if not path.is_dir():
@@ -173,7 +174,7 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no feature extractor, or one for other samples than those of sounds."""
+    """Raises AttnvizError if the folder has no feature extractor with a valid rate, or one with a huge number."""
     path = folder / PROCESSOR
     settings = read_json(path) if path.is_file() else {}
     settings = settings if isinstance(settings, dict) else {}

@@ -80,13 +80,16 @@ def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray
 
 
 def _unevenness(columns: Float64Array) -> float:
-    """Returns how far the columns of three clicks are from even steps, as a share of their range; infinite for none."""
+    """Returns how far the columns of three clicks are from even steps, as a share of their range.
+
+    It is infinite if they span one column or less.
+    """
     extent = float(np.ptp(columns))
     return abs(float(columns[2] - 2 * columns[1] + columns[0])) / extent if extent > 1 else np.inf
 
 
 def _centre(change: Float64Array, axis: int) -> float:
-    """Returns the mean index along an axis, weighted by what changed above the median."""
+    """Returns the mean index along an axis, weighted by the change above the median; 0 if nothing changed."""
     sums = np.moveaxis(change, axis, -1).reshape(-1, change.shape[axis])
     excess = np.maximum(sums - np.median(sums, axis=1, keepdims=True), 0).sum(axis=0)
     return _centre_of_peak(excess, 0) if excess.any() else 0.0

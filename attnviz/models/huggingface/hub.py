@@ -38,8 +38,8 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
         is_incomplete: true if a part of the model is in the cache, which the message then says.
 
     Raises:
-        AttnvizError: if the hub does not know the model or denies access, or the connection fails; within two seconds
-            if there is no network.
+        AttnvizError: if the hub does not know the model or denies access, or the connection fails. Without a network,
+            the error comes within two seconds.
     """
     if not _is_online():
         reason = "incomplete in the hub's cache" if is_incomplete else "neither a folder here nor in the hub's cache"

@@ -37,7 +37,7 @@ class OwnValueAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns the values for a call of the attention kernel, and the identity for a softmax over square scores.
+        """Returns the values for an attention kernel with as many queries as keys, the identity for a square softmax.
 
         Any other function is called unchanged.
         """

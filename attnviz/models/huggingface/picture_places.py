@@ -78,6 +78,7 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
 def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
     """Returns the features of tokens among the arguments of a module; ``None`` if there are none."""
     tensors = (arguments.get(name) for name in (*FEATURE_ARGUMENTS, *arguments))
+    # ``bool()`` is False, so arguments that are no tensors do not count.
     return next((tensor for tensor in tensors if getattr(tensor, "is_floating_point", bool)()), None)
 
 

@@ -51,8 +51,8 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
 def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
 
-    An adapter whose weights are not safetensors is refused too; an index beside the weights that it would name is not
-    read.
+    An adapter whose weights are not safetensors is refused too. An index is not checked if libraries do not read it: if
+    the folder has all weights in one file, and the configuration does not name the index.
 
     Args:
         folder: the model's folder.

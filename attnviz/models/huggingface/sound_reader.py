@@ -165,6 +165,7 @@ class SoundReader(Reader):
 
     @property
     def _input_name(self) -> str:
+        """The name of the keyword argument for the features of a sound."""
         return self.loaded.model.main_input_name
 
     def _features(self, samples: "FloatArray") -> "torch.Tensor":
@@ -224,13 +225,14 @@ class SoundReader(Reader):
 
         Args:
             features: the model's input.
-            text: the transcript if it is known, when only the first ids are generated; empty if the model writes it.
+            text: the transcript if it is known; only the first ids are then generated. Empty if the model writes it.
         """
         import torch
 
         calls: list[list[int]] = []
 
         def keep_ids(_: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+            """Keeps the ids of a call of the decoder."""
             ids: Any = arguments.get("input_ids", args[0] if args else None)
             calls.append(ids[0].tolist())
 
@@ -264,7 +266,11 @@ def load_extractor(folder: Path) -> Any:
 
 
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """Returns the ids of a text without special tokens, begun with a space if the tokenizer keeps spaces."""
+    """Returns the ids of a text without special tokens, begun with a space if the tokenizer keeps spaces.
+
+    Raises:
+        AttnvizError: if the text has no tokens.
+    """
     spaced = f" {text.strip()}"
     ids: list[int] = tokenizer(spaced, add_special_tokens=False)["input_ids"]
     if not ids:
@@ -296,7 +302,8 @@ def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], i
     """Returns the tokens of a decoder: its start, what is said, and its end if ``ids`` have one; both are special."""
     from attnviz.models.huggingface.tokens import with_generated
 
-    count = len(ids) - (ids[-1] == tokenizer.eos_token_id)
+    has_end = ids[-1] == tokenizer.eos_token_id
+    count = len(ids) - 1 if has_end else len(ids)
     start = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
     said = with_generated(tokenizer, start, ids[:count])
     return said.joined(_special_tokens(tokenizer, said.text, ids[count:]))

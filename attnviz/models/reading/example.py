@@ -141,7 +141,7 @@ class Example:
         if self.messages is not None:
             messages = self.messages.with_passages_reversed()
             return None if messages is None else replace(self, messages=messages)
-        if len(self.passages) < 3:
+        if len(self.passages) < 3:  # the last one is the question
             return None
         from attnviz.text.passages import placed_passages
 
