@@ -17,6 +17,7 @@ smartquotes = False  # which would turn --by into a dash
 html_theme = "furo"
 html_title = "attnviz"
 html_copy_source = False
+html_static_path, html_css_files = ["_static"], ["site.css"]
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 copybutton_prompt_text = "$ "

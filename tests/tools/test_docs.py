@@ -65,7 +65,7 @@ def test_a_page_has_what_its_commands_print_and_draw(tmp_path: Path) -> None:
 """
     code, html = build(tmp_path, page)
     assert code == 0
-    assert "$ attnviz record" in html
+    assert html.count('<div class="highlight-console') == 4  # with a copy button, which a plain block lacks
     assert 'alt="Each token looks at the one before."' in html
     assert (tmp_path / "site" / "_images" / "look.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert '<iframe src="./runs/index/view.html"' in html

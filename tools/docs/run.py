@@ -44,7 +44,7 @@ class Run(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Returns the command as typed, then its output."""
         line = " ".join(self.arguments[0].split())
-        typed = nodes.literal_block(line, f"$ {line}", language="console")
+        typed = block(f"$ {line}", "console")
         if not self.config.attnviz_runs:
             return [typed]
         words = shlex.split(line)
@@ -54,7 +54,7 @@ class Run(SphinxDirective):
             raise self.error(f"{line!r} fails: {printed}")
         shown: list[nodes.Node] = [typed]
         if printed.strip() and "quiet" not in self.options:
-            shown.append(nodes.literal_block(printed, printed.rstrip("\n"), language="text"))
+            shown.append(block(printed.rstrip("\n"), "text"))
         return [*shown, *self.files(words, folder)]
 
     def files(self, words: list[str], folder: Path) -> Iterator[nodes.Node]:
@@ -92,6 +92,11 @@ class Run(SphinxDirective):
             f'loading="lazy"></iframe><p><a href="{uri}">Open {page.name} alone</a></p>'
         )
         return [nodes.raw("", html, format="html")]
+
+
+def block(text: str, language: str) -> nodes.literal_block:
+    """Returns a block of code; Sphinx gives it colours and a copy button because its source equals its text."""
+    return nodes.literal_block(text, text, language=language)
 
 
 def workplace(app: Any, page: str) -> Path:
