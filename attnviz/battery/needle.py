@@ -68,7 +68,8 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
-    token in the needle. The model reads the true answer before each token (teacher forcing).
+    token in the needle. For the control, it counts if the largest weight is on another token in the needle. The model
+    reads the true answer before each token (teacher forcing).
 
     Args:
         model: the model.

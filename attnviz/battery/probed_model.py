@@ -87,9 +87,19 @@ class ProbedModel:
             AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
-        def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
-            """Passes a call on if it is the only one of its layer and covers all texts; else raises AttnvizError."""
-            if site.kind == "cross" or first:
+        def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
+            """Passes a call of self-attention to ``receive``.
+
+            Args:
+                site: the place of the call in the model.
+                heads: the numbers of its heads.
+                call: the call.
+                first_head: the number of the call's first head; above 0 if an earlier call of the layer had heads.
+
+            Raises:
+                AttnvizError: if the call is cross-attention, not the first of its layer, or not over all texts.
+            """
+            if site.kind == "cross" or first_head:
                 raise AttnvizError(
                     f"layer {site.layer} of {self.name} has cross-attention or several attention calls; the battery "
                     "needs one call of self-attention per layer"
@@ -177,7 +187,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
 
 
 def probed_model(reader: Reader) -> ProbedModel:
-    """Returns the model of a reader.
+    """Returns the model of a reader; it reads no language if its vocabulary has fewer than `MIN_WORDS` ordinary tokens.
 
     Raises:
         AttnvizError: if the model reads more than one text and has no region probes.

@@ -150,13 +150,16 @@ class ContributionMaps(DerivedMaps):
     ) -> Overview:
         """Pools a block to pixels; see `LayerMaps.overview`.
 
-        Contributions from factored weights are pooled as fast as these: the logarithm of a norm is a bias of the score.
+        If the weights are factored, the contributions are pooled as factored weights too, which takes no longer: a
+        weight times a norm is exp(score + log norm - logsumexp), so the logarithm of a key's norm is added to its
+        scores as a bias. These factors hold each head's contributions divided by its largest norm, and the pooled
+        numbers are multiplied by that norm. Contributions from other weights are pooled a band of queries at a time.
         """
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
         pooled = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
-        largest = self._largest_norms[self.head_indices(heads), None, None]
-        return replace(pooled, mean=pooled.mean * largest, maximum=pooled.maximum * largest)
+        largest_norms = self._largest_norms[self.head_indices(heads), None, None]
+        return replace(pooled, mean=pooled.mean * largest_norms, maximum=pooled.maximum * largest_norms)
 
     @cached_property
     def _largest_norms(self) -> FloatArray:
@@ -166,9 +169,10 @@ class ContributionMaps(DerivedMaps):
 
     @cached_property
     def _contribution_factors(self) -> FactoredMaps | None:
-        """Factored maps of contributions divided by the head's largest norm M: exp(score + log m/M − logsumexp).
+        """Factored maps of contributions divided by the head's largest norm M: exp(score + log(m/M) − logsumexp).
 
-        Dividing by M keeps them at most 1. ``None`` if the weights are not factored.
+        m is the norm of the key's value, at least `TINY` times M, so that its logarithm is finite. Dividing by M keeps
+        the contributions at most 1. ``None`` if the weights are not factored.
         """
         factors = self.source.cell_factors()
         if factors is None or not isinstance(self.source, FactoredMaps):

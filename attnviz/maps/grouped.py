@@ -132,7 +132,12 @@ def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window
 
 
 def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
-    """Returns the maps over groups; of the heads in ``heads`` alone, or of all if it is ``None`` or names none of them.
+    """Returns the maps over groups, as arrays if they are small.
+
+    Args:
+        maps: the maps over tokens.
+        heads: the numbers of the heads; ``None``, or numbers of which the maps have none, for all heads of the maps.
+        grouping: the groups, and the treatment of special tokens.
 
     Raises:
         AttnvizError: if the maps are pooled, or special tokens are hidden and there are no others.

@@ -65,9 +65,9 @@ class PooledMaps(LayerMaps):
 
     @property
     def block(self) -> tuple[int, int]:
-        """The numbers of queries and keys of the largest block."""
+        """The numbers of queries and of keys in the largest block; blocks of an axis differ by at most one token."""
         rows, columns = self.counts.shape[-2:]
-        return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)
+        return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)  # rounded up
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
         """Returns the numbers of blocks that touch these queries and keys: one pixel per block."""

@@ -23,7 +23,7 @@ def open_image(path: Path) -> "PillowImage":
     """Opens an image file and returns it in RGB, turned upright by its EXIF orientation, without metadata.
 
     Raises:
-        AttnvizError: if the file is missing, cut off, of another format, or has more than ``MAX_PIXELS`` pixels.
+        AttnvizError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
     """
     from PIL import Image as Pillow
     from PIL import ImageOps, UnidentifiedImageError

@@ -151,7 +151,7 @@ class HeavyHitters(Policy):
     def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the keys of the cache at each step.
 
-        It keeps the cache and its sums of weights from call to call.
+        It keeps the cache and its sums of weights from call to call, so the steps must be given in order, each once.
         """
         sums, recent = cache.prompt_sums, self.h2o // 2
         held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
@@ -202,18 +202,19 @@ class SnapKV(Policy):
         return held_keys
 
     def _held_prompt_keys(self, cache: DecodingCache) -> IntArray:
-        """Returns the indices of the prompt's keys that the cache holds: the last ones, and those with most votes.
+        """Returns the indices of the prompt's keys that the cache holds, ascending.
 
-        A key's votes are the weights that the last `window` queries give it, averaged over `kernel` neighbours, and
-        over the heads that share the cache. All keys are held if the prompt has fewer than `snapkv`, or at most
-        `window`.
+        These are the last `window` keys, and the `snapkv - window` earlier keys with the most votes. A key's votes are
+        the weights that the last `window` queries of the prompt give it, summed over these queries, and averaged over
+        the `kernel` keys around it and over the heads that share the cache. All keys are held if the prompt has fewer
+        than `snapkv`, or at most `window`.
         """
         if cache.prompt < self.snapkv or cache.prompt <= self.window:
             return np.arange(cache.prompt)
         start = cache.prompt - self.window
         votes = cache.rows(slice(start, cache.prompt), slice(0, start)).sum(axis=0, dtype=np.float64)
         means = np.convolve(votes, np.ones(self.kernel) / self.kernel)
-        mean_votes = means[self.kernel // 2 :][:start]  # centred on each key
+        mean_votes = means[self.kernel // 2 :][:start]  # each mean is centred on its key; votes outside are 0
         best = np.argsort(-mean_votes, kind="stable")[: self.snapkv - self.window]
         return np.concatenate([np.sort(best), np.arange(start, cache.prompt)])
 

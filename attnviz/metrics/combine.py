@@ -90,12 +90,15 @@ class CombinedMaps(DerivedMaps):
     method: Literal["mean", "max"]
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a window of the combined map; the mean of a cell is over the heads in which it is visible.
+        """Returns a window of the combined map, once for each of ``heads``.
+
+        A cell has the mean or the maximum of the source heads in which it is visible. It is masked, with the weight 0,
+        if it is visible in none.
 
         Args:
-            heads: numbers of heads, each 0: every one is the same combined map.
-            queries: the rows.
-            keys: the columns.
+            heads: a tuple of zeros, since 0 is the number of the only head.
+            queries: the range of queries.
+            keys: the range of keys.
         """
         accumulate = np.add if self.method == "mean" else np.maximum
         shape = queries.stop - queries.start, keys.stop - keys.start
@@ -214,7 +217,7 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError for cross-attention, fewer queries than keys, skipped layers, or too many tokens."""
+    """Raises AttnvizError for cross-attention, different numbers of queries and keys, skipped layers, or long texts."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         advice = f"use {option('reduce', 'mean')} or max here"

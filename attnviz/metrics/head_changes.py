@@ -81,7 +81,7 @@ class HeadChanges:
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
     def _json(self, change: NumberChange) -> dict[str, Any]:
-        """Returns a change as JSON values."""
+        """Returns a change as JSON values; a change of a set of heads names its heads, and neither metric nor texts."""
         numbers = {
             "before": change.before,
             "after": change.after,
@@ -95,7 +95,10 @@ class HeadChanges:
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
-    """Returns the changes of the numbers that both frames have, row by row in the order of ``before``; none for NaN."""
+    """Returns the changes of the numbers that both frames have, row by row in the order of ``before``.
+
+    A number that is NaN in one of the frames is left out.
+    """
     common_after, common_before = common_frames(after, before)
     differences = after - before
     counts = [

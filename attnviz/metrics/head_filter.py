@@ -86,6 +86,9 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
     """Returns the predicate of one word of a filter; each minus before the word negates it.
 
+    A word is a comparison of a metric, ``sink:TOKEN``, or a test of `TESTS` with its value. Any other word is the name
+    of a head, or a part of its pattern.
+
     Raises:
         AttnvizError: for a word with an operator or a colon that is no test, or with an unknown metric.
     """

@@ -58,12 +58,13 @@ def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
 
 
 def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
-    """Returns half of the 95 % interval of each mean; NaN for a mean of fewer than two numbers.
+    """Returns half the width of the 95 % confidence interval of each mean; NaN for a mean of fewer than two numbers.
 
     Args:
-        spreads: the standard deviations of the numbers, of any shape.
-        counts: the counts of the numbers, of the same shape.
+        spreads: the standard deviation of the numbers of each mean, of any shape.
+        counts: how many numbers each mean is of, in the same shape.
     """
+    # A count of 0 divides by 0, and its result is discarded.
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(counts > 1, NORMAL_95 * spreads / np.sqrt(counts), np.nan))
 

@@ -86,10 +86,18 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
 
 def _sorting_metric(sort: str, heads: list[ChosenHead]) -> str:
-    """Returns the name of the metric to sort by; a refusal lists the metrics that the heads' maps can have."""
-    is_known = sort.removeprefix("-") in METRICS
-    offered_names = METRICS if is_known else metric_names(head.maps for head in heads)
-    return named_measure(sort, [METRICS[name] for name in offered_names]).name
+    """Returns the name of the metric to sort by: ``sort`` without a minus before it, which only reverses the order.
+
+    A known metric is returned even if the maps of these heads cannot have it.
+
+    Raises:
+        AttnvizError: if no metric has this name; the message lists the metrics that the maps of the heads can have.
+    """
+    metric_name = sort.removeprefix("-")
+    if metric_name in METRICS:
+        return metric_name
+    possible_metrics = [METRICS[name] for name in metric_names(head.maps for head in heads)]
+    return named_measure(sort, possible_metrics).name
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:

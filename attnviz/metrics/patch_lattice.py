@@ -34,7 +34,7 @@ class ImagePatches:
 
     @classmethod
     def of(cls, tokens: Tokens) -> "ImagePatches":
-        """Returns the rectangles of the patches of images among some tokens."""
+        """Returns the rectangles of the tokens that are patches of images; other tokens have an empty one at (0, 0)."""
         images = [isinstance(medium, Image) for medium in tokens.media]
         is_patch = np.array([*images, False])[tokens.medium]  # the last is for -1, tokens without a place
         diagonals = [

@@ -50,7 +50,12 @@ def parse_policy(text: str) -> Policy:
 
 
 def _refuse_numbers(policy: Policy, option_text: str) -> None:
-    """Raises AttnvizError if a number of a policy is out of range; ``option_text`` is the option as it was given."""
+    """Raises AttnvizError if a number of a policy is out of range, or a kernel is even.
+
+    Args:
+        policy: the policy.
+        option_text: the option as the user wrote it, for the message.
+    """
     if not 0 < policy.budget <= MAX_KEYS:
         raise AttnvizError(f"{option_text} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
     if isinstance(policy, HeavyHitters) and policy.h2o < 2:

@@ -132,6 +132,8 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
 def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFrame, tuple[UnitShares, ...]]:
     """Returns a frame with retrieval, lift, lookback and the shares of earlier units of heads, and its `UnitShares`.
 
+    Heads for which `unit_shares` returns ``None`` are left out.
+
     Args:
         heads: the maps and the number of each head.
         by: the name of the groups.

@@ -16,7 +16,7 @@ LAST_SECONDS = 2.0  # the last picture stays longer, so that the end is seen
 
 
 def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
-    """Writes a film; the same film gives the same bytes.
+    """Writes a film; the same film gives the same bytes. The last picture is shown for `LAST_SECONDS` or longer.
 
     Args:
         film: the pictures.

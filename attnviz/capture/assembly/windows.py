@@ -40,10 +40,12 @@ class Windows:
 
     @property
     def overlap(self) -> bool:
-        """True if a key is in several windows of its text."""
-        texts = np.repeat(self.texts, self.keys.shape[1])
-        places = np.stack([texts, self.keys.ravel()])[:, self.keys.ravel() >= 0]
-        return bool(np.unique(places, axis=1).shape[1] < places.shape[1])
+        """True if two windows of one text have a key in common; padding is not counted as a key."""
+        text_of_key = np.repeat(self.texts, self.keys.shape[1])
+        positions = self.keys.ravel()
+        text_and_position = np.stack([text_of_key, positions])[:, positions >= 0]  # padding is -1
+        different_keys = np.unique(text_and_position, axis=1)
+        return bool(different_keys.shape[1] < text_and_position.shape[1])
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:

@@ -301,8 +301,16 @@ def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:
-    """Returns cells ``(..., keys)`` padded with ``filling`` to ``count`` keys; the first cell gets to ``column``."""
-    return functional.pad(tensor, (column, count - column - tensor.shape[-1]), value=filling)
+    """Returns cells ``(..., keys)`` padded to ``(..., count)``.
+
+    Args:
+        tensor: the cells.
+        column: the number of cells that are added before the first, which is then its column.
+        count: the number of keys of the result; at least ``column`` and the number of cells together.
+        filling: the value of the cells that are added before and after.
+    """
+    added_after = count - column - tensor.shape[-1]
+    return functional.pad(tensor, (column, added_after), value=filling)
 
 
 def _padded_features(features: Tensor, column: int, count: int) -> Tensor:

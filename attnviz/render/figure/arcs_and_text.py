@@ -157,7 +157,8 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     """Returns the layout of a page whose content is as large as the page allows.
 
-    A colour bar stands at the right of the content, or lies under a content that is lower than the bar needs.
+    A colour bar stands at the right of the content, or lies under a content that is lower than the bar needs. A page
+    whose height is not given is as high as its content, and as wide too unless its width is given.
 
     Args:
         picture: the picture with its words.
@@ -299,9 +300,9 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
+    row, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
-    label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), limit)
+    label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), max_label_width)
     page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
     head_width = 2 * label_width + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
     head_width = max(head_width, min(ruler.longest_width(titles, points * MIN_TITLE_SHARE), width))
@@ -336,15 +337,18 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
                 )
             )
             words += [
-                Word(x_of_words, first_y - index * row, ruler.cut(text, points, limit), align)
+                Word(x_of_words, first_y - index * row, ruler.cut(text, points, max_label_width), align)
                 for index, text in enumerate(axis.labels)
             ]
         strokes.append(_strokes_of_panel(panel, left + 0.1 * scale, right - 0.1 * scale, first_y, row))
     height = head_height * -(-len(picture.panels) // across)
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
-    first = picture.panels[0]
-    if all((panel.scale, panel.color_quantity) == (first.scale, first.color_quantity) for panel in picture.panels):
-        legend, legend_strokes = _legend_of_strengths(first, total_width, -height - row / 2, points * 0.8, row, ruler)
+    first_panel = picture.panels[0]
+    first_scale = first_panel.scale, first_panel.color_quantity
+    if all((panel.scale, panel.color_quantity) == first_scale for panel in picture.panels):
+        legend, legend_strokes = _legend_of_strengths(
+            first_panel, total_width, -height - row / 2, points * 0.8, row, ruler
+        )
         words, strokes, height = [*words, *legend], [*strokes, legend_strokes], height + 1.5 * row
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 

@@ -117,6 +117,13 @@ def _save(
 ) -> None:
     """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata.
 
+    Args:
+        matplotlib_figure: the figure.
+        picture: the content of the figure.
+        suffix: the format, such as ``.png``.
+        file: the open file to write to.
+        letters: ``path`` writes the letters of an SVG as shapes; ``none`` writes them as text. For SVG only.
+
     Raises:
         AttnvizError: if a PNG would have too many pixels.
     """
@@ -206,7 +213,13 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
-    """Returns the figure of a layout of maps."""
+    """Returns the figure of a layout of maps.
+
+    Args:
+        layout: the maps, colour bars and texts with their places.
+        look: the colours and the resolution.
+        vector: True for a vector format, in which cells are shapes if they are at most `MAX_SHAPES`.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -285,7 +298,10 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
 
 
 def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Theme) -> None:
-    """Draws a token, on its colour if it has one; a masked token is faint, without a colour."""
+    """Draws a token, on its colour if it has one, and in a frame if it is marked.
+
+    A token that has a box but no colour is masked, and is faint. A token without a box is plain text.
+    """
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
@@ -354,7 +370,9 @@ def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
-    """Draws every visible cell as a square with a hairline of the same colour, which closes the seams in viewers.
+    """Draws every visible cell as a square with a thin outline of its colour; draws nothing for masked cells.
+
+    Without the outline, viewers of vector graphics show a gap between neighbouring squares.
 
     Args:
         axes: the axes of the panel.
@@ -364,7 +382,7 @@ def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
 
     visible_cells = np.argwhere(colors[..., 3] > 0)
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
-    squares = visible_cells[:, None, ::-1] + corners
+    squares = visible_cells[:, None, ::-1] + corners  # (row, column) is (y, x)
     fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
     axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
 
@@ -378,16 +396,27 @@ def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
 
 
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """Draws the title of a panel, and the labels and names of those axes that have them."""
+    """Draws the title of a panel, and the labels and the name of each axis that the place gives labels.
+
+    Args:
+        axes: the axes of the panel.
+        place: the panel with its box, its title and its labels.
+        layout: the layout, with the font sizes.
+        theme: the colours of text.
+    """
     scale = layout.scale
     pad = 5 * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
     axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=pad)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
-    labels, inches = place.reach, axes.figure.dpi_scale_trans
-    x_of_name = place.box.x - labels[0] - 2 * LABEL_PADDING * scale
+    label_width, label_height = place.reach
+    inches = axes.figure.dpi_scale_trans
+    x_of_name = place.box.x - label_width - 2 * LABEL_PADDING * scale
     y_of_name = (
-        place.box.y - labels[1] - 2 * LABEL_PADDING * scale - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+        place.box.y
+        - label_height
+        - 2 * LABEL_PADDING * scale
+        - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
     )
     style: dict[str, Any] = {"fontsize": layout.names, "color": theme["faint"], "transform": inches}
     middle = (place.box.x + place.box.width / 2, place.box.y + place.box.height / 2)
@@ -423,12 +452,23 @@ def _label_axis(
 
 
 def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
-    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
-    axes, is_flat = _add_axes(matplotlib_figure, bar.box, layout, theme), bar.box.width > bar.box.height
+    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal.
+
+    The name stands at the right of the bar if the bar says so, and then is one line; else its lines stand above it.
+
+    Args:
+        matplotlib_figure: the figure.
+        bar: the colour bar, with its box in inches of the page.
+        layout: the layout, with the size of the page and the scale of its distances.
+        theme: the colours of text.
+    """
+    axes = _add_axes(matplotlib_figure, bar.box, layout, theme)
+    is_flat = bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
     strip = colors[None] if is_flat else colors[::-1, None]
     axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    points, pad = bar.points, LABEL_PADDING * layout.scale
+    points = bar.points
+    pad = LABEL_PADDING * layout.scale
     value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
     other_axis.set_ticks([])
     axes.yaxis.tick_right()
@@ -447,8 +487,8 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
             va="center",
         )
         return
-    for number, text in enumerate(reversed(bar.name)):
-        y = bar.box.y + bar.box.height + pad * 2 + number * points * LINE_HEIGHT / POINTS_PER_INCH
+    for lines_below, text in enumerate(reversed(bar.name)):
+        y = bar.box.y + bar.box.height + pad * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
         _draw_text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 

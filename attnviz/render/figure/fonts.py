@@ -117,9 +117,13 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
 
 
 def _with_character_names(panel: Panel, names: dict[int, str]) -> Panel:
-    """Returns a panel whose labels have a code point's name in place of each character of ``names``."""
+    """Returns the panel with each character that is a code point of ``names`` replaced by its name.
+
+    Its title and its labels are changed.
+    """
 
     def axis_with_names(axis: Axis) -> Axis:
+        """Returns the axis with the characters of its labels replaced."""
         return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
 
     return replace(

@@ -274,6 +274,7 @@ def _grid_of_depth(
     bottoms, rows = [0.0] * (positions[-1][0] + 1), [1.0] * (positions[-1][0] + 1)
 
     def depth(axis: Axis) -> float:
+        """Returns the space in inches that the labels and the name of an axis take beside a panel."""
         return axis_depth(label_depth(axis, labelling, ruler, strides.get(id(axis), 1)), scale)
 
     for number, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):

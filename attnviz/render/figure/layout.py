@@ -124,7 +124,10 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
-    """Returns the layout on the smallest page whose numbers, or maps, are large enough; else on the largest page."""
+    """Returns the layout on the smallest page whose numbers, or maps, are large enough; else on the largest page.
+
+    A look that gives the page's width has only one page.
+    """
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _page_layout(picture, factor, ruler)
@@ -141,7 +144,10 @@ def _smallest_map_side(layout: Layout) -> float:
 
 
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    """Returns the layout on a page of the look.
+    """Returns the layout of the title, the remarks, the panels and the colour bars on a page.
+
+    A page whose size is given keeps it. Any other page is as high as its content, and as wide too unless its width is
+    given. The colour bars stand at the right of the panels, or below them on a page that is a column of a paper.
 
     Args:
         picture: the maps and their words.

@@ -38,7 +38,10 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """Returns the content of a figure of a whole report; a bare figure has all words in its caption alone."""
+    """Returns the content of a figure of a whole report; a bare figure has all words in its caption alone.
+
+    Tables have numbers in their cells. Heatmaps and atlases have them if the look says so, and other reports have none.
+    """
     match report:
         case NumberTables():
             numbers = True

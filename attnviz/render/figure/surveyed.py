@@ -149,7 +149,10 @@ class _Sheet:
         return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
 
     def draw_frame(self, height: float) -> None:
-        """Sets the height of the page, and writes title and remarks above and below a content of ``height``."""
+        """Sets the height of the page, and writes the remarks below a content of ``height`` inches.
+
+        Writes the title and the caption above the content, unless the look is bare.
+        """
         foot = self.remark_lines()
         self.height = self.head_height + height + 0.2 + len(foot) * SMALL * LINE_HEIGHT / POINTS_PER_INCH + 0.2
         if not self.report.look.bare:
@@ -423,7 +426,9 @@ class _Sheet:
         return space + 0.06 + self.ruler.width(text.labels[token].translate(self.missing), SMALL)
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by what its query attends to.
+        """Draws the text of an example, shaded by the weights of its query; plain if these are unknown.
+
+        The query is framed.
 
         Args:
             example: the example.

@@ -183,7 +183,9 @@ def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
 def _sheet_plan(picture: Picture) -> SheetPlan:
     """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left.
 
-    Titles stand over the thumbnails if they are legible; else columns may have head numbers, or a remark says why not.
+    Thumbnails of a filled picture follow one another, row by row. In any other picture each group of panels has its
+    rows, with its name at their left unless all titles begin with the layer. Titles stand over the thumbnails if they
+    are legible; else columns may have head numbers, or a remark says why not.
     """
     page = page_size(picture.look)
     width, height = _page_pixels(page, picture.look.dpi)
@@ -201,6 +203,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
     def plan_from(left: int) -> SheetPlan:
+        """Returns the plan of thumbnails that begin ``left`` pixels from the left edge of the page."""
         area = (height if page.grows else height - top - foot_height - legend, width - left - right)
         rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
         frame = _thumbnail_frame(rows_of_panels, area, unit, fixed=not page.grows)
@@ -263,8 +266,15 @@ def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
 
 
 def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
-    frame, (left, top), margin = plan.frame, plan.corner, plan.margin
+    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet.
+
+    Args:
+        picture: the panels, the title and the source.
+        plan: the places of the thumbnails.
+        pixels: ``(height, width)``, indices of colours, which are changed.
+    """
+    frame, margin = plan.frame, plan.margin
+    left, top = plan.corner
     yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.title_size and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
@@ -334,6 +344,8 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """Returns the geometry with thumbnails as large as the area allows, in cells of whole pixels if possible.
 
+    Its font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
+
     Args:
         groups: the panels of each row.
         area: the height and width that the thumbnails may fill, in pixels.
@@ -344,13 +356,13 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
         AttnvizError: if the thumbnails do not fit a page of the user's size.
     """
     rows, columns = len(groups), max(map(len, groups))
-    cells = [panel.values.shape for panels in groups for panel in panels]
-    max_rows, max_columns = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
+    shapes = [panel.values.shape for panels in groups for panel in panels]
+    max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     gap = max(3, round(GAP_PIXELS * unit))
     space = min(area[0] / rows, area[1] / columns) - gap
     if fixed and space < MIN_THUMBNAIL_PIXELS:
         fewer_cells = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer_cells}")
+        raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; use a larger one, or {fewer_cells}")
     width_per_size = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
@@ -455,7 +467,10 @@ def _draw_panels(
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """Returns the thumbnail of a panel as indices of colours in the palette; masked cells are hatched."""
+    """Returns the thumbnail of a panel as indices of colours in the palette.
+
+    Masked cells are hatched, and NaN has its own colour.
+    """
     fraction = panel.scale.fraction(panel.levels)
     is_nan = np.isnan(fraction)
     without_nan = np.where(is_nan, 0, fraction) if is_nan.any() else fraction
@@ -488,20 +503,20 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
-        panel: a panel with the scale.
+        panel: a panel, whose colour scale the bar shows.
         x: the left edge of the bar in pixels.
-        top: the upper edge of the name.
-        height: the height for name and bar; a low one is exceeded.
+        top: the upper edge of the name in pixels.
+        height: the height for name and bar in pixels; if it is too low for the shortest bar, that bar is drawn.
         unit: the size of fonts relative to a slide at 200 pixels per inch.
     """
     size = round(TEXT_PIXELS * unit)
-    words = wrap_text(panel.color_quantity.name, LEGEND_PIXELS * unit - size, size)
-    for number, word in enumerate(words):
-        yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
-    top_of_bar = round(top + (len(words) + 1.1) * size * 1.2)
+    name_lines = wrap_text(panel.color_quantity.name, LEGEND_PIXELS * unit - size, size)
+    for line_index, line in enumerate(name_lines):
+        yield Mark(x, top + (line_index + 1) * size * 1.2, line, size, faint=True)
+    top_of_bar = round(top + (len(name_lines) + 1.1) * size * 1.2)
     bar_height = min(round(700 * unit), max(top + height - top_of_bar, round(200 * unit)))
     levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
-    levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]
+    levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]  # a bar may end below the page
     pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels_on_page
     for tick, text in panel.color_quantity.ticks(panel.scale):
         y = top_of_bar + (1 - float(panel.scale.fraction(tick))) * (bar_height - 1)

@@ -35,6 +35,7 @@ def _about(changes: HeadChanges) -> dict[str, Any]:
     }
 
     def table(number_name: str) -> list[list[float | None]]:
+        """Returns one number of each change, in a row for each head and a column for each metric."""
         return [
             [_short_number(by_head_and_metric.get((head, name)), number_name) for name in names]
             for head in ordered_heads

@@ -36,7 +36,7 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """Returns the norms that keys move, in units of the largest contribution.
+    """Returns the norms of the keys' values, and the first look at contributions, in units of the largest contribution.
 
     Args:
         heads: the heads of the page.

@@ -73,6 +73,8 @@ def choose_grid(
 def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     """Returns possible geometries: first those with numbers, then blocks of two columns and of one.
 
+    Pooled panels have no geometry with numbers, unless only these are returned.
+
     Args:
         panels: the panels to draw.
         look: the width of the terminal, its colours and characters.
@@ -174,8 +176,8 @@ def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     for row in range(height):
         line: Line = []
         for index, (block, width) in enumerate(zip(blocks, widths, strict=True)):
-            missing = height - len(block)  # lines of a title that only other panels have
-            part = block[row - missing] if row >= missing else [Span(" " * width)]
+            missing_lines = height - len(block)  # lines of a title that only other panels have
+            part = block[row - missing_lines] if row >= missing_lines else [Span(" " * width)]
             line += [Span(" " * PANEL_GAP_COLUMNS), *part] if index else part
         lines.append(line)
     return lines
@@ -277,11 +279,14 @@ def _number_width(panel: Panel) -> int:
 
 
 def _letters_down(label: str, height: int) -> list[str]:
-    """Returns a label's characters with their combining marks, one for each line; an ellipsis ends a cut label."""
-    stack: list[str] = []
+    """Returns the lines of a label that is written downwards: a character, with its combining marks, on each line.
+
+    A label of more than ``height`` lines is cut, and the last of its ``height`` lines is an ellipsis.
+    """
+    lines: list[str] = []
     for character in label:
-        if stack and cell_len(stack[-1] + character) == cell_len(stack[-1]):
-            stack[-1] += character
+        if lines and cell_len(lines[-1] + character) == cell_len(lines[-1]):  # no wider: a combining mark
+            lines[-1] += character
         else:
-            stack.append(character)
-    return stack if len(stack) <= height else [*stack[: height - 1], "…"]
+            lines.append(character)
+    return lines if len(lines) <= height else [*lines[: height - 1], "…"]

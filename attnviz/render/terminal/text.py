@@ -111,7 +111,7 @@ def _is_query(panel: Panel, index: int) -> bool:
 
 
 def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
-    """Yields the tokens in lines of at most ``width`` columns, separated by spaces."""
+    """Yields the tokens in lines of at most ``width`` columns, separated by spaces; a wider token has its own line."""
     line: Line = []
     used_columns = 0
     for token in tokens:
