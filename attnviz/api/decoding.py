@@ -61,8 +61,7 @@ def kept(
     Args:
         recording: the recording of a text that was generated.
         policies: the policies, as ``sinks:4+recent:60``, ``h2o:64``, ``snapkv:64,window=16``, ``quest:64,page=16`` or
-            ``top:64``; empty for
-            one of each kind that holds half of the keys.
+            ``top:64``; empty for one of each kind that holds half of the keys.
         layers: layers as ``0-3,7``; ``None`` for all.
         heads: heads as ``4.11,9.6``; ``None`` for all.
         queries: the queries that attend to the cache, as ``384:``; ``None`` for the generated tokens, else the last

@@ -76,7 +76,8 @@ def replay(
 def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
     """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are known.
 
-    Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others.
+    Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others;
+    without both, all ids are the prompt. A list with one list of ids, as a tensor of one text, counts as that list.
 
     Raises:
         AttnvizError: if the ids are no list of whole numbers, if the prompt is longer than they are, or if it is empty
@@ -106,12 +107,14 @@ def _embedding_rows(model: "nn.Module") -> int | None:
 def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
     """Returns the keyword arguments with which a model reads the ids, on its device.
 
-    A model with a cache does not use it. To compare log-probabilities, it computes only the logits of the answer.
+    A model with a cache does not use it. To compare log-probabilities, a model that takes ``logits_to_keep`` computes
+    only the logits of the answer; without log-probabilities or that argument, all logits are computed.
     """
     import torch
 
     names = list(inspect.signature(model.forward).parameters)
     parameter = next(model.parameters(), torch.empty(0))
+    # offloaded weights are on the device "meta", which holds no numbers; their hooks move the ids to the right device
     device = "cpu" if parameter.device.type == "meta" else parameter.device
     inputs: dict[str, Any] = {
         "input_ids" if "input_ids" in names else names[0]: torch.tensor([answer.all_ids], device=device)

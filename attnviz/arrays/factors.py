@@ -77,6 +77,7 @@ def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float 
     refuse_nan(query_numbers, "queries", f"layer {layer}")
     refuse_nan(key_numbers, "keys", f"layer {layer}")
     heads, query_count, features = query_numbers.shape
+    # the key head of each head: in grouped-query attention, a run of heads shares one
     key_heads = tuple(head * len(key_numbers) // heads for head in range(heads))
     effective_scale = features**-0.5 if scale is None else float(scale)
     mask_rule = _mask(mask, heads, query_count, key_numbers.shape[1], layer)
@@ -95,7 +96,11 @@ def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float 
 
 
 def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
-    """Returns the mask of a layer as rules; raises AttnvizError if heads see different cells."""
+    """Returns the mask of a layer as a rule; without a mask, every cell is visible.
+
+    Raises:
+        AttnvizError: if heads see different cells, or `visible_cells` refuses the mask.
+    """
     if mask is None or (isinstance(mask, str) and mask == CAUSAL):
         is_causal = mask is not None
         return Mask(causal=is_causal, offset=keys - queries if is_causal else 0)
@@ -110,6 +115,8 @@ def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
 def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) -> FloatArray:
     """Returns the log-sum-exp of each query of one head, ``(queries,)``, computed in float64 in blocks of queries.
 
+    A query that sees no key has −inf.
+
     Args:
         queries: ``(queries, features)``.
         keys: ``(keys, features)``.
@@ -117,16 +124,16 @@ def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) 
         mask: the visible cells.
     """
     block_queries = max(BLOCK_CELLS // len(keys), 1)
-    sums = np.empty(len(queries), dtype=np.float32)
+    logsumexp = np.empty(len(queries), dtype=np.float32)
     transposed_keys = keys.T.astype(np.float64)
     for start in range(0, len(queries), block_queries):
         stop = min(start + block_queries, len(queries))
         scores = (queries[start:stop].astype(np.float64) * scale) @ transposed_keys
         scores[~mask.visible(slice(start, stop), slice(0, len(keys)))] = -np.inf
-        peaks = np.maximum(scores.max(axis=1, keepdims=True), LOWEST_PEAK)
+        peaks = np.maximum(scores.max(axis=1, keepdims=True), LOWEST_PEAK)  # finite where a query sees no key
         with np.errstate(divide="ignore"):
-            sums[start:stop] = np.log(np.exp(scores - peaks).sum(axis=1)) + peaks[:, 0]
-    return sums
+            logsumexp[start:stop] = np.log(np.exp(scores - peaks).sum(axis=1)) + peaks[:, 0]
+    return logsumexp
 
 
 def _dense_maps(maps: FactoredMaps) -> DenseMaps:

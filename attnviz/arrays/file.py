@@ -64,7 +64,11 @@ def _freeze(array: NDArray[Any]) -> None:
 
 
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none."""
+    """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none.
+
+    Raises:
+        AttnvizError: if the file cannot be read, is too large for the memory, needs pickle, or has other metadata.
+    """
     readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
     with open_file(path, f"a file that ends in {or_list(readers)}"):  # refuses folders, pipes and devices
         refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
@@ -73,7 +77,7 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
         if isinstance(error, AttnvizError):
             raise
-        needs_pickle = "pickle" in str(error)  # numpy suggests pickle for every file that does not begin as its own do
+        needs_pickle = "pickle" in str(error)  # numpy suggests pickle for all files of other formats
         reason = "numpy did not write it, or it holds Python objects" if needs_pickle else error
         raise AttnvizError(f"cannot read {str(path)!r}: {reason}; give arrays of numbers") from error
     if not isinstance(metadata, dict):
@@ -87,7 +91,11 @@ def _load_npy(path: Path) -> tuple[Arrays, Any]:
 
 
 def _load_npz(path: Path) -> tuple[Arrays, Any]:
-    """Returns the arrays of a .npz file by name, and its metadata."""
+    """Returns the arrays of a .npz file by name, and its metadata; {} if it has none.
+
+    Raises:
+        AttnvizError: if there are too many arrays, or too large ones for the memory, or the metadata is not JSON.
+    """
     with zipfile.ZipFile(path) as archive:  # its directory states the size of each array; numpy reads no more than that
         members = archive.infolist()
     if len(members) > MAX_ARRAYS:
@@ -100,7 +108,13 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
 
 
 def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
-    """Returns the arrays of a .safetensors file by name (bfloat16 as float32), and its metadata."""
+    """Returns the arrays of a .safetensors file by name (bfloat16 as float32), and its metadata.
+
+    Token labels in the metadata become the array ``tokens``.
+
+    Raises:
+        AttnvizError: if the file is damaged, or its labels are not JSON.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:

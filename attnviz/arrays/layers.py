@@ -78,6 +78,8 @@ def _tokens_with_labels(labels: Labels) -> Tokens:
 def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
     """Returns the array of each layer.
 
+    A single array of four axes has the layers on its first; one of fewer axes is the only layer.
+
     Args:
         arrays: an array, or a list, tuple or mapping of an array for each layer.
         role: the name of the arrays in refusals.

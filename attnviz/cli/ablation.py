@@ -33,11 +33,13 @@ def ablation_effects(
     """Returns the effects of removing each head: how the output changes, as a mean over all texts.
 
     Args:
-        input: the text, if there is no batch.
+        input: the text or image, if there is no batch; if the user names none, the model's built-in example is read,
+            or the sample text for a model without one.
         settings: the settings of the model.
         selection: the heads to remove, and the queries at which the output is measured.
         batch: a file with one text per line.
-        metric: the number to measure, as ``loss`` or ``logit:TOKEN``; ``None`` chooses loss or cosine.
+        metric: the number to measure, as ``loss`` or ``logit:TOKEN``; ``None`` chooses the metric of the
+            examples if they share one, else loss or cosine.
         by: ``zero``, ``mean``, or a text whose outputs replace those of the heads.
         pairs: True to remove pairs of heads too.
         sets: sets of heads, as ``1.0+1.1,0``.

@@ -51,7 +51,7 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
 
 def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError for options that select or combine maps, beside an option that draws none.
+    """Raises AttnvizError for options that do not apply where no map is drawn: those of maps, and a batch of texts.
 
     Args:
         options: the options of the report.

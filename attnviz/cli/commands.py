@@ -617,7 +617,8 @@ def options(
 def program(words: Sequence[str]) -> typer.Typer:
     """Returns the program that reads a command line.
 
-    It has only the command that the first word names, to start faster; all commands if the word names none.
+    It has only the command that the first word names, to start faster; all commands if the word names none, and an
+    arbitrary one for ``--version``.
     """
     first_word = words[0] if words else ""
     matching_commands = [
@@ -636,6 +637,9 @@ def program(words: Sequence[str]) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
+
+    Prints the reason of a refusal; an exception without a known reason is raised again. An output that its reader
+    closed early counts as done.
 
     Args:
         arguments: the words after the program's name; ``None`` takes those of the process.

@@ -58,7 +58,7 @@ def _show_page(
     Args:
         recording: the recording of the text that was written.
         heads: the heads, as ``layer.head``.
-        query: the query, that of the first step.
+        query: the index of the query whose weights shade the text: that of the first step.
         options: the look.
         output: where the page goes.
     """

@@ -104,10 +104,10 @@ def names_from_source(context: typer.Context, names: Iterable[str], source_name:
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a model must be downloaded, and a file in a folder names it, as a stranger may have done.
+    """Raises AttnvizError if a model must be downloaded and only a project's file names it, perhaps a stranger's.
 
     Models that a variable, the user's own file or the command line names are not refused. Prints a remark with the file
-    that names the model if the file is in a folder above.
+    that names the model if that file is not in the current folder.
 
     Args:
         context: the parsed command.
@@ -142,6 +142,8 @@ def settable_options() -> dict[str, DeclaredOption]:
 
 def with_origin(line: str, words: Iterable[str]) -> str:
     """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
+
+    The message is unchanged if it names no option with a default, or the defaults cannot be read.
 
     Args:
         line: the message.

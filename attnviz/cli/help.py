@@ -209,7 +209,7 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
-    """Returns the row of an option or an argument in the help, with the name of its value if it takes one.
+    """Returns the row of an option or an argument in the help, with the name of its value or its negative form.
 
     A parameter that the command does not declare, such as ``--help``, has no short sentence.
     """
@@ -225,7 +225,7 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
 
 
 def _names(parameter: Any) -> str:
-    """Returns a parameter as the help writes it: its letter and its main name, without aliases."""
+    """Returns a parameter as the help writes it: the letter and main name of an option, an argument in capitals."""
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
     letters = [name for name in parameter.opts if not name.startswith("--")]

@@ -38,7 +38,7 @@ def read_input(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that an option or standard input gives; the first sample if neither does, with a remark.
+    """Returns the input that an option or standard input gives; the sample text if neither does, with a remark.
 
     Raises:
         AttnvizError: if two options give a text, the text is empty, or the file is not of a kind that most commands
@@ -77,9 +77,9 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
     if sample_text:
         remark(f"no text given: using “{sample_text}”")
         return Subject(sample_text)
-    first = next(iter(samples()))
-    remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
-    return Subject(read_sample(first))
+    sample_name = next(iter(samples()))
+    remark(f"no text given: using sample {sample_name!r}, “{read_sample(sample_name)}”")
+    return Subject(read_sample(sample_name))
 
 
 def _image_path(path: Path) -> Path:
@@ -139,7 +139,7 @@ def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:
-    """Returns the text of the only file, or the chat or server's answer that it is.
+    """Returns the text of the only file, or the chat or server's answer that it holds.
 
     Raises:
         AttnvizError: if there are several files, or the text is empty or cannot be read.

@@ -153,7 +153,7 @@ EffectsFile = Annotated[
 ]
 ReferenceFile = Annotated[
     Path | None,
-    Option("Measure how well heads align words with these seconds (WebVTT, or Whisper's JSON).", panel="Input"),
+    Option("Measure how well heads align words with a file's times (WebVTT, or Whisper's JSON).", panel="Input"),
 ]
 Logits = Annotated[
     str | None,
@@ -362,6 +362,8 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError if a typed option has no effect on this input, on this medium, or without another option.
+
+    It also refuses to generate 0 tokens.
 
     Args:
         typed: the names of the typed options.

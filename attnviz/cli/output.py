@@ -128,7 +128,10 @@ def _suffix(output: Output) -> str | None:
 
 
 def _refuse_unwritable(output: Output) -> None:
-    """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format."""
+    """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format.
+
+    Without a file, it also refuses ``--open``.
+    """
     from attnviz.base.files import refuse_closed_output, refuse_target
 
     if output.file is not None:

@@ -34,7 +34,7 @@ def record(
         selection: the layers and heads to record unless it is saved.
         whole: True if all numbers of a saved recording will be read.
         values: True to also record the norm of what each key contributes.
-        factors: True to record queries and keys beside whole maps too.
+        factors: True to also record queries and keys of maps that are recorded with every cell.
 
     Raises:
         AttnvizError: if the file is no recording, or the model does not exist or does not read such an input.
@@ -111,6 +111,7 @@ def record_both(
 
     A is the seeded model without the changed settings; B has them, and the weights of A unless the seed changes. For
     any other model both use the same settings, and only the text differs.
+    If one of the inputs is not a text, both are recorded as `record_each` does.
 
     Args:
         text: the input of A, and of B if ``other`` is ``None``.
@@ -183,8 +184,8 @@ def record_models(
     """Returns the recordings of two models, and the change in words.
 
     Args:
-        text: the input of both models.
-        other: the input of the second model instead; ``None`` for the same text.
+        text: the input of the first model.
+        other: the input of the second model; ``None`` for that of the first.
         settings: the settings of both models, but for the name of the second.
         model: the name of the second model.
         selection: the layers and heads to record.

@@ -30,16 +30,17 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
     content = words_bytes(aligned_words(heads), sound.seconds, suffix)
 
     def write_content(file: IO[bytes]) -> None:
+        """Writes the aligned words to an open file."""
         file.write(content)
 
     deliver_file(output, write_content)
 
 
 def _aligning_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
-    """Returns the heads that the user chose, or else those that the model's folder names.
+    """Returns the alignment heads: the chosen ones that attend from words to a sound, else those of the model's folder.
 
     Raises:
-        AttnvizError: if there are none that attend from words to a sound.
+        AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder names none.
     """
     from attnviz.maps.heads import chosen_heads
     from attnviz.metrics.alignment import alignment_heads, is_aligned

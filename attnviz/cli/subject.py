@@ -233,7 +233,7 @@ class Subject:
         return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
-        """Returns the example of this text, chat or server's answer.
+        """Returns this text, chat or server's answer as a model reads it, with its passages or images.
 
         Args:
             settings: the settings of the model that will read it.

@@ -125,7 +125,7 @@ def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:
-    """Returns the line for an unknown option: it names the commands that take it, or the option closest to it.
+    """Returns the line for an unknown option: it names the commands that take it, else a close option.
 
     Args:
         context: the context of the command.

@@ -90,7 +90,7 @@ def write_survey(
         selection: the layers and heads to measure.
         path: the file to write; its suffix picks a survey or a table.
         force: True to replace the file.
-        resume: True to continue from the checkpoint beside the file.
+        resume: True to continue from the checkpoint beside the file; false replaces it, with a remark.
 
     Raises:
         AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.

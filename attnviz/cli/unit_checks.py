@@ -58,7 +58,7 @@ def show_unit_checks(
 
 
 def _refuse_options(options: "ReportOptions") -> None:
-    """Raises AttnvizError for options that choose what is drawn of maps, or the queries: the answer decides them."""
+    """Raises AttnvizError for options that choose what is drawn of maps, and for queries: they are the answer's."""
     from attnviz.cli.attribution import refuse_map_options
     from attnviz.text.selection import Grouping
 
@@ -106,34 +106,35 @@ class _Check:
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
     def unit_checks(self, count: int) -> "UnitChecks":
-        """Returns the numbers of all units before the answer, the last unit.
+        """Returns what is measured of every unit before the answer, which is the last unit.
 
         Args:
-            count: the number of units to hide: those with the largest shares.
+            count: the number of units to hide: those with the largest shares. The losses of the others are NaN.
         """
         from attnviz.maps.heads import head_name
         from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
         from attnviz.metrics.unit_shares import sink_tokens
         from attnviz.text.units import Units
 
-        first = self.shares[0]
-        units = Units.of(first.maps.query_tokens, self.by)
-        queries = first.queries
+        first_shares = self.shares[0]  # all calls of the text number its units alike
+        units = Units.of(first_shares.maps.query_tokens, self.by)
+        queries = first_shares.queries
         is_sink = sink_tokens(units, self.by)
-        labels = [first.labels[unit] for unit in first.earlier_units.tolist()]
+        labels = [first_shares.labels[unit] for unit in first_shares.earlier_units.tolist()]
         unit_tokens = [
-            np.flatnonzero((units.numbers == number) & ~is_sink) for number in first.numbers[first.earlier_units]
+            np.flatnonzero((units.numbers == number) & ~is_sink)
+            for number in first_shares.numbers[first_shares.earlier_units]
         ]
         shares, lifts = self._mean("shares"), self._mean("lift")
         largest_units = np.argsort(-shares, kind="stable")[:count]
-        lost, log_probability = self._losses(units, first, queries, largest_units)
+        lost, log_probability = self._losses(units, first_shares, queries, largest_units)
         strongest = [
             np.mean([strongest_sum(maps, head, queries, tokens) for maps, head in self.heads]) for tokens in unit_tokens
         ]
         return UnitChecks(
             by=self.by,
             heads=tuple(head_name(maps, head) for maps, head in self.heads),
-            last=first.last_label,
+            last=first_shares.last_label,
             units=tuple(labels),
             tokens=np.array([len(tokens) for tokens in unit_tokens]),
             shares=shares,
@@ -156,7 +157,8 @@ class _Check:
 
         Args:
             recording: the recording.
-            heads: the heads as ``layer.head``; ``None`` for those that the user chose, else the one that stands out.
+            heads: the heads as ``layer.head``; ``None`` for those that the user chose, or without such a choice
+                the head in which a unit stands out most; all heads if no unit stands out.
 
         Raises:
             AttnvizError: if the recording has no such units or heads, or fewer than two units.
@@ -215,7 +217,9 @@ class _Check:
         return losses, log_probability
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
-        """Returns the calibrated score of each earlier unit, ``(earlier units,)``, NaN for a unit after the question.
+        """Returns the calibrated score of each earlier unit, ``(earlier units,)``.
+
+        A unit that does not end before the question has NaN.
 
         Returns ``None`` if the text has no question that can be replaced by ``CONTENT_FREE``.
 
@@ -256,7 +260,7 @@ class _Check:
         """Returns the mean share of each unit when the passages are read in the reverse order.
 
         Args:
-            labels: the units; one that is not found there has NaN.
+            labels: the labels of the units; a unit whose label is not in the reversed text has NaN.
 
         Returns:
             ``(units,)``; ``None`` if the example has fewer than two passages.
@@ -268,9 +272,9 @@ class _Check:
 
         names = [head_name(maps, head) for maps, head in self.heads]
         reversed_shares = self._shares_of(self.reader.record(example, self.options.selection), names)
-        first = reversed_shares[0]
+        first_shares = reversed_shares[0]
         by_label = {
-            first.labels[unit]: np.mean([call_shares.shares[:, unit].mean() for call_shares in reversed_shares])
-            for unit in first.earlier_units.tolist()
+            first_shares.labels[unit]: np.mean([call_shares.shares[:, unit].mean() for call_shares in reversed_shares])
+            for unit in first_shares.earlier_units.tolist()
         }
         return np.array([by_label.get(label, np.nan) for label in labels])

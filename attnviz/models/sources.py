@@ -127,7 +127,7 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
         return text_row
     if text_row is not PRETRAINED:
         if use == "sounds":
-            raise AttnvizError(f"{text_row.title} hears nothing; give {option('model')} the folder of a speech model")
+            raise AttnvizError(f"{text_row.title} reads no sound; give {option('model')} the folder of a speech model")
         raise AttnvizError(
             f"{text_row.title} reads text; for an image use {option('model', 'trained-picture')} or the folder of a "
             "vision model"

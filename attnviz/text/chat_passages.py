@@ -64,7 +64,9 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 
 
 def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
-    """Returns the parts of a message as passages, if it has several or a document, and the question if it has that.
+    """Returns the parts of a message as passages, with the question among them.
+
+    A message with a single part that is no document has no passage but the question, and an answer has none.
 
     Args:
         message: the message.

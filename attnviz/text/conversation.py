@@ -217,6 +217,8 @@ def read_conversation(path: Path) -> Conversation:
 def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Returns a message with its content as one string, and with the arguments of tool calls as objects.
 
+    ``tool_calls`` that are null are left out.
+
     Raises:
         AttnvizError: if the role is unknown, a part or the reasoning is not text, a tool call is malformed, or the
             message is empty.
@@ -309,7 +311,8 @@ def _changed_content(message: dict[str, Any], number: int, change: Change) -> st
     label = f"{number} {TURN_KINDS[message['role']]}"
     if message["role"] != "assistant":
         return change(label, message["content"])
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for thought in THOUGHT_IN_TEXT.finditer(message["content"]):
         parts += [change(label, message["content"][end : thought.start()]), thought[1]]
         parts += [change(f"{number} {THINKING}", thought[2]), thought[3]]

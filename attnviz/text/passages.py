@@ -37,7 +37,7 @@ class Passage(NamedTuple):
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:
     """Returns the texts of files and the question as one text, with the place of each part in it.
 
-    Files are ordered by their paths; a file whose name another has too is labelled by its path. A JSON
+    Files are ordered by their paths; a file that shares its name with another is labelled by its path. A JSON
     file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
 
     Args:
@@ -65,12 +65,15 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
 
 def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, str]]:
-    """Returns the label and the text of each passage of a file: one, or those of a list in JSON.
+    """Returns the label and the text of each passage of a file: the whole text, or each entry of a list in JSON.
 
     Args:
         file: the file.
         name: the name of the file for labels.
         option_text: the option as the user gave it, for refusals.
+
+    Raises:
+        AttnvizError: if the file cannot be read, is empty, or is a .json file without a list of texts.
     """
     if file.suffix.lower() != ".json":
         text = read_text(file).strip()

@@ -196,7 +196,7 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         name: the option that gave the span, for messages.
 
     Raises:
-        AttnvizError: if the span is empty or ends after the last token.
+        AttnvizError: if the span is empty, counts backwards, or ends after the last token.
     """
     start, stop, _ = slice(*span).indices(count)
     if span[0] is not None and span[1] is not None and 0 <= span[1] < span[0]:

@@ -169,7 +169,11 @@ def _is_last(chunk: Json) -> bool:
 
 
 def _joined_chunks(chunks: Sequence[Json]) -> Json:
-    """Returns one response from the chunks of a stream: lists are concatenated; other fields keep the last value."""
+    """Returns one response from the chunks of a stream.
+
+    The lists ``tokens`` and ``completion_probabilities`` are concatenated, and the first choices of the chunks are
+    joined to one; other fields keep their last value.
+    """
     joined: dict[str, Any] = {}
     for chunk in chunks:
         joined.update({key: value for key, value in chunk.items() if value is not None and key != "choices"})
@@ -234,7 +238,7 @@ def _id_list(value: Any) -> list[Any] | None:
 def _ids_of(response: Json, choice: Json) -> list[Any] | None:
     """Returns the ids of the answer, from the first field that has them; ``None`` if there are none.
 
-    If no list of ids is found, they are read from the entries of log-probabilities.
+    If that list is empty, or no field has one, they are read from the entries of log-probabilities.
     """
     fields = (
         choice.get("token_ids"),
@@ -250,7 +254,7 @@ def _ids_of(response: Json, choice: Json) -> list[Any] | None:
 def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
     """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none.
 
-    If no list of ids is found, they are read from SGLang's entries of log-probabilities.
+    If that list is empty, or no field has one, they are read from SGLang's entries of log-probabilities.
     """
     fields = (
         choice.get("prompt_token_ids"),

@@ -19,7 +19,7 @@ def refuse_expanding_tokenizer(path: Path) -> None:
     """Raises AttnvizError if a tokenizer may expand a text more than ``MAX_GROWTH`` times, or is too large itself.
 
     Too large are parts of more than ``MAX_STEPS`` steps, and lists of more than ``MAX_TEMPLATE`` entries. The growths
-    of steps multiply. A file that is not JSON is left to the library, whose message says more.
+    of steps multiply. A file that is not a JSON object is left to the library, whose message says more.
     """
     try:
         value = read_json(path)

@@ -201,7 +201,7 @@ class Tokens:
         return self.take(np.arange(min(count, len(self))))
 
     def joined(self, next_tokens: Self) -> Self:
-        """Returns these tokens, then those that follow, which have the same media or a text that continues this one."""
+        """Returns these tokens, then ``next_tokens``, whose media equal or continue the media of these tokens."""
         names = dict.fromkeys((*self.groups, *next_tokens.groups))
         return replace(
             self,
@@ -283,7 +283,7 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
     texts = (text, pair or "")
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     special = np.array(encoding.special_tokens_mask, dtype=bool)
-    special &= offsets[:, 0] == offsets[:, 1]
+    special &= offsets[:, 0] == offsets[:, 1]  # one that covers characters stands in the text
     pieces = [texts[segment][start:stop] for segment, (start, stop) in zip(segments, offsets, strict=True)]
     pair_start = len(text) + 1  # the texts are joined by a newline
     offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * pair_start, 0)
@@ -377,7 +377,10 @@ def _visible_character(piece: str, index: int) -> str:
 
 
 def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
-    """Returns the encoder of a tokenizer; a word or character tokenizer has the vocabulary of ``text``."""
+    """Returns the encoder of a tokenizer: one of ``TOKENIZERS``, or the path of a ``tokenizer.json``.
+
+    A word or character tokenizer has the vocabulary of ``text``, and the byte tokenizer that of all bytes.
+    """
     if tokenizer not in TOKENIZERS:
         return _encoder_from_file(tokenizer)
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -395,7 +398,11 @@ def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
 
 
 def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
-    """Reads the encoder of a tokenizer.json; raises AttnvizError if the file is missing or unreadable."""
+    """Returns the encoder of a tokenizer.json, without its truncation and padding.
+
+    Raises:
+        AttnvizError: if the file is missing or unreadable, or its tokenizer may expand a text without limit.
+    """
     from tokenizers import Tokenizer
 
     if not Path(path).is_file():

@@ -103,7 +103,7 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
 
     A unit over several media has the medium of its first token, and only the tokens of that medium count. White space
-    at the ends of a unit of several tokens does not count.
+    at the ends of a unit of several tokens does not count. A unit of one token has the medium and place of the token.
     """
     unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()

@@ -181,7 +181,7 @@ def _refuse_without_extractor(folder: Path, name: str) -> None:
     rate = settings.get("sampling_rate")
     if not isinstance(rate, int) or isinstance(rate, bool) or not 0 < rate <= MAX_RATE:
         raise AttnvizError(
-            f"{name!r} has no {PROCESSOR} with a sampling_rate, so that it hears no sounds; give the folder of a "
+            f"{name!r} has no {PROCESSOR} with a sampling_rate, so that it reads no sound; give the folder of a "
             "speech model"
         )
     numbers = (value for value in settings.values() if isinstance(value, int | float))

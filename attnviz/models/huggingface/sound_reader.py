@@ -194,7 +194,7 @@ class SoundReader(Reader):
         window = getattr(self.loaded.extractor, "n_samples", None)
         if window is not None and sound.seconds > window / self.rate:
             raise AttnvizError(
-                f"the sound lasts {sound.seconds:.1f} s, and {self.name} hears {window / self.rate:.1f} s at once; "
+                f"the sound lasts {sound.seconds:.1f} s, and {self.name} reads {window / self.rate:.1f} s at once; "
                 "cut it into parts"
             )
 

@@ -160,12 +160,12 @@ def test_patches_of_a_spectrogram_are_refused() -> None:
 
 def test_a_sound_longer_than_the_window_is_refused_with_both_numbers(whisper: Path, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * 3) * 0.1, RATE)
-    with pytest.raises(AttnvizError, match=r"lasts 3\.0 s, and .* hears 2\.0 s at once"):
+    with pytest.raises(AttnvizError, match=r"lasts 3\.0 s, and .* reads 2\.0 s at once"):
         record(whisper, tmp_path / "long.wav")
 
 
 def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech: Path, tmp_path: Path) -> None:
-    with pytest.raises(AttnvizError, match="the trained model hears nothing"):
+    with pytest.raises(AttnvizError, match="the trained model reads no sound"):
         open_reader(ModelSettings(model="trained"), "sounds")
     with pytest.raises(AttnvizError, match="generate does not apply to sounds"):
         open_reader(ModelSettings(model=str(whisper), generate=5), "sounds")
@@ -178,5 +178,5 @@ def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech:
     with pytest.raises(AttnvizError, match="above the limit"):
         record(folder, speech)
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(AttnvizError, match="so that it hears no sounds"):
+    with pytest.raises(AttnvizError, match="so that it reads no sound"):
         record(folder, speech)
