@@ -108,7 +108,8 @@ class Canvas(Widget):
     def show_state(self, state: State) -> None:
         """Stores the nearest state that can be drawn, draws it, and starts the computations that the screen lacks.
 
-        While steps are played, also starts the timer of the next step.
+        If the terminal is too small, stores the state unchanged. While steps are played, also starts the timer of the
+        next step.
         """
         screen = self.current_screen
         self.state = settle(screen, state) if screen.size.is_large_enough else state
@@ -187,7 +188,8 @@ class Canvas(Widget):
     def on_click(self, event: events.Click) -> None:
         """Presses the hint under the mouse, or moves the cursor there.
 
-        A click on the chosen head opens it, as does a double click.
+        A click on the chosen head opens it, as does a double click. A click before the first drawing, or in a terminal
+        that is too small, does nothing.
         """
         self.last_key_time = time.monotonic()
         if not self.current_screen.size.is_large_enough or not self.lines:
@@ -205,9 +207,9 @@ class Canvas(Widget):
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Describes what is under the mouse in the status line, unless a prompt, help or a message is shown.
+        """Describes what is under the mouse in the status line; if nothing is, shows the line as it was drawn.
 
-        Where nothing is under the mouse, the status line is as it was drawn.
+        Does nothing if a prompt, help or a message is shown, before the first drawing, or if the terminal is too small.
         """
         state = self.state
         is_drawn = len(self.lines) >= 3 and self.current_screen.size.is_large_enough

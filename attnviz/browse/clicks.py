@@ -16,8 +16,9 @@ from attnviz.browse.view.open_head import cell_at_position, click_in_head
 def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key that a click stands for, "" for none, and the state after the click.
 
-    A click closes an open help. On a hint it stands for the hint's key; elsewhere it closes an open prompt. Other
-    clicks move the cursor; on a head that is chosen already, they stand for Enter, which opens it.
+    A click closes an open help. On the last line it stands for the key of the hint there, if any; elsewhere it closes
+    an open prompt. A click on the title changes nothing. Other clicks move the cursor; on a head that is chosen
+    already, they stand for Enter, which opens it.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -38,7 +39,11 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
 
 
 def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
-    """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line."""
+    """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line.
+
+    The key is ``enter`` for a double click on a head or in the lens, a click on the chosen head, and a click on a name
+    in the lens; otherwise it is "".
+    """
     if state.has_open_head:
         return "", click_in_head(screen, state, x, y)
     if state.lens:
@@ -85,7 +90,10 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
 
 
 def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
-    """Returns the head, the tokens and the number of a cell, given as head, query and key; "" for no cell."""
+    """Returns the head, the tokens and the number of a cell, given as head, query and key; "" for no cell.
+
+    Instead of the number of a masked cell it says "masked".
+    """
     if cell is None:
         return ""
     session, (head, query, key) = screen.session, cell

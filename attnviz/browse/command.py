@@ -33,7 +33,11 @@ def _command_start(session: Session) -> tuple[str, str]:
 
 
 def _head_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options of the command that choose the heads on the screen, their order and their tokens."""
+    """Returns the options of the command that choose the heads on the screen, their order and their tokens.
+
+    For an open head these are the heads in its map, their combination, and the queries and keys shown; for the lens its
+    heads and its query; for the overview the filter and the order.
+    """
     session, view = screen.session, state.view
     if state.has_open_head:
         reduction_name, heads = session.combination_of(state.head)

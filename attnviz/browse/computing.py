@@ -64,7 +64,11 @@ class Computing:
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
-        """Does one slice of work, heads on the screen first; then draws, schedules the next one, or starts threads."""
+        """Computes one slice of thumbnails, or of rows in the lens; heads on the screen come first.
+
+        Draws if the slice changes the screen or completes the lens. Otherwise schedules the next slice, or starts the
+        threads if nothing was left to compute. Does nothing if the terminal is too small.
+        """
         self.working = False
         screen, state = self.stage.current_screen, self.stage.state
         if not screen.size.is_large_enough:
@@ -112,7 +116,11 @@ class Computing:
         return any(find_row(head, state.view, state.token, state.direction) is None for head in heads)
 
     def start_background(self) -> None:
-        """Starts threads for missing results: the metric that sorts heads, else their patterns; and finer maps."""
+        """Starts threads for results that the screen lacks; starts none if it lacks nothing.
+
+        If the metric that sorts heads is not measured, a thread measures it after a pause. Otherwise a thread names the
+        patterns of the heads of one attention call. Another thread refines the maps that are not finished.
+        """
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
             self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
@@ -131,23 +139,26 @@ class Computing:
         else:
             self.stage.redraw()
 
-    def measure(self, order: str) -> None:
-        """Measures a metric in a thread if heads are still sorted by it, then moves to the first head."""
-        if order == self.stage.state.view.order and order not in self.stage.session.ranking.measured_names:
+    def measure(self, metric: str) -> None:
+        """Measures a metric in a thread, and then chooses the first head in its order.
+
+        Does nothing if heads are no longer sorted by the metric, or it is already measured.
+        """
+        if metric == self.stage.state.view.order and metric not in self.stage.session.ranking.measured_names:
             self.background.start(
-                "measure", partial(self.stage.session.ranking.measure, order), partial(self.go_to_first_ranked, order)
+                "measure", partial(self.stage.session.ranking.measure, metric), partial(self.go_to_first_ranked, metric)
             )
 
-    def go_to_first_ranked(self, order: str) -> None:
-        """Draws the state, with the first head chosen if heads are still sorted by this metric."""
+    def go_to_first_ranked(self, metric: str) -> None:
+        """Draws the state; chooses the first head before if heads are still sorted by ``metric``."""
         self.stage.show_state(
             with_first_ranked_head(self.stage.current_screen, self.stage.state)
-            if order == self.stage.state.view.order
+            if metric == self.stage.state.view.order
             else self.stage.state
         )
 
     def refine(self) -> None:
-        """Refines the maps on the screen until all are finished; pauses after each key. Runs in a thread."""
+        """Refines the maps on the screen until all are finished; waits a moment after each key. Runs in a thread."""
         last_drawing = time.monotonic()
         while block := next((block for block in self.stage.session.unfinished_blocks if not block.is_finished), None):
             if time.monotonic() < self.stage.last_key_time + SECONDS_BEFORE_REFINING:

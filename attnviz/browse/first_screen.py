@@ -73,7 +73,9 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
 
 
 def first_screen(session: Session, console: Console, size: tuple[int, int], ascii: bool) -> str:
-    """Returns the first screen as text with escape sequences; stops thumbnails after ``MAX_THUMBNAIL_SECONDS``.
+    """Returns the first screen as text with escape sequences.
+
+    In the overview, computes thumbnails before, for at most ``MAX_THUMBNAIL_SECONDS``.
 
     Args:
         session: the recording, and what is computed from it.

@@ -75,7 +75,10 @@ class PromptLine:
             self.stage.show_state(replace(edited, prompt_text=text + event.character))
 
     def copy(self, key: str) -> None:
-        """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt."""
+        """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt.
+
+        Copies nothing if the key names no part or the part is too long; a message says so.
+        """
         state = replace(self.stage.state, prompt=None)
         try:
             text, message = clipboard_text(self.stage.current_screen, state, key)
@@ -112,7 +115,10 @@ class PromptLine:
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
 
     def name_head(self) -> None:
-        """Gives the chosen head the typed name, also in the file of names; an empty text takes the name away."""
+        """Gives the chosen head the typed name, also in the file of names; an empty text removes the name.
+
+        If the file cannot be written or read, the message says why.
+        """
         state, session = self.stage.state, self.stage.current_screen.session
         maps, number = session.heads[state.head]
         message = f"saved the name in {session.names_file}"

@@ -135,8 +135,11 @@ def _weights_of_batch(
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
-    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
-        """Computes the requested weights of a call of self-attention; ``first`` is the layer's number of its head 0."""
+    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
+        """Computes the requested weights of a call; does nothing for cross-attention.
+
+        ``first_head`` is the number in the layer of the call's head 0.
+        """
         if site.kind == "cross":
             return
         for text_index, number in enumerate(numbers):
@@ -145,7 +148,7 @@ def _weights_of_batch(
             for request in requests:
                 head = survey.heads[request.head].head
                 if head in heads:
-                    weights[request] = _weights(text_call, head - first, request, len(tokens[text_index]))
+                    weights[request] = _weights(text_call, head - first_head, request, len(tokens[text_index]))
 
     block = CaptureBlock(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
     with block, torch.inference_mode():

@@ -104,6 +104,8 @@ class SiteFinder(Capture):
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         """Counts the heads of an attention call, and asks for the product that projects its output.
 
+        The site counts as one without a projection until the product is found.
+
         Args:
             site: the place of the call in the model.
             call: the call; ``None``, or a call without an output, has no projection.
@@ -112,28 +114,28 @@ class SiteFinder(Capture):
         if call is None or call.output is None:
             self.sites_without_projection.append(site)
             return
-        first = self._first_head(site)
-        self.head_counts[site] = first + call.shape[1]
+        first_head = self._first_head(site)
+        self.head_counts[site] = first_head + call.shape[1]
         self.sites_without_projection.append(site)
 
         assert self.value_norms is not None
-        self.value_norms.search.expect(call.output, partial(self._add_site, site, first, call))
+        self.value_norms.search.expect(call.output, partial(self._add_site, site, first_head, call))
 
     def _add_site(
-        self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
+        self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the site where the heads of an attention call enter their projection, or adds them to an existing one.
 
         Args:
             site: the place of the call in the model.
-            first: the number of its first head in the layer.
+            first_head: the number of its first head in the layer.
             call: the call.
             projection: the product that projects the output of the call.
             place: the operand of the product that holds that output.
         """
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
-        columns = {(site.layer, first + head): indices for head, indices in enumerate(projection.columns)}
+        columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}
         existing_site = self.sites.get(self.counting.key)
         if existing_site is not None:
             existing_site.columns.update(columns)

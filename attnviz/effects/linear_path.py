@@ -199,8 +199,8 @@ class LinearPath:
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row at the token of an indexing function's result, and the number of rows; ``None`` for none.
 
-        A function that picks tokens has this row only if it picked this token, and then the number is 1. One that
-        indexes other axes is treated as any function.
+        A function that picks tokens has this row only if it picked this token, and then the number is 1. If it keeps
+        the number of tokens, or its source has no axis of tokens, the row is found as for any other function.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -208,18 +208,18 @@ class LinearPath:
         if source.dim() < 2 or self.value(source).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
             return self._row(result)
         # The same function applied to the indices of tokens shows which tokens it picks.
-        numbers = torch.arange(self.tokens, device=source.device).reshape(*source.shape[:-1], 1).expand(source.shape)
-        picked_numbers = call.func(numbers, *call.args[1:], **call.kwargs)
-        if picked_numbers.shape[-1:] != source.shape[-1:]:
+        indices = torch.arange(self.tokens, device=source.device).reshape(*source.shape[:-1], 1).expand(source.shape)
+        picked_indices = call.func(indices, *call.args[1:], **call.kwargs)
+        if picked_indices.shape[-1:] != source.shape[-1:]:
             return None
-        matches = (picked_numbers[..., 0].flatten() == self.position).nonzero().flatten()
+        matches = (picked_indices[..., 0].flatten() == self.position).nonzero().flatten()
         if not len(matches):
             return None
         rows = result.detach().reshape(-1, result.shape[-1])
         return _at_least_float32(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Sets the sources of a value if the function that computed it is linear in its inputs.
+        """Sets the sources of a value if the function that computed it is linear in its inputs; otherwise sets none.
 
         A copying function counts only if the row is unchanged. For a hyperbolic tangent, sets its input.
 
@@ -302,7 +302,8 @@ class LinearPath:
     def _link_scaling(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
         """Sets the source of an element-wise product or quotient, if it has one that is linear.
 
-        The factor either does not depend on the text, or is one number per token, which is then frozen.
+        The factor either does not depend on the text, or is one number per token, which is then frozen. Sets nothing
+        if no factor is of these kinds, or an operand has no row at the token.
 
         Args:
             value: the value of the product or quotient.
@@ -358,7 +359,7 @@ class LinearPath:
         def pullback(gradient: Tensor) -> Tensor:
             """Returns the gradient at the norm's input, given the one at its output."""
             scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
-            return scaled if is_rms_norm else scaled - scaled.mean()
+            return scaled if is_rms_norm else scaled - scaled.mean()  # centring is its own transpose
 
         value.is_frozen = True
         value.sources = [(first_input, pullback)]

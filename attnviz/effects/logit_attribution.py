@@ -38,14 +38,14 @@ class HeadsOnPath:
 
     Attributes:
         site: the attention call.
-        first: the number of its first head.
+        first_head: the number of its first head.
         columns: ``(heads, features of a head)``, the indices of each head's features in the value.
         weights: ``(heads, keys)``, the factors of the values in the heads' outputs.
         values: ``(heads, keys, features of a head)``.
     """
 
     site: CallSite
-    first: int
+    first_head: int
     columns: Tensor
     weights: Tensor
     values: Tensor
@@ -59,7 +59,7 @@ class HeadsOnPath:
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for index, columns in enumerate(self.columns):
             keys = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
-            head = self.first + index
+            head = self.first_head + index
             yield LogitPart(
                 name=f"{self.site.layer}.{head}",
                 kind="head",
@@ -94,11 +94,12 @@ class _PathFinder(SiteFinder):
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
 
     def _add_site(
-        self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
+        self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the heads of an attention call with the value of the path that holds their outputs.
 
-        A call over other tokens than the path, or without known values, is ignored. See `SiteFinder` for the arguments.
+        Ignores a call over other tokens than the path, or without known values, and heads that are stored already. See
+        `SiteFinder` for the arguments.
         """
         if call.values is None or call.shape[2] != self.path.tokens:
             return
@@ -106,7 +107,7 @@ class _PathFinder(SiteFinder):
         row = slice(self.path.position, self.path.position + 1)
         heads = HeadsOnPath(
             site,
-            first,
+            first_head,
             projection.columns,
             call.value_weights(range(head_count), row)[0, :, 0],
             pick_heads(call.values, range(head_count), head_count)[0],
@@ -114,7 +115,7 @@ class _PathFinder(SiteFinder):
         path_value = self.path.value(place.operand)
         path_value.sources = None
         path_heads = self.heads.setdefault(path_value, [])
-        is_stored = any(other.site == site and other.first == first for other in path_heads)
+        is_stored = any(other.site == site and other.first_head == first_head for other in path_heads)
         if not is_stored:  # one value may enter several products
             path_heads.append(heads)
 
@@ -185,6 +186,7 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         AttnvizError: if the logit is not a sum of what heads and other parts add.
     """
     leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
+    # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
     is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
     uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
     if uncapped_value is not None:
@@ -241,7 +243,8 @@ def _before_division(value: PathValue) -> PathValue:
 def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
     """Returns the parts of the logit in the order of the model; leaves with the same name and kind are one part.
 
-    In a model with several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
+    Such a part has terms for keys only if all its leaves have them.     In a model with several kinds of attention, the
+    name of a head begins with its kind, as in ``cross 1.0``.
 
     Args:
         finder: the finder after the run.
@@ -285,7 +288,11 @@ def _order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a value that is no output of heads, named after its parameter or module."""
+    """Returns the part of a value that is no output of heads, named after its parameter or module.
+
+    A constant with one row for all tokens is a bias. Outside of layers, other values are embeddings (of tokens or
+    positions) or of the kind ``other``. In a layer they belong to its MLP, or to another mixer of tokens.
+    """
     value = leaf.value
     path = value.origin or value.place
     match = LAYER.search(path)

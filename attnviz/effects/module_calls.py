@@ -69,6 +69,8 @@ class ModuleCalls:
     ) -> Any:
         """Calls a module and returns its result; returns the cached result of a call to skip, without running it.
 
+        Around a call that runs, calls ``on_call`` and ``on_return`` if they are set.
+
         Args:
             original: the unpatched ``nn.Module.__call__``.
             module: the module.

@@ -64,7 +64,10 @@ class TextRun:
         return 1 if self.resumes is False else max(MAX_RUN_TOKENS // tokens, 1)
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
-        """Returns the metric without each of these sets of heads."""
+        """Returns the metric without each of these sets of heads; sets that were measured before do not run again.
+
+        The first call decides whether runs resume at the first site of their heads, or run wholly.
+        """
         if self.resumes is None:
             self.resumes = self.agrees(sets)
         metric_without = self.metric_without
@@ -264,7 +267,10 @@ def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
 
 
 def _is_close(first: Any, second: Any) -> bool:
-    """True if two outputs have floating-point tensors of the same shapes, which agree within `AGREEMENT`."""
+    """True if two outputs have floating-point tensors of the same shapes, which agree within `AGREEMENT`.
+
+    The bound is relative to the largest absolute value of each tensor, or to 1e-6 if all its values are smaller.
+    """
     first_tensors, second_tensors = (
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         for output in (first, second)

@@ -87,8 +87,8 @@ def _weights_without_parts(head: HeadView) -> list[str]:
         if name.startswith("head"):
             weights_with, weights_without = (_softmax(scores)[column] for scores in (all_scores, all_scores - part))
             lines.append(
-                f"“{query}” attends to “{key}” with weight {weights_with:.4f}; without what {name} adds to the keys, "
-                f"with {weights_without:.4f}."
+                f"“{query}” attends to “{key}” with weight {weights_with:.4f}; if {name} added nothing to the keys, "
+                f"the weight would be {weights_without:.4f}."
             )
     return lines
 

@@ -55,7 +55,10 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
 
 
 def overview_lines(explanation: Explanation) -> list[Line]:
-    """Returns one line per step; if they fit, the last query's numbers from scores to weights; then the remarks."""
+    """Returns the title and a line per step, then the remarks.
+
+    Between them is the table of the last query's numbers from scores to weights, if the screen has enough lines.
+    """
     look, steps = explanation.look, explanation.steps
     name_width = max(len(step.name) for step in steps)
     lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]

@@ -501,7 +501,7 @@ def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trai
 def test_without_heads_ends_with_what_ablation_measures_and_why_head_0_0_is_needed(trained: Computation) -> None:
     [step] = explain(trained, head=1, step="ablation").steps
     assert [round(row[0], 4) for row in step.tables[0].values] == [0.9998, 0.0092, 0.9998, 0.9990, 0.9965, 0.0020]
-    needed = next(line for line in step.examples if "without what head 0.0" in line)
+    needed = next(line for line in step.examples if "if head 0.0 added nothing" in line)
     before, after = (float(number) for number in re.findall(r"\d\.\d{4}", needed))
     assert before > 0.9
     assert after < 0.5

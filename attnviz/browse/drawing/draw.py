@@ -74,7 +74,7 @@ def padded_line(line: Iterable[Span], width: int) -> Line:
 
 
 def _box_lines(box: Box, colors: int) -> list[Line]:
-    """Returns the lines of a box: those of its parts, joined, or of what it shows itself."""
+    """Returns the lines of a box: those of its parts, stacked or side by side, cut or padded; else its own content."""
     match box:
         case BoxColumn():
             return [line for part in box.boxes for line in _box_lines(part, colors)]
@@ -101,7 +101,10 @@ def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | O
 
 
 def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
-    """Returns the line of a text or of a bar, or the lines of a wrapped text."""
+    """Returns one line for a bar or a text, or the lines of a wrapped text.
+
+    A text that has a width is cut or padded to it.
+    """
     if isinstance(box, ShareBar):
         return [[Span(bar(box.value, box.most, box.width), style=box.style)]]
     if isinstance(box, WrappedText):

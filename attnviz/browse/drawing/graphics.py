@@ -61,8 +61,8 @@ def picture_lines(
     colored[:-1, :-1, 3] = np.where(visible, 255, 0)
     cell_rows, cell_columns = _cell_indices(area, visible.shape)
     last_row, last_column = (count - 1 for count in colored.shape[:2])  # the transparent ones
-    numbers = colored.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
-    stretched = np.take(numbers, np.minimum(cell_columns, last_column), axis=1)
+    packed_pixels = colored.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
+    stretched = np.take(packed_pixels, np.minimum(cell_columns, last_column), axis=1)
     stretched = np.take(stretched, np.minimum(cell_rows, last_row), axis=0)
     picture = stretched.view(np.uint8).reshape(len(cell_rows), len(cell_columns), 4)
     width, height = area.character
@@ -181,10 +181,10 @@ def _kitty_escape(pixels: ByteArray, columns: int) -> str:
 def _sixel_escape(pixels: ByteArray) -> str:
     """Returns the escape sequence that draws a picture as sixels; transparent pixels stay as they are."""
     height, width, _ = pixels.shape
-    colors = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
+    packed_pixels = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]  # a pixel as one number, to compare at once
     # a cell covers many equal rows and columns: encode one of each, and repeat it
-    is_new_column = np.append(True, (colors[:, 1:] != colors[:, :-1]).any(axis=0))
-    is_new_row = np.append(True, (colors[1:] != colors[:-1]).any(axis=1))
+    is_new_column = np.append(True, (packed_pixels[:, 1:] != packed_pixels[:, :-1]).any(axis=0))
+    is_new_row = np.append(True, (packed_pixels[1:] != packed_pixels[:-1]).any(axis=1))
     numbers, registers = _registers(pixels[is_new_row][:, is_new_column])
     numbers = numbers[np.cumsum(is_new_row) - 1]
     widths = np.diff(np.append(np.flatnonzero(is_new_column), width))
@@ -212,6 +212,8 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
 def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
     """Returns up to six rows of pixels as sixels: for each colour in them, the pixels of each column that have it.
 
+    Equal sixels in a row are written once, with their count. Without visible pixels the text is empty.
+
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.
         widths: the number of equal columns that each of these stands for.
@@ -223,15 +225,15 @@ def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
         sixels[row, columns] |= 1 << bit
     used_registers = np.flatnonzero(sixels[:-1].any(axis=1))
     register_rows = sixels[used_registers]
-    starts = np.ones(register_rows.shape, dtype=bool)
-    np.not_equal(register_rows[:, 1:], register_rows[:, :-1], out=starts[:, 1:])
+    starts_run = np.ones(register_rows.shape, dtype=bool)
+    np.not_equal(register_rows[:, 1:], register_rows[:, :-1], out=starts_run[:, 1:])
     lengths = (
-        np.add.reduceat(np.tile(widths, len(used_registers)), np.flatnonzero(starts))
+        np.add.reduceat(np.tile(widths, len(used_registers)), np.flatnonzero(starts_run))
         if len(used_registers)
-        else widths[:0]
+        else widths[:0]  # reduceat refuses an empty array
     )
-    runs = [*map(_sixel_run, register_rows[starts].tolist(), lengths.tolist())]
-    edges = [0, *np.cumsum(starts.sum(axis=1)).tolist()]
+    runs = [*map(_sixel_run, register_rows[starts_run].tolist(), lengths.tolist())]
+    edges = [0, *np.cumsum(starts_run.sum(axis=1)).tolist()]
     return "$".join(
         f"#{number}" + "".join(runs[begin:end])
         for number, (begin, end) in zip(used_registers.tolist(), pairwise(edges), strict=True)

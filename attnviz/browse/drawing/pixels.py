@@ -56,7 +56,8 @@ def shaded_span(
 ) -> Span:
     """Returns a text on the colour of its value.
 
-    A masked cell is dim, without a colour. On a terminal of few colours, large values are bold and signs coloured.
+    A masked cell is dim, without a colour, and has a dot if its text is blank. On a terminal of few colours, large
+    values are bold and signs coloured.
 
     Args:
         fraction: the position of the value on the colour scale, from 0 to 1.
@@ -97,11 +98,11 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Returns a line for each row of cells, each cell as blanks on its colour; the cursor's cell has a mark."""
+    """Returns a line for each row of cells: blanks on the cell's colour, or marks for masked cells and the cursor."""
     blanks, masked_span = " " * cells.cell, Span("·".ljust(cells.cell), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
-        """Returns the span of one cell."""
+        """Returns the span of one cell: blanks on the colour ``paper``, or a dim dot if it is masked."""
         return Span(blanks, paper=(paper[0], paper[1], paper[2])) if is_visible else masked_span
 
     rows = zip(rgb.tolist(), cells.block.visible.tolist(), strict=True)
@@ -152,9 +153,10 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 
 
 def _paired_rows(cells: Cells) -> Cells:
-    """Returns cells with each two rows pooled to the larger value, or of changes the larger absolute value.
+    """Returns the cells with every two rows pooled: to the larger value, or for changes to the larger absolute value.
 
-    Cells of a minimap that are off the screen are masked. It suits terminals that cannot draw half blocks.
+    The last one of an odd number of rows stays alone. Cells of a minimap that are off the screen are masked. Terminals
+    that cannot draw half blocks need this.
     """
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells

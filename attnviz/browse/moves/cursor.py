@@ -89,9 +89,10 @@ def first_state(screen: Screen) -> State:
 
 
 def open_head(screen: Screen, state: State) -> State:
-    """Returns the state with its head open, zoomed in as long as all selected queries and keys fit the screen.
+    """Returns the state with its head open, at the closest zoom at which all selected queries and keys fit the screen.
 
-    Without a selection it shows the whole map. A cursor outside of the selection goes to its first cell.
+    Without a selection, or if none fits, it shows the whole map. A cursor outside of the selection goes to its first
+    cell.
     """
     state = replace(state, has_open_head=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected_spans(state.head, state.view)

@@ -101,7 +101,10 @@ def _go_in_history(screen: Screen, state: State, key: str) -> State:
 
 
 def _open_prompt(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the prompt of a key open, with a suggestion to save, filter and name."""
+    """Returns the state with the prompt of a key open.
+
+    Saving, filtering and naming begin with a suggested text. Naming may be refused with a message instead.
+    """
     if key == "s":
         name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
         suggestion = f"head-{name}.svg" if state.has_open_head else "heads.svg"
@@ -204,7 +207,7 @@ BINDINGS = (
     Binding(
         ("m", "M", "R"),
         "m M R",
-        "mean, max, rollout of marked",
+        "mean, max, rollout of marks",
         combine_marked,
         ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
         (

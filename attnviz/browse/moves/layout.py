@@ -400,7 +400,11 @@ def help_pages(size: Size, binding_count: int) -> int:
 
 
 def text_lines(size: Size) -> int:
-    """Returns the lines of the shaded text under the map, with the line that says what shades it."""
+    """Returns the number of lines of the pane under the map.
+
+    Images take half of the free lines. A text takes its own lines, at most 3, or 5 on a high terminal, and one for its
+    caption. If the length of the text is unknown, these 3 or 5 are all.
+    """
     if size.has_images:
         return (size.height - FIXED_LINES) // 2
     max_lines = 3 if size.height < 30 else 5

@@ -138,8 +138,8 @@ def next_head(screen: Screen, state: State, key: str) -> State:
 def zoom(screen: Screen, state: State, key: str) -> State:
     """Returns the state zoomed in, zoomed out or with the whole map; ``=`` opens several marked heads side by side.
 
-    The overview changes the size of its tiles, which ``0`` resets. In the lens a message says that rows cannot be
-    zoomed.
+    With fewer than two heads to combine, ``=`` zooms in. A message says if the map is at its closest zoom. The overview
+    changes the size of its tiles, which ``0`` resets. In the lens a message says that rows cannot be zoomed.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -166,8 +166,8 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
 
     If the cursor is on the strongest key already, the first press goes to the second. In the lens, goes to the
-    strongest token of the chosen head's row, once this is computed. In the overview, and if no key is visible, only
-    adds a message.
+    strongest token of the chosen head's row; if this is not computed yet, returns the state unchanged. In the overview,
+    and if no key is visible, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.

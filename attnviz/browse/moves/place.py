@@ -59,6 +59,9 @@ def token_address(units: Units, unit: int) -> str:
 def read_place(screen: Screen, state: State, address: str) -> State:
     """Returns the state that an address names.
 
+    If it names heads, or the recording has only one, the head opens. If it names only tokens, the lens opens: with the
+    direction ``from`` if it says so or names no query. Otherwise the state shows the overview.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state, which keeps everything that the address does not name.
@@ -141,7 +144,8 @@ def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) 
 def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[State, bool]:
     """Returns the state with the heads that an address names, and True if a head is to be opened.
 
-    An address without heads opens the recording's only head.
+    Of heads side by side, the first ``MAX_SIDE_BY_SIDE`` are shown. An address without heads returns the state
+    unchanged, and True if the recording has only one head.
 
     Raises:
         AttnvizError: if a head is unknown, or the heads cannot be combined as the address asks.

@@ -47,7 +47,7 @@ def step(screen: Screen, state: State, key: str) -> State:
         return replace(state, message=f"this is the {'last' if is_later else 'first'} step", playing=False)
     row_number = int(candidates[0] if is_later else candidates[-1])
     query = int(steps[np.searchsorted(steps, int(rows.starts[row_number]))])
-    sources = _Sources.of(screen.session, state, query)
+    sources = _Sources.of_query(screen.session, state, query)
     state = state if state.has_open_head or state.lens else open_head(screen, state)
     message = f"step {int(np.searchsorted(steps, query)) + 1} of {len(steps)}: {sources.sentence}"
     strongest_key = columns.unit_of(int(sources.strongest_keys[0]))
@@ -103,7 +103,7 @@ class _Sources(NamedTuple):
     written_weight: float
 
     @classmethod
-    def of(cls, session: Session, state: State, query: int) -> "_Sources":
+    def of_query(cls, session: Session, state: State, query: int) -> "_Sources":
         """Returns the sources of the row of a query.
 
         Args:

@@ -120,8 +120,9 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
-    The order of layers cannot be reversed: ``r`` only adds a message. In the lens, ``o`` and ``O`` sort heads by their
-    weight on the cursor's token, or end this order if it is in use; ``r`` turns the lens.
+    With an open head a message names the order. The order of layers cannot be reversed: ``r`` only adds a message. In
+    the lens, ``o`` and ``O`` sort heads by their weight on the cursor's token, or end this order if it is in use; ``r``
+    turns the lens.
 
     Args:
         screen: the session, and the terminal's size and colours.

@@ -120,7 +120,9 @@ def pooled_blocks(
 ) -> list[CellBlock]:
     """Returns one block of several heads pooled to ``height`` x ``width`` cells: weights, their change or mean scores.
 
-    An axis with fewer tokens than cells has a cell for each token. Scores are shown without their change.
+    Weights are pooled to their maximum, or to their mean if the view asks for means; changes to their mean, over the
+    heads' partners in the other recording. Without partners, weights are shown instead of changes, pooled to their
+    mean. An axis with fewer tokens than cells has a cell for each token. Scores are shown without their change.
 
     Args:
         heads: the heads, all of one attention call.

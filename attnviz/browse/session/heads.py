@@ -137,7 +137,7 @@ class InspectedHeads:
         return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
-        """Returns the lines that the longest text of a recorded head needs at this width, at most `MAX_LINES`."""
+        """Returns the number of lines that the longest text of a recorded head needs, at most `MAX_LINES`; cached."""
         if columns not in self._text_lines:
             axes = {
                 id(tokens): tokens

@@ -146,7 +146,10 @@ class Ranking:
         return next((group for group in groups if group[0] not in self.named_heads), None)
 
     def name_patterns(self, group: list[int]) -> None:
-        """Measures every metric of some heads of one call and names their patterns; may run in a thread."""
+        """Measures every metric of some heads of one attention call and names their patterns; may run in a thread.
+
+        Once all heads have names, every metric counts as measured.
+        """
         from attnviz.metrics.measured_heads import measured_frame
 
         measured_rows = measured_frame(self.heads[head] for head in group)

@@ -177,7 +177,11 @@ class Session(InspectedHeads):
         return replace(scale, colormap=colormap)
 
     def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
-        """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes."""
+        """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes.
+
+        Per cents go up to 1 unless the view has own scales or shows means; other scales are chosen from the values.
+        Without blocks the scale goes up to 1. With logarithmic steps it begins at `LOG_RANGE` of its upper end.
+        """
         quantity = self.quantity(view)
         if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0

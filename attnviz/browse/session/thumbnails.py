@@ -43,6 +43,8 @@ class HeadThumbnails:
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
         """Computes and caches missing thumbnails of some heads: one of a long map, or several of one attention call.
 
+        The thumbnail of a long map begins as a preview, which is refined later.
+
         Args:
             heads: the heads, in the order in which they are computed.
             view: the toggles, which choose the numbers and how they are shown.

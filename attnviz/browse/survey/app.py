@@ -298,7 +298,7 @@ class SurveyBrowser(Application[OpenedText]):
         return text
 
     def list_texts(self, row: HeadRow, width: int) -> None:
-        """Lists the example texts of a head, unless they are listed already."""
+        """Lists the example texts of a head and highlights the first; does nothing if they are listed already."""
         text_list, examples = self.query_one(OptionList), self.view.examples(row)
         if examples == self.examples and text_list.option_count:
             return
@@ -421,7 +421,14 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def action_move(self, axis: int, step: int) -> None:
-        """Chooses the next head among the points along an axis, 0 across or 1 up; does nothing in the list."""
+        """Chooses the next head among the points along an axis; if the chosen head has no point, the first one.
+
+        Does nothing if the list is shown instead of points, or no head has a point.
+
+        Args:
+            axis: 0 to go across, 1 to go up.
+            step: 1 for the next head, -1 for the previous one.
+        """
         table, values = self.query_one(DataTable), self.view.points
         heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
         if not self.shows_points or not heads_with_points.size:

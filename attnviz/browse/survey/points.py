@@ -36,8 +36,8 @@ def points_lines(
     positions = dict(zip(heads_with_points.tolist(), zip(rows, columns, strict=True), strict=True))
     grid = _point_characters(positions, height, width)
     distances = np.abs(fractions - fractions.mean(axis=0)).sum(axis=1)
-    outermost = heads_with_points[np.argsort(-distances)].tolist()
-    _write_names(grid, positions, names, chosen_head, outermost)
+    outer_heads = heads_with_points[np.argsort(-distances)].tolist()
+    _write_names(grid, positions, names, chosen_head, outer_heads)
     chosen_position = None if chosen_head is None else positions.get(chosen_head)
     edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
@@ -64,7 +64,7 @@ def _write_names(
     positions: dict[int, tuple[int, int]],
     names: Sequence[str],
     chosen_head: int | None,
-    outermost: Sequence[int],
+    outer_heads: Sequence[int],
 ) -> None:
     """Writes names of heads into the grid, right or left of their points, where no character would touch them.
 
@@ -75,10 +75,10 @@ def _write_names(
         positions: the line and column of each head's point.
         names: the names of all heads.
         chosen_head: the index of the chosen head; ``None`` for none.
-        outermost: the heads, those far from the mean of all points first.
+        outer_heads: the heads, those far from the mean of all points first.
     """
     first_heads = [chosen_head] if chosen_head in positions else []
-    for head in dict.fromkeys((*first_heads, *outermost)):
+    for head in dict.fromkeys((*first_heads, *outer_heads)):
         row, column = positions[head]
         name, cells = names[head], grid[row]
         for start in (column + 1, column - len(name)):

@@ -88,23 +88,24 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
 def hints(state: State, width: int) -> tuple[Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns; those for help and quit are always among them.
 
+    The hint for going back stays longer than the others.
     While the prompt to copy is open, they are its keys, all of them.
     """
     if state.prompt == "copy":
         return COPY_HINTS
-    several_marked = len(state.heads_to_combine) > 1 and not state.heads_beside
-    if several_marked:
+    has_several_marked = len(state.heads_to_combine) > 1 and not state.heads_beside
+    if has_several_marked:
         place: Place = "marked"
     elif state.has_open_head:
         place = "head"
     else:
         place = "lens" if state.lens else "heads"
-    fitting = list(hints_of(place))
+    fitting_hints = list(hints_of(place))
     always_shown = (HELP, QUIT)
-    while fitting and sum(hint.width for hint in (*fitting, *always_shown)) > width:
-        keeps_last = fitting[-1] == BACK and len(fitting) > 1
-        fitting.pop(-2 if keeps_last else -1)
-    return (*fitting, *always_shown)
+    while fitting_hints and sum(hint.width for hint in (*fitting_hints, *always_shown)) > width:
+        keeps_last = fitting_hints[-1] == BACK and len(fitting_hints) > 1
+        fitting_hints.pop(-2 if keeps_last else -1)
+    return (*fitting_hints, *always_shown)
 
 
 def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
@@ -117,7 +118,7 @@ def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
 
 
 def last_line(screen: Screen, state: State) -> Box:
-    """Composes the last line: hints, or an open prompt with its text and suggestions."""
+    """Composes the last line: hints, or an open prompt with suggestions and its text; of a long text only the end."""
     if state.prompt is None:
         return BoxRow(tuple(_hint_texts(hints(state, screen.size.width))))
     if state.prompt == "copy":

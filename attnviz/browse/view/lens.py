@@ -123,7 +123,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
 
 
 def lens_body(screen: Screen, state: State) -> Body:
-    """Composes the lens: a line for each head, the means of layers, then the text."""
+    """Composes the lens: a line for each head that fits, the means of layers if there is space, then the text."""
     lens, size = lay_out_lens(screen, state), screen.size
     state = lens.state
     heads = BoxColumn(tuple(_head_line(lens, head) for head in lens.shown_heads))

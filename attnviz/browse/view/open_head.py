@@ -80,6 +80,8 @@ def part_status(head: OpenHead) -> str:
 def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
     """Returns the state after a click on a cell, a listed head or key, the minimap, or a token of the text.
 
+    Every click clears the message; a click elsewhere changes nothing else.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the click.
@@ -115,6 +117,8 @@ def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int,
 
 def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
     """Returns the state after a click in the side pane: another head, or the cursor on a key or a minimap's cell.
+
+    A click on any other line returns the state unchanged.
 
     Args:
         head: the open head.
@@ -164,7 +168,10 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
 
 
 def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
-    """Composes the cells of one map, in the form of the zoom level; large cells contain their numbers."""
+    """Composes the cells of one map, in the form of the zoom level.
+
+    Cells of one column are drawn as pixels if the terminal can show them; large cells contain their numbers.
+    """
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
     if form.cell == 1 and character is not None:
@@ -223,7 +230,10 @@ def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
 
 
 def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
-    """Composes the names of heads side by side, each with a mark over the cursor's column."""
+    """Composes the names of heads side by side, each with a mark over the cursor's column.
+
+    A name stands left of its mark, or right of it if it does not fit left, or is left out if it fits neither.
+    """
     width, left = head.pane.map_width, head.pane.column_of(cursor_column)
     line: list[Box] = []
     for index, number in enumerate(head.heads):

@@ -115,7 +115,10 @@ def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
 
 
 def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
-    """Composes a cell whose colour and sign show the head's effect; an empty tuple if heads have no effects."""
+    """Composes a cell whose colour and sign show the head's effect; no cell if heads have no effects.
+
+    The cell is blank if this head's effect was not measured. A combination of heads has no cell.
+    """
     if not session.added_frames or head >= session.recorded:
         return ()
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)

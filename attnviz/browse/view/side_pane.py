@@ -127,7 +127,10 @@ def _numbers_side_by_side(head: OpenHead) -> list[str]:
 
 
 def _cursor_number_texts(head: OpenHead) -> list[str]:
-    """Returns the lines with weight and score at the cursor; a combined head has no score, nor has a word."""
+    """Returns the lines with weight and score at the cursor; for a masked cell one says so instead of the weight.
+
+    The second line is empty for a combined head, and says so for a word: neither has a score.
+    """
     row, key, view = head.row, head.state.key, head.state.view
     score = f" score  {row.scores[key]:.4f}"
     if np.isnan(row.scores[key]):

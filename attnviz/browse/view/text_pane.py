@@ -104,6 +104,8 @@ def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -
 def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:
     """Returns the tokens wrapped to lines, each piece with its token; of too many lines, those around the cursor.
 
+    A label wider than the pane is cut.
+
     Args:
         tokens: the tokens.
         columns: columns of the pane.

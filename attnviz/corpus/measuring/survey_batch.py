@@ -63,14 +63,14 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     grids = CachedGrids(texts, [metric for metric in metrics if metric.columns is None])
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
-    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
         """Measures a call, unless it is cross-attention.
 
         Args:
             site: the place of the call in the model.
             heads: the numbers of its chosen heads in the layer.
             call: the call.
-            first: the number of the call's head 0 in the layer.
+            first_head: the number of the call's head 0 in the layer.
 
         Raises:
             AttnvizError: if the call is not over all texts of the batch, or not over whole texts.
@@ -88,8 +88,8 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey needs a model that attends over whole texts"
             )
-        for measured_heads, numbers in measure_call(call, [head - first for head in heads], grids):
-            calls.append((site, tuple(first + head for head in measured_heads), numbers))
+        for measured_heads, numbers in measure_call(call, [head - first_head for head in heads], grids):
+            calls.append((site, tuple(first_head + head for head in measured_heads), numbers))
 
     block = CaptureBlock(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
     with block, torch.inference_mode():
