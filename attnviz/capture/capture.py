@@ -277,8 +277,9 @@ class Capture:
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; notes how many heads it has.
 
-        Windows are joined to whole maps if possible, and value norms are searched if they are wanted. A module that
-        computes maps of many shapes is described as attention of another kind instead.
+        Keeps nothing if no head of the layer is chosen. Windows are joined to whole maps if possible, and value norms
+        are searched if they are wanted. A module that computes maps of many shapes is described as attention of another
+        kind instead.
 
         Args:
             site: the place of the call in the model.

@@ -130,9 +130,10 @@ class CaptureBlock:
         return captures[0].recording()
 
     def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
-        """Notes that a thread without a block calls a module, and begins to observe the thread.
+        """Notes that a thread without a block calls a module; begins to observe the thread if it is not observed yet.
 
-        If several threads' blocks contain the module, it is not known whose call it is: it is not observed.
+        If blocks of several threads contain the module, it is unknown whose call it is: a thread that is not observed
+        yet then stays so, and the block notes that it missed a call.
 
         Args:
             module: the module.
@@ -219,6 +220,8 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     """Tells the blocks that observe the running thread, or may begin to, that a module is about to run.
 
+    Does nothing while torch compiles.
+
     Args:
         module: the module.
         inputs: the positional arguments of the call.
@@ -239,7 +242,10 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
-    """Tells the open blocks that a module has returned or raised; the last two arguments are those of torch's hook."""
+    """Tells the open blocks that a module has returned or raised; does nothing while torch compiles.
+
+    The last two arguments are required by torch's hook and not used.
+    """
     if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()
@@ -262,7 +268,10 @@ PATCHES = Patches(
 
 
 def refuse_opaque(model: object) -> None:
-    """Raises AttnvizError if ``model`` is not a module, or if its calls do not pass through Python."""
+    """Raises AttnvizError if the calls of ``model`` cannot be observed.
+
+    They cannot if it is not a module, was exported to a single graph, is compiled, or has a scripted part.
+    """
     if not isinstance(model, nn.Module):
         description = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise AttnvizError(f"record needs a torch.nn.Module, not {description}; give it the module that is called")

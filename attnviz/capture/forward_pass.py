@@ -155,7 +155,10 @@ class ForwardPass:
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if only attention of other kinds was found, or if a chosen layer has no other."""
+        """Raises AttnvizError if only attention of other kinds was found, in the whole model or in a chosen layer.
+
+        Does nothing if every chosen layer, or any layer if none were chosen, has a recorded call.
+        """
         layers = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
         recorded_layers = {call.site.layer for call in calls}
@@ -353,7 +356,7 @@ def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _pooled_map_remarks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """Returns a sentence for each reason why maps hold blocks of cells instead of single cells."""
+    """Returns a sentence for each reason why maps hold blocks of cells instead of single cells; none if none do."""
     reasons: dict[str, list[LayerMaps]] = {}
     for maps in all_maps:
         if maps.block != (1, 1):

@@ -18,6 +18,8 @@ def overview_of(
 ) -> Overview:
     """Returns the weights of a block of cells, pooled to pixels; memory does not grow with the number of tokens.
 
+    On a GPU the mean over all tokens may come from a fused kernel; anything else is computed tile by tile.
+
     Args:
         factors: the factors of the weights.
         head_indices: indices of the heads in the arrays of the factors.

@@ -89,16 +89,18 @@ def capture_call(
 ) -> CapturedCall:
     """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if it has any, else blocks.
 
-    A call has no factors if its heads see different cells, or if each head is a module of its own.
+    A call has no factors if no queries and keys give its scores, if its heads see different cells, or if each head is
+    a module of its own.
 
     Args:
         site: the place of the call in the model.
         heads: the numbers of the heads in the layer.
         call: the call.
-        dense: True for whole maps of any length, False for factors if there are any; ``None`` decides by the length.
-        first_head: the number of the call's first head.
+        dense: True for whole maps of any length, False for factors of any length if there are any; ``None`` decides by
+            the length.
+        first_head: the number in the layer of the call's first head.
         tokens_of: returns the tokens of queries and keys known so far; ``None`` for numbered ones.
-        with_factors: True to keep factors beside whole maps too, if there are any.
+        with_factors: True to keep factors beside whole maps too, if there are any; not if each head is a module.
 
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
@@ -128,7 +130,7 @@ def capture_call(
         fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured_call))
     else:
         fields = _dense_fields(call, call_heads, site)
-        if with_factors and site.head is None:  # else each head of the layer is a separate call
+        if with_factors and site.head is None:  # the heads of a layer that are separate calls are kept without factors
             fields = _with_factors(fields, call, call_heads)
     return replace(captured_call, fields=fields, fidelity=call.fidelity(call_heads))
 
@@ -193,12 +195,15 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` for each text of a call; raises AttnvizError if a weight is not finite.
+    """Returns the fields of ``DenseMaps`` for each text of a call.
 
     Args:
         call: the call.
         heads: the chosen heads, by their numbers in the call.
         site: the place of the call, for the message.
+
+    Raises:
+        AttnvizError: if a weight is not finite.
     """
     maps = call.maps(heads)
     scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
@@ -211,10 +216,10 @@ def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` with the queries and keys of each text; unchanged if the call has none.
+    """Returns the fields of each text with its queries and keys added; unchanged if the call has no factors.
 
     Args:
-        fields: the fields of each text.
+        fields: the fields of ``DenseMaps`` of each text.
         call: the call.
         heads: the chosen heads, by their numbers in the call.
     """
@@ -292,13 +297,18 @@ def _head_metrics(
 def _factored_fields(
     call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
 ) -> list[dict[str, Any]]:
-    """Returns the fields of ``FactoredMaps`` for each text of a call; raises AttnvizError if a score is not finite.
+    """Returns the fields of ``FactoredMaps`` for each text of a call.
+
+    The log-sum-exp is that of the kernel if it is complete; else it is computed from the queries and keys.
 
     Args:
         call: the call.
         heads: the chosen heads, by their numbers in the call.
         site: the place of the call, for the message.
-        rules: the rules of each text's mask.
+        rules: the mask and bias of each text.
+
+    Raises:
+        AttnvizError: if a score is not finite.
     """
     head_count = call.shape[1]
     heads_per_key_head = head_count // call.keys.shape[1]
@@ -342,7 +352,11 @@ def _factored_fields(
 def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key.
 
-    ``None`` if the kernel returned none, or if it left out a soft cap, sink or window that the call has.
+    ``None`` if the kernel returned none, or if the call has a soft cap, sinks or a window, which kernels leave out.
+
+    Args:
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
     """
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
@@ -411,19 +425,19 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of a call do not fit into free memory; maps below 16 MiB are not checked.
+    """Raises AttnvizError if the maps of a call do not fit into free memory; maps of up to 16 MiB are not checked.
 
     Args:
         call: the call.
-        heads: the number of heads to keep.
-        map_type: the class of the maps.
+        heads: the number of heads to keep; for ``PooledMaps`` one counts, since they are computed head by head.
+        map_type: the class of the maps; ``FactoredMaps`` need memory for queries and keys, others for cells.
         site: the place of the call, for the message.
     """
     batch, _, queries, keys = call.shape
     cells = queries * keys
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
-    heads = 1 if map_type is PooledMaps else heads  # blocks are computed head by head
+    heads = 1 if map_type is PooledMaps else heads
     needed_bytes = ARRAYS_AT_ONCE * batch * heads * cells * 4
     if needed_bytes > MIN_CHECKED_BYTES:
         subject = f"{heads} heads of layer {site.layer} over {queries} tokens"

@@ -90,12 +90,15 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
     """Returns the norms of values after a linear map of each head, ``(batch, heads, keys)``.
 
+    For many keys and outputs wider than a head they come from the small matrix G = W Wᵀ, as ‖v W‖² = v G vᵀ; heads for
+    which that is too inexact, and all other cases, are mapped in full.
+
     Args:
         values: ``(batch, heads, keys, features of a head)``.
         weights: the maps, ``(heads, features of a head, features)``.
     """
     features, output_width = weights.shape[1:]
-    # G = W Wᵀ pays off only for many keys, and for outputs wider than a head.
+    # G pays off only for many keys, and for outputs wider than a head.
     if len(values) * values.shape[2] <= features or output_width <= features:
         return _mapped_norms(values, weights)
     norms, are_exact = _norms_by_products(values, weights)
@@ -141,19 +144,19 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     """
     batch, _, queries, _ = call.shape
     mixed_values, sees_any = call.recomputed_rows(heads)
-    step = slice(None, None, -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES))  # the division rounds up
+    spacing = -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES)  # the division rounds up
     rows = checked_rows(queries)
-    rows = slice(None, None, (rows.step or 1) * step.step)  # every n-th of the checked queries, counted in all queries
+    rows = slice(None, None, (rows.step or 1) * spacing)  # every n-th of the checked queries, counted in all queries
     operand, result = (
         _rows_of_texts(matrix, batch, rows, projection.queries_first)
         for matrix in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
-    operand[..., columns] = mixed_values[:, :, step].transpose(1, 2).flatten(2).to(operand)
+    operand[..., columns] = mixed_values[:, :, ::spacing].transpose(1, 2).flatten(2).to(operand)
     total = operand @ projection.weight.to(operand)
     if projection.bias is not None:
         total = total + projection.bias.to(operand)
-    errors = (total - result).abs().masked_fill(~sees_any[:, :, step].all(1), 0)
+    errors = (total - result).abs().masked_fill(~sees_any[:, :, ::spacing].all(1), 0)
     return [float(error) for error in errors.flatten(1).amax(1)]
 
 

@@ -124,7 +124,7 @@ class _Terms(NamedTuple):
         ]
 
     def solve(self, cells: Tensor) -> list[Tensor]:
-        """Returns the biases whose sum fits the cells best; a single bias is the mean of its cells.
+        """Returns the biases whose sum fits the cells best, a single one as the mean of its cells; [] for no bias.
 
         They come from conjugate gradients on the normal equations, preconditioned by the number of cells of each place
         (Hestenes and Stiefel 1952). All lists have a tensor ``(batch, heads, places)`` for each bias.
@@ -137,17 +137,17 @@ class _Terms(NamedTuple):
         residuals = self.sums(cells)
         target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(1e-300)
         direction = _quotients(residuals, counts)
-        size = _dot(residuals, direction)
+        residual_size = _dot(residuals, direction)
         for _ in range(MAX_STEPS if numbers else 0):
             image = self.sums(self.cells(direction))
-            length = size / _dot(direction, image).clamp_min(1e-300)
-            numbers = _plus_multiple(numbers, length, direction)
-            residuals = _plus_multiple(residuals, -length, image)
+            step_length = residual_size / _dot(direction, image).clamp_min(1e-300)
+            numbers = _plus_multiple(numbers, step_length, direction)
+            residuals = _plus_multiple(residuals, -step_length, image)
             if bool((_dot(residuals, residuals) <= target).all()):
                 break
             scaled_residuals = _quotients(residuals, counts)
-            size, previous_size = _dot(residuals, scaled_residuals), size
-            direction = _plus_multiple(scaled_residuals, size / previous_size.clamp_min(1e-300), direction)
+            previous_size, residual_size = residual_size, _dot(residuals, scaled_residuals)
+            direction = _plus_multiple(scaled_residuals, residual_size / previous_size.clamp_min(1e-300), direction)
         return numbers
 
 

@@ -28,7 +28,11 @@ class PositionRules(NamedTuple):
 
 
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
-    """Returns the rules of each text's mask for these heads; ``None`` if heads see different cells.
+    """Returns for each text the mask by rules, and the bias of these heads; ``None`` if heads see different cells.
+
+    Without a mask tensor, the rules are the causality and window of the call, the same for all texts. With one, they
+    are found from the visible cells. The bias comes from the numbers of a floating-point mask, else from the position
+    biases of the call.
 
     Args:
         call: the call.
@@ -44,8 +48,8 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
     masks = [mask_of(text) for text in cells]
     if not call.mask.is_floating_point():
         return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
-    mask_numbers = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
-    numbers = mask_numbers.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
+    head_masks = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
+    numbers = head_masks.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
     biases = [bias_of(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
     return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
 
@@ -95,7 +99,14 @@ def mask_of(cells: BoolArray) -> Mask:
 
 
 def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
-    """Yields masks that may give these cells apart from padding, from the first and last visible key of each query."""
+    """Yields masks that may give these cells apart from padding, simple ones first.
+
+    Their rules come from the first and last visible key of each query, with the first queries aligned to the first
+    keys, or the last to the last. If no query sees a key, the only mask is one that hides nothing.
+
+    Args:
+        cells: ``(queries, keys)``, True where visible.
+    """
     queries, keys = cells.shape
     yield Mask()
     seeing_rows = np.arange(queries)[cells.any(axis=1)]
@@ -120,19 +131,21 @@ def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
 def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
     """Returns the bias that a mask adds to visible scores: by key, else by distance, else for each cell.
 
+    The bias is empty if the mask adds nothing.
+
     Args:
         numbers: the mask, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
-        heads: the number of heads of the bias.
+        heads: the number of heads of the bias; a mask that all heads share is repeated for them.
     """
     by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
     by_key[:, ~cells.any(axis=0)] = 0
     if _equals_mask(numbers, cells, by_key[:, None]):
         return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
-    relative = _bias_by_distance(numbers, cells)
+    by_distance = _bias_by_distance(numbers, cells)
     # Row q is a window of the distances, and the window of row q + 1 begins one distance earlier.
-    if _equals_mask(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
-        return Bias(relative=_repeated_for_heads(relative, heads), origin=len(cells) - 1)
+    if _equals_mask(numbers, cells, sliding_window_view(by_distance, cells.shape[1], axis=-1)[:, ::-1]):
+        return Bias(relative=_repeated_for_heads(by_distance, heads), origin=len(cells) - 1)
     return Bias(explicit=_repeated_for_heads(np.where(cells, numbers, np.float32(0)), heads))
 
 

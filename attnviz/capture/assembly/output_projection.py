@@ -133,7 +133,7 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
 
     Returns:
         The index of each feature's column, ``(heads, features)``, and True if the rows are ordered by queries and then
-        by texts, False if by texts first; ``None`` if the matrix lacks a feature.
+        by texts, False if by texts first; ``None`` if the matrix has another number of rows, or lacks a feature.
     """
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
@@ -223,6 +223,9 @@ class ProjectionSearch:
         is_constant: Callable[[Tensor], bool],
     ) -> bool:
         """Checks if a function that has returned is a searched projection, and reports it; True if it is.
+
+        It is if one operand is a constant, and the other one is the operand of the last projection, or holds a searched
+        output. False if nothing is searched.
 
         Args:
             name: the name of the function.

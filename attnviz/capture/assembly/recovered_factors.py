@@ -212,6 +212,8 @@ def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None
 def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
     """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance.
 
+    Scores and products of hidden cells are 0.
+
     Args:
         call: the call.
         product: the queries and keys whose product gave the scores.
@@ -232,7 +234,9 @@ def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[
 def _largest_scores_if_equal(
     factors: FactoredCall, call: DenseCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a score differs from the model's.
+    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible one differs from the model's.
+
+    Scores differ if they do so by more than rounding, absolutely and relative to the score.
 
     Args:
         factors: the factors, which give scores.

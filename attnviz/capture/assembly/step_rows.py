@@ -92,7 +92,12 @@ class StepRows:
         return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
-        """Returns the possible places of a call, by its shape and keys; empty if it belongs to another text."""
+        """Returns the possible places of a call, by its shape and keys; empty if it belongs to another text.
+
+        Cross-attention stands below the last row, over the same keys. A call that reads no cached keys of this text
+        replaces the whole map. A call that reads cached keys is appended; if it reads fewer than there are, it may
+        instead overwrite the rows after those keys.
+        """
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
         if call.site.kind == "cross":
@@ -127,6 +132,8 @@ class StepRows:
 
     def joined(self) -> CapturedCall:
         """Returns one call with all rows; the only call itself if it has no unused keys.
+
+        The scale is ``None`` if the calls differ in it; the fidelity of a text is the largest known one.
 
         Raises:
             AttnvizError: if the map is too long to be joined.
@@ -205,7 +212,7 @@ class StepRows:
             )
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls."""
+        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls; cells of no call are hidden."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]

@@ -34,7 +34,10 @@ class _Batch:
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
     def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass if that continues these texts; True if it does."""
+        """Adds the calls of another pass if the pass continues these texts; True if it does.
+
+        It does not if it calls a module that earlier passes have not, or if its calls have no consistent places.
+        """
         if not calls.keys() <= self.rows.keys():
             return False
         possible_places = {key: self.rows[key].places(call) for key, call in calls.items()}
@@ -58,7 +61,8 @@ class TextCollector:
     def add(self, calls: Sequence[CapturedCall]) -> None:
         """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch.
 
-        Does nothing without calls, or once a pass was refused; `calls` raises the refusal.
+        A new batch is refused if it reads keys from a cache that no earlier pass computed; `calls` raises the refusal.
+        Does nothing without calls, or once a pass was refused.
         """
         if not calls or self.refusal is not None:
             return
@@ -121,7 +125,7 @@ def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call of a pass; all of them begin at the same row.
+    """Returns one place for each call of a pass: whole maps, or rows that begin at a row common to all calls.
 
     Args:
         possible_places: the possible places of each call.

@@ -110,7 +110,7 @@ def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -
 
 
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:
-    """Returns remarks on windows that were joined, and on windows that are shown as separate texts.
+    """Returns remarks on windows that were joined, and on windows that stay separate texts; none if none are.
 
     Args:
         calls: all recorded calls.
@@ -203,7 +203,9 @@ def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float 
 
 
 def _tokens_by_window(numbers: Tensor) -> IntArray | None:
-    """Returns the tokens of each window, ``(windows, tokens)``; ``None`` if an element mixes tokens.
+    """Returns the tokens of each window, ``(windows, tokens)``; ``None`` if the features of a token differ in origin.
+
+    Heads have the same tokens, so an axis of heads is left out, and windows repeated for heads count once.
 
     Args:
         numbers: the token of each element, ``(..., tokens, features)``; one axis may be heads.

@@ -12,7 +12,7 @@ CHANGED = "the weights are changed between the softmax and the values; the maps 
 def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
     """Returns the factor by which dropout scaled the weights that it kept; ``None`` if the change is no dropout.
 
-    Dropout sets some weights to 0, and multiplies all others by one factor above 1.
+    Dropout sets some weights to 0, and multiplies all others by one factor above 1. It keeps shape and dtype.
 
     Args:
         weights: the weights, ``(batch, heads, queries, keys)``.

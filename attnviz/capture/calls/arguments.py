@@ -68,6 +68,9 @@ def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tenso
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
     """Returns the output of an encoder layer, ``(batch, queries, width)``.
 
+    With ``norm_first`` the second layer norm precedes the feed-forward part, and the first one was applied before the
+    attention; else each follows a residual sum.
+
     Args:
         arguments: the arguments of the layer's kernel by name.
         tokens: the input of the layer, ``(batch, queries, width)``.
@@ -168,8 +171,8 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
     Raises:
         AttnvizError: if this version of torch has no argument of one of these names.
     """
-    order, defaults = _operator_schema(operator)
-    arguments = defaults | dict(zip(order, args, strict=False)) | kwargs
+    all_names, defaults = _operator_schema(operator)
+    arguments = defaults | dict(zip(all_names, args, strict=False)) | kwargs
     unknown = next((name for name in names if name not in arguments), None)
     if unknown is not None:
         raise AttnvizError(

@@ -262,7 +262,7 @@ class FactoredCall(AttentionCall):
         return AttentionMaps(scores, weights, cells.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
-        """Returns this call restricted to some texts of the batch; cached results are dropped."""
+        """Returns this call restricted to some texts of the batch, without log-sum-exp, values and output."""
         return replace(
             self,
             queries=self.queries[texts],
@@ -284,6 +284,10 @@ class FactoredCall(AttentionCall):
 
         The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32. They include
         biases and the finite numbers of a mask; hidden cells are not masked yet.
+
+        Args:
+            heads: the heads, by their numbers in the call.
+            rows: the queries, as a slice or as indices.
         """
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])

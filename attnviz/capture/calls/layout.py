@@ -72,9 +72,9 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
         layout: the roles of its axes.
         last: the roles of the last two axes of the result.
     """
-    sizes, order, groups = _folding_plan(layout, last)
+    sizes, order, folded_shape = _folding_plan(layout, last)
     folded_tensor = tensor.reshape(sizes).permute(order)
-    return folded_tensor if groups is None else folded_tensor.reshape(groups)
+    return folded_tensor if folded_shape is None else folded_tensor.reshape(folded_shape)
 
 
 @lru_cache(MAX_CACHED)
@@ -101,13 +101,18 @@ def roles_of(
 ) -> dict[int, Roles] | None:
     """Returns the roles of the parts of the weights, without those of the keys, by mark.
 
-    ``None`` if the number of heads that the module states fits no part.
+    Each part has a default role by its label, which the first rule that fits changes: a part or pair of parts of the
+    stated number of heads is heads; else the unlabelled part before the queries is, if no number is stated; else an
+    axis of texts and heads folded into one is split. The default roles stay if no rule fits, if a part is features (an
+    axis of heads may then be joined from parts), or if the shared axes are known to be texts. ``None`` if a number of
+    heads is stated and does not fit the unlabelled part before the queries.
 
     Args:
         places: the parts.
         dims: the number of axes of the weights.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the texts and tokens that the call may read.
+        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
+            they are unknown.
     """
     roles: dict[int, Roles] = {place.mark: ((place.size, _default_role(place)),) for place in places}
     before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
@@ -202,12 +207,15 @@ class UseLayout:
 def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] = ()) -> UseLayout | None:
     """Returns the layouts of a product of weights and values.
 
-    ``None`` if the module's number of heads fits no part of the weights, or if a part of them has no role.
+    In the result, a layout is ``None`` if its tensor does not fit the roles. The whole result is ``None`` if the
+    module's number of heads fits no
+    part of the weights, or if a part of them has no role.
 
     Args:
         use: the product.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the texts and tokens that the call may read.
+        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
+            they are unknown.
     """
     candidate, product = use.candidate, use.product
     roles = roles_of(_places_of_parts(use), len(candidate.axes), heads, batches)
@@ -259,7 +267,7 @@ def _layout_by_marks(axes: Axes, roles: dict[int, Roles], keys: int, count: int 
     Args:
         axes: the axes.
         roles: the roles of the parts by mark.
-        keys: the index of the axis of keys.
+        keys: the index of the axis of keys, which gets the role keys.
         count: the number of keys; ``None`` for the size of that axis.
     """
     layout: list[Roles] = []
@@ -281,13 +289,16 @@ def roles_of_size(roles: Roles, size: int) -> Roles:
 def _layout_by_letters(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
     """Returns the layout of a tensor by the letters that it shares with the weights; other axes are features.
 
+    An axis of size 1 has no role if the weights' axis of its letter is larger.
+
     Args:
         letters: the letters of the tensor's axes.
         shape: their sizes.
         by_letter: the roles of the weights' axes by letter; ``None`` if they are unknown.
 
     Returns:
-        The layout; ``None`` if the weights' is unknown, or if an axis has another size than that of the weights.
+        The layout; ``None`` if that of the weights is unknown, or if an axis of more than one element has another size
+        than the weights' axis of its letter.
     """
     if by_letter is None:
         return None
@@ -321,35 +332,39 @@ def layout_of_queries(
 ) -> tuple[Layout, Layout]:
     """Returns the layouts of a kernel's queries and keys, ``(..., tokens, features)``.
 
+    The number of heads that the module states is ignored if it fits no axis of the queries. Rows of queries count as
+    unlabelled if the rows of the keys are features, so that they are not taken for heads.
+
     Args:
         queries: the axes of the queries.
         keys: the axes of the keys.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the texts and tokens that the call may read.
+        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
+            they are unknown.
     """
     queries = _with_whole_head_axis(queries, keys, heads)
-    # The mark of a part is made of the numbers of its axis and of the part.
+    # The mark of a part combines the index of its axis with its own index in the axis.
     marked_axes = tuple(
         tuple(
             (part.size, label_of(part.label), 1 + 10 * axis_index + part_index) for part_index, part in enumerate(axis)
         )
         for axis_index, axis in enumerate(queries[:-1])
     )
-    rows = len(queries) - 2
+    query_axis = len(queries) - 2
     key_rows_are_features = bool(keys[-2]) and all(label_of(part.label) == FEATURES for part in keys[-2])
     places = [
         PartPlace(
             axis_index,
             size,
-            UNKNOWN if axis_index == rows and key_rows_are_features else label,
+            UNKNOWN if axis_index == query_axis and key_rows_are_features else label,
             mark,
-            axis_index != rows,
+            shared=axis_index != query_axis,
         )
         for axis_index, axis in enumerate(marked_axes)
         for size, label, mark in axis
     ]
     roles = roles_of(places, len(queries), heads, batches)
-    if roles is None:  # without a stated number, every layout fits
+    if roles is None:  # the stated number of heads fits no part; without a stated number, every layout fits
         roles = roles_of(places, len(queries), None) or {}
     leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
     features: Roles = ((size_of(queries[-1]), "features"),)
@@ -366,8 +381,14 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """Returns the axes of a kernel's queries; the second is made one part if it is the axis of heads.
 
     The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
-    gathered by index, are heads together. Two exceptions: tokens are never heads, nor is an axis of which a single
-    part has the size that the module states.
+    gathered by index, are heads together. The part is labelled as features if a part of the axis is, or if the axis of
+    the keys is features of the same size. The axes stay unchanged if they are not four, if a part of the second is
+    tokens, or if only one part of it has the number of heads that the module states.
+
+    Args:
+        queries: the axes of the queries.
+        keys: the axes of the keys.
+        heads: the number of heads that the module states; ``None`` if it states none.
     """
     if len(queries) != FOLDED_AXES:
         return queries

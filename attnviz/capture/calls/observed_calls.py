@@ -45,14 +45,17 @@ def kernel_call(
     layouts: tuple[Layout, Layout],
     gather: OperandGathers | None = None,
 ) -> AttentionCall | None:
-    """Returns a call of ``scaled_dot_product_attention``; ``None`` if the heads of queries and keys do not fit.
+    """Returns a call of ``scaled_dot_product_attention``; ``None`` if texts or heads of queries and keys do not fit.
+
+    Keys of a single text are repeated for all texts. With dropout the output of the call is unknown, since weights
+    alone do not give it.
 
     Args:
         arguments: the arguments by name.
         output: the result of the kernel.
-        logsumexp: the log-sum-exp of each row, if the kernel returns it.
+        logsumexp: the log-sum-exp of each row; ``None`` if the kernel returns none.
         layouts: the layouts of queries and keys.
-        gather: the rows of queries and keys, if they were gathered from longer tensors.
+        gather: the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
     """
     query_layout, key_layout = layouts
     # Autocast rounds queries and keys to the dtype of the output before the kernel multiplies them.
@@ -93,8 +96,8 @@ def _with_gathered_rows_placed(
     Args:
         call: the call of the gathered rows.
         gather: the rows of queries and keys; ``None`` if they were not gathered.
-        fold_queries: folds a tensor of the shape of the queries.
-        fold_keys: folds a tensor of the shape of the keys.
+        fold_queries: folds a tensor of the shape of the queries to ``(batch, heads, queries, features)``.
+        fold_keys: folds a tensor of the shape of the keys to ``(batch, heads, keys, features)``.
     """
     if gather is None:
         return call
@@ -127,10 +130,12 @@ def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Te
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
-    """Returns a mask, broadcast to ``(..., queries, keys)``, as one broadcast to ``(batch, heads, queries, keys)``.
+    """Returns a mask as one that broadcasts to ``(batch, heads, queries, keys)``.
+
+    Axes along which the mask is the same everywhere keep size 1, so that it is not copied for each text or head.
 
     Args:
-        mask: the mask.
+        mask: the mask, which broadcasts to the shape and the keys.
         shape: the shape of the queries without their features.
         layout: the roles of these axes.
     """
@@ -147,14 +152,16 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
 
 
 def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) -> AttentionCall | None:
-    """Returns the call for a product of weights and values; ``None`` if the weights are not a softmax of the logits.
+    """Returns the call for a product of weights and values; ``None`` if its tensors were dropped.
 
-    Also ``None`` if its tensors were dropped. The note of the call says what changed the weights, or what is lost.
+    Weights that several functions normalised are compared with the softmax of the logits; ``None`` if they differ. The
+    note of the call says what changed the weights, or what is lost; it is empty otherwise, or if only dropout changed
+    them. Values and output of the call are unknown if the weights in the product, or those tensors, cannot be folded.
 
     Args:
         use: the product of weights and values.
         layout: the roles of its axes.
-        gather: the rows of queries and keys, if they were gathered from longer tensors.
+        gather: the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
     """
     candidate, product = use.candidate, use.product
     if candidate.logits is None or candidate.probabilities is None:
@@ -213,7 +220,8 @@ def _part_with_values(
 ) -> tuple[Tensor, Tensor]:
     """Returns logits and probabilities of the keys that have values.
 
-    These are all keys, else the last ones if only their probabilities equal the operand, else the first ones.
+    These are all keys; else the last ones if their probabilities equal the operand and those of the first keys do not;
+    else the first ones.
 
     Args:
         logits: ``(batch, heads, queries, keys)``.
@@ -249,7 +257,10 @@ def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the probabilities are a softmax of the logits within rounding; a share of each row may go to no key."""
+    """True if the probabilities are a softmax of the logits within rounding; a share of each row may go to no key.
+
+    Each row may be a softmax times one factor of at most 1.
+    """
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)
@@ -354,16 +365,17 @@ def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
 def kernel_layouts(
     flow: DataFlow, arguments: dict[str, Any], heads: int | None, batches: Collection[BatchShape] = ()
 ) -> tuple[Layout, Layout]:
-    """Returns the layouts of the queries and keys of ``scaled_dot_product_attention``.
+    """Returns the layouts of the queries and of the keys of ``scaled_dot_product_attention``.
 
     Args:
-        flow: the nodes of the tensors.
+        flow: the dataflow, which knows the axes of the tensors.
         arguments: the arguments of the kernel by name.
-        heads: the number of heads that the module states, if it does.
-        batches: the texts and tokens that the call may read.
+        heads: the number of heads that the module states; ``None`` if it states none.
+        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
+            they are unknown.
     """
-    queries, keys = (flow.node(arguments[name]).axes for name in ("query", "key"))
-    return layout_of_queries(queries, keys, heads, batches)
+    query_axes, key_axes = (flow.node(arguments[name]).axes for name in ("query", "key"))
+    return layout_of_queries(query_axes, key_axes, heads, batches)
 
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:

@@ -24,7 +24,9 @@ class SoftmaxTensors(Protocol):
 
 
 def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the tensor that a torch function writes its result into; ``None`` if it allocates a new one.
+    """Returns the tensor that a torch function writes its result into: ``out``, else its first argument if in place.
+
+    ``None`` if the function does neither, so it allocates its result, or if the target is no tensor.
 
     Args:
         name: the name of the function.
@@ -42,7 +44,8 @@ def _is_in_place(name: str, has_operand: bool) -> bool:
 
     Args:
         name: the name of the function.
-        has_operand: True if it has a second argument, without which ``__iadd__`` and its like are other functions.
+        has_operand: True if it has a second positional argument; names such as ``__int__``, of functions without
+            one, mean no in-place operator.
     """
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and has_operand)
@@ -83,8 +86,9 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
 def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
     """Returns scores and weights of a softmax over the last axis before any overwriting, and a remark on what is lost.
 
-    Some rows are compared: weights that no longer sum to 1 are computed again; scores that do not give the weights are
-    lost.
+    Some rows are compared. If they are a softmax, both tensors are returned unchanged. If the weights sum to 1 but the
+    scores do not give them, the scores were overwritten: they become NaN, or −inf where the weight is 0. Otherwise
+    the weights were overwritten, and are computed again from the scores.
 
     Args:
         logits: the input of the softmax, ``(..., queries, keys)``.

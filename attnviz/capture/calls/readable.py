@@ -75,7 +75,7 @@ class _HiddenBlock(AbstractContextManager[None]):
 
 @contextmanager
 def _hidden_from_modes() -> Iterator[None]:
-    """Hides a block's computations in runs with tracing or dispatch modes."""
+    """Hides a block's computations from tracing, torch-function modes and, if any are active, dispatch modes."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), untraced():
         if not torch._C._len_torch_dispatch_stack():
             yield

@@ -30,10 +30,10 @@ class PlacedRows(NamedTuple):
 def places_of_gather(
     gather: RowGather, folded_numbers: Tensor | None, attention_module: nn.Module, rows: int
 ) -> PlacedRows:
-    """Returns the places of gathered queries or keys, which are known only under conditions.
+    """Returns the places of gathered queries or keys; its places are ``None`` if they are unknown.
 
-    The attention module must have gathered the rows, or another module must have reordered all of them; and the rows
-    must stand in their order, each at one place.
+    They are known if the attention module gathered the rows, or another module gathered as many rows as there were; if
+    the rows are still in the order of the gathering; and if each comes from one place, no two of them from the same.
 
     Args:
         gather: the numbers of the rows.

@@ -88,8 +88,8 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
     """Returns the parts that an axis of this size and stride steps through.
 
-    If their sizes do not multiply to the size of the axis, the axis is one part: with the label that all of them have,
-    or unknown if their labels differ.
+    An axis of size 1 has no parts. If their sizes do not multiply to the size of the axis, the axis is one part: with
+    the label that all of them have, or unknown if their labels differ.
 
     Args:
         atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.

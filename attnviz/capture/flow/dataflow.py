@@ -109,6 +109,8 @@ class DataFlow:
     ) -> None:
         """Follows a call of a torch function that has returned: keeps a node for each tensor of its result.
 
+        A function of one input may share the input's node, and a call equal to an earlier one may reuse its node.
+
         Args:
             name: the name of the function.
             args: its positional arguments.
@@ -294,8 +296,8 @@ class DataFlow:
     ) -> None:
         """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
 
-        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or of a single axis are
-        no candidates: they are followed as other functions are.
+        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or of vectors give no
+        candidates: they are followed as other functions are.
 
         Args:
             logits: the input.

@@ -269,6 +269,8 @@ def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
 def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
     """Returns the axes of a tensor after an in-place reshape; unknown axes if they do not fit its shape.
 
+    A function that neither swaps, inserts nor removes axes leaves them unchanged.
+
     Args:
         name: the name of the function.
         axes: the axes before.
@@ -313,6 +315,8 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
     """Returns the axes of the result of joining tensors; each is the most informative one among the operands.
+
+    Stacked tensors have the axes of the first one, and a new axis: features if all are projections, else unlabelled.
 
     Args:
         nodes: the nodes of the tensors.

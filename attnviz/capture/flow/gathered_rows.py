@@ -100,6 +100,8 @@ class GatheredRows:
     ) -> None:
         """Notes which rows the result of a function contains.
 
+        Does nothing if the function gathers from integers, or puts numbers into a tensor.
+
         Args:
             name: the name of the function.
             func: the function.
@@ -127,8 +129,9 @@ class GatheredRows:
     ) -> RowGather | None:
         """Returns the rows that an index gathered, counted in the tensor from which the first index gathered.
 
-        ``None`` if the index gathered all rows in their order, or if the source has no axis of rows. The rows are
-        unknown if the index gathers along several axes, or from rows that another index has reordered.
+        ``None`` if the index gathered all rows in their order, or if the source has no axis of rows. An index that
+        leaves the rows unchanged keeps those that an earlier index gathered. The rows are unknown if the index gathers
+        along several axes, or from rows that another index has reordered.
 
         Args:
             func: the function that gathers.

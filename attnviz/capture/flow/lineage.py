@@ -133,7 +133,10 @@ NOTHING = Lineage()
 
 
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
-    """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if they all have no origin."""
+    """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if none has an origin.
+
+    It has the roots of all, the largest depth and the latest pieces, and is recurrent if one of them is.
+    """
     lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
     if not lineages_with_origin:
         return NOTHING

@@ -37,7 +37,8 @@ _cached_nodes: dict[Key, CachedNode] = {}
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
     """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
 
-    ``None`` if it depends on more than axes, shapes and memory layouts, so it must be computed.
+    ``None`` if the node depends on more, so it must be computed: if an input's node holds tensors, if the result may be
+    a piece of its input, or if a product is no projection.
 
     Args:
         name: the name of the function.

@@ -48,10 +48,10 @@ class Scores:
         return self.projected and bool(left and right) and not left & right
 
     def with_keys_second(self, key_marks: set[int]) -> "Scores":
-        """Returns the scores with the keys as the second operand: unchanged, or with the operands swapped.
+        """Returns the scores with the keys as the second operand; swaps the operands if the first one is the keys.
 
         Args:
-            key_marks: the marks of the axis of keys; the operands are swapped if the first operand has one of them.
+            key_marks: the marks of the axis of keys; the first operand is the keys if it has one of them.
         """
         if not key_marks & self.left:
             return self
@@ -223,7 +223,9 @@ class Use:
 
 
 def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[WeightsCandidate, ...]:
-    """Returns the candidates among the inputs of a function that its result still contains.
+    """Returns the candidates among the inputs of a function that its result still contains; empty if there are none.
+
+    Candidates that a product has used are left out.
 
     Args:
         name: the name of the function.
@@ -258,9 +260,11 @@ def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
-    """Marks softmaxes that a function added up: those that its result no longer contains as absorbed, others as mixed.
+    """Marks softmax outputs that a sum or interpolation of several inputs combines.
 
-    Does nothing if the function is no sum, or its result contains no softmax.
+    An output that is in an input of the function, but no longer in its result, is marked as absorbed; the outputs that
+    are still in the result are then marked as mixed. Does nothing if the result still contains all of them or none,
+    or if the function is no addition, subtraction or interpolation.
 
     Args:
         name: the name of the function.

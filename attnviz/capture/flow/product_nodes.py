@@ -126,6 +126,8 @@ def _scores_node(
 ) -> Node:
     """Returns the node of a product of two tensors that both depend on the input, which may be scores.
 
+    The scores keep the product only if it sums over an axis, and if its operands have other axes than features.
+
     Args:
         product: the product.
         left: the node of its first operand.

@@ -232,6 +232,8 @@ class ModuleIndex:
     def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
         """True if a module around an attention module has matrices outside of the attention in it.
 
+        False if it is the attention module itself, or if the model has no module of this path.
+
         Args:
             path: the path of the module around it.
             attention_path: the path of the attention module.

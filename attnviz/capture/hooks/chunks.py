@@ -81,7 +81,11 @@ class Chunks:
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
     def add(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
-        """Adds the next chunk if it sees the same keys, or others of the same longer tensor; True if it was added.
+        """Adds a call if it is the next chunk; True if it was added.
+
+        Its queries must follow those of the last chunk, its form must be the same, and its keys must be the same, or
+        others of the same longer tensor. If its queries and keys show that a recurrent decoder reads another text, the
+        chunks are marked as cross-attention.
 
         Args:
             call: the call of the chunk.
@@ -152,7 +156,7 @@ def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
 
 
 def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """Returns a call with more keys, which are masked.
+    """Returns a call with more keys, which are masked; the call itself if it has all keys already.
 
     Args:
         call: the call.
@@ -181,7 +185,10 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 
 
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Returns calls over the same number of keys as one, with their queries concatenated."""
+    """Returns calls over the same number of keys as one, with their queries concatenated.
+
+    The output is unknown if chunks have dropout that cannot be joined.
+    """
     output = _concatenated_queries([call.output for call in calls])
     values = _merged_parts([call.values for call in calls])
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
@@ -282,7 +289,10 @@ def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
 
 
 def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all queries concatenated; ``None`` if each query sees every key."""
+    """Returns the masks of all queries concatenated; ``None`` if each query sees every key.
+
+    The result is boolean if all masks are; else it is added to the scores.
+    """
     if all(call.mask is None and not call.causal for call in calls):
         return None
     masks = [call.whole_mask() for call in calls]

@@ -129,7 +129,10 @@ class ObservingMode(TorchFunctionMode):
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``multi_head_attention_forward``, and keeps the mode active for the functions that it calls.
+        """Calls ``multi_head_attention_forward``, and shows the functions that it calls to the observers.
+
+        Meanwhile the observers know if it is cross-attention: if queries and keys have different inputs. This is not
+        determined if other modes are active, or if a subclass of tensor overrides the function.
 
         Args:
             func: the function.

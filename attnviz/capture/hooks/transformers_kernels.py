@@ -185,6 +185,8 @@ def _factored_call(
 ) -> FactoredCall:
     """Returns the call of a kernel, by its factors; causality and window count only if the mask lacks them.
 
+    Its output is unknown if the kernel applied dropout, or returned it in another shape.
+
     Args:
         module: the module that attends.
         queries: ``(batch, heads, queries, features)``.
@@ -216,6 +218,8 @@ def _factored_call(
 
 def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
     """Returns the mask of a kernel, and True if positions hide further cells: if causality and window are not in it.
+
+    They are not if there is no mask, or if it has two axes, ``(batch, keys)``, and so only hides padding.
 
     Args:
         mask: a tensor, a block mask of flex attention, or ``None``.
