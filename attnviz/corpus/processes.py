@@ -72,7 +72,7 @@ class Processes:
 
 @contextmanager
 def open_processes() -> Iterator[Processes]:
-    """Joins the processes that torchrun started, and yields them; without torchrun, yields this process alone.
+    """Joins the processes that torchrun started, and yields them; yields only this process if there is no other.
 
     Raises:
         AttnvizError: if the processes cannot be joined.

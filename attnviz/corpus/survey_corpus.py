@@ -165,7 +165,8 @@ class SurveyRun:
     def _write_checkpoint_if_due(self, progress: Progress) -> None:
         """Writes a checkpoint if one is due: after `seconds`, with several processes after an agreed number of rounds.
 
-        Clocks differ between processes and gathering needs all of them, so they agree on a number of rounds.
+        Does nothing without a path for checkpoints. Clocks differ between processes and gathering needs all of them, so
+        they agree on a number of rounds.
         """
         if self.checkpoint is None:
             return

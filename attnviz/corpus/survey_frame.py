@@ -28,7 +28,7 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
 
 
 def chosen_places(survey: Survey, selection: Selection) -> list[int]:
-    """Returns the indices of the selected heads in ``survey.heads``.
+    """Returns the indices of the selected heads in ``survey.heads``, in its order; pairs keep the order of the user.
 
     Raises:
         AttnvizError: if the survey lacks a selected layer or head.

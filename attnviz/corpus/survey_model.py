@@ -206,7 +206,7 @@ def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     tokens have the offsets of the tokenizer; otherwise each token is searched in the text.
 
     Args:
-        ids: ``(tokens,)``.
+        ids: the ids, ``(tokens,)``.
         tokenizer: the tokenizer; ``None`` for none.
     """
     if tokenizer is not None:

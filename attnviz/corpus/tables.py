@@ -144,7 +144,7 @@ def _json(survey: Survey) -> bytes:
 
 
 def _examples(survey: Survey) -> Iterator[Row]:
-    """Yields the texts in which each metric of each head is largest, the largest first."""
+    """Yields the texts in which each metric of each head is largest, the largest first; none if no text has it."""
     examples = survey.examples
     for index, head in enumerate(survey.heads):
         for number, metric in enumerate(survey.metrics):

@@ -192,16 +192,18 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
     removed_sets, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
         removed_set = removed_sets[-1] if removed_sets else ()
-        trials = [tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)]
-        if not trials:  # sets may share heads, so fewer steps can remove every head
+        candidate_sets = [
+            tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)
+        ]
+        if not candidate_sets:  # sets may share heads, so fewer steps can remove every head
             raise AttnvizError(
                 f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
                 f"give {len(removed_sets)}"
             )
         runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)
-        results = [_result(run, metric, trials) for run, metric in runs]
-        best_index = max(range(len(trials)), key=lambda index: abs(_mean_change(results, index)))
-        removed_sets.append(trials[best_index])
+        results = [_result(run, metric, candidate_sets) for run, metric in runs]
+        best_index = max(range(len(candidate_sets)), key=lambda index: abs(_mean_change(results, index)))
+        removed_sets.append(candidate_sets[best_index])
         values.append([result.values[best_index] for result in results])
     return [
         replace(result, sets=removed_sets, values=[step_values[text] for step_values in values])

@@ -193,8 +193,8 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         end = _before_division(uncapped_value)
         leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
     if not any(leaf.value in finder.heads for leaf in leaves):
-        largest = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
-        place = largest.value.place if largest is not None and largest.value.rows else ""
+        largest_leaf = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
+        place = largest_leaf.value.place if largest_leaf is not None and largest_leaf.value.rows else ""
         obstacle = f" ({place} stands between)" if place else ""
         raise AttnvizError(
             f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"

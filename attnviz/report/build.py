@@ -83,7 +83,7 @@ class _Answer(NamedTuple):
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns what the last turn or passage looked at most, and the heads in which this stands out.
+    """Returns a sentence on what the last turn or passage looked at most, and the heads in which this stands out.
 
     The answer is empty for other units, for contributions, and if no unit is before the last one.
     """

@@ -94,7 +94,7 @@ def _refuse_long_film(frames: int, name: str, value: str) -> None:
 
 
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
-    """Returns the film of the reports; all panels of a quantity get one colour scale.
+    """Returns the film of the reports; all panels of a quantity share one colour scale.
 
     Raises:
         AttnvizError: if a report is no picture, or the reports' panels differ in heads or numbers of tokens.

@@ -58,6 +58,8 @@ class CellSums:
     ) -> Self:
         """Returns the factors for the cells of a grid.
 
+        A metric in ``cells`` sums over cells; every other metric is one of whole rows.
+
         Args:
             count: the number of metrics.
             cells: pairs of number and cells, for each metric that sums over cells.

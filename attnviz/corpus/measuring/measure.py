@@ -92,7 +92,10 @@ class _Block(NamedTuple):
 
 
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
-    """Yields blocks that cover a call: several short texts at once, or a band of queries of one long text."""
+    """Yields blocks that cover a call: several whole texts, or a band of queries of one text.
+
+    A block has at most ``BLOCK_CELLS`` cells, or ``MIN_ROWS`` rows of one text if these have more.
+    """
     texts, _, queries, keys = call.shape
     # As many texts as fit into a block, but no more than each thread's share of them.
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
@@ -135,7 +138,7 @@ class _Band(NamedTuple):
 
 
 def _means(band: _Band) -> CallNumbers:
-    """Returns the numbers of texts, given the sums of all their rows."""
+    """Returns the means over the rows of each text, given their sums; NaN if no row of the text has the number."""
     return CallNumbers(
         values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
         places=band.places,

@@ -34,6 +34,8 @@ class RelatedCells:
     def of(cls, related: Tensor) -> Self:
         """Returns the cells of relations.
 
+        A relation with few cells keeps the index of each, for a gather; one with many keeps a mask, for a product.
+
         Args:
             related: True for each related cell, ``(relations, texts, queries, keys)``.
         """

@@ -148,7 +148,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         masked_scores = scores + additive_mask
         largest = masked_scores.amax(-1, keepdim=True)
     maximum = largest if sinks is None else torch.maximum(largest, sinks)
-    hidden = torch.zeros_like(largest[..., 0])
+    hidden = torch.zeros_like(largest[..., 0])  # the share that the causal mask hides, if hidden scores are known
     if grid.knows_hidden_future:
         future_exponentials = (scores - maximum).clamp_(max=MAX_EXPONENT).exp_().mul_(grid.hidden_future[:, None])
         hidden = _row_sums(future_exponentials)

@@ -98,7 +98,7 @@ class PackedChunk(NamedTuple):
 def batches_of(
     chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first_id: int, remaining: int | None
 ) -> PackedChunk:
-    """Returns the batches of a chunk of texts.
+    """Returns the batches of a chunk of texts, and counts the texts that are too long for the model.
 
     Args:
         chunk: the texts.

@@ -137,6 +137,8 @@ class Skipped:
 def corpus_files(path: str) -> list[str]:
     """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
+    A dash stands for standard input and is returned unchanged.
+
     Files that `datasets` derived from others are left out of a folder; so are files with a suffix that is not read.
 
     Raises:
@@ -189,7 +191,10 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
-    """Yields each line without its line ending; a skipped row for one with a NUL character or bytes not in UTF-8."""
+    """Yields each line without its line ending; ``Skipped`` for one with a NUL character or bytes that are not UTF-8.
+
+    A byte order mark before the first line is dropped.
+    """
     is_first = True
     for line in _bounded_lines(file):
         try:
@@ -211,7 +216,7 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the column.
 
-    Raises:
+    A blank line is yielded as a blank text.     Raises:
         AttnvizError: if the file cannot be read, or the first object lacks the column.
     """
     column_name, has_checked_column = column or DEFAULT_COLUMN, False

@@ -176,19 +176,24 @@ def _panels(kept: KeptMass) -> list[Panel]:
 
 
 def _remarks(kept: KeptMass) -> tuple[str, ...]:
-    """Returns remarks on the retrieval heads, on policies that drop no key, and on what the numbers do not say."""
+    """Returns remarks on the retrieval heads, on policies that drop no key, and on what the numbers do not say.
+
+    If heads share a cache and a policy drops keys, another remark says so.
+    """
     retrieval_heads = np.flatnonzero(kept.retrieves)[np.argsort(-kept.far[kept.retrieves], kind="stable")].tolist()
     names = ", ".join(f"{kept.heads[place].name} ({kept.far[place]:.2f})" for place in retrieval_heads[:NAMED_HEADS])
-    more = f" and {len(retrieval_heads) - NAMED_HEADS} more" if len(retrieval_heads) > NAMED_HEADS else ""
-    rule = f"{MIN_FAR:.0%} of the weight or more beyond the first {SINKS} and the latest {RECENT} keys"
+    remainder = f" and {len(retrieval_heads) - NAMED_HEADS} more" if len(retrieval_heads) > NAMED_HEADS else ""
+    rule_phrase = f"{MIN_FAR:.0%} of the weight or more beyond the first {SINKS} and the latest {RECENT} keys"
     count_sentence = (
-        f"{len(retrieval_heads)} of {len(kept.heads)} heads retrieve, and the others stream: {names}{more}."
+        f"{len(retrieval_heads)} of {len(kept.heads)} heads retrieve, and the others stream: {names}{remainder}."
     )
     count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
-    kinds = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
-    reads = [remark for name, remark in READS_ALL.items() if any(policy.startswith(name) for policy in kept.policies)]
-    shares = (
+    kinds_remark = f"{count_sentence} A retrieval head has {rule_phrase}, and is in the quarter of heads with most."
+    reading_remarks = [
+        remark for name, remark in READS_ALL.items() if any(policy.startswith(name) for policy in kept.policies)
+    ]
+    sharing_sentence = (
         f"Each cache is read by {kept.group} grouped heads, which hold the same keys, chosen by their mean weights."
     )
-    shared = (shares,) if kept.group > 1 and kept.drops.any() else ()
-    return (kinds, *shared, *reads, NOT_A_LOSS)
+    sharing_remarks = (sharing_sentence,) if kept.group > 1 and kept.drops.any() else ()
+    return (kinds_remark, *sharing_remarks, *reading_remarks, NOT_A_LOSS)

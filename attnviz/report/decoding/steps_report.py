@@ -51,12 +51,12 @@ class StepNumbers:
     def as_rows(self) -> Sequence[Sequence[Any]]:
         """Returns a header and a row for each step, with means over the heads."""
         steps = self.steps
-        shares, sink = _mean(steps.shares), _mean(steps.sink)
-        own, change = _mean(steps.on_written), _mean(steps.change)
+        shares, sink_shares = _mean(steps.shares), _mean(steps.sink)
+        shares_on_written, change = _mean(steps.on_written), _mean(steps.change)
         header = ["step", "query", "token", "own", "change", "sink", *steps.units]
         rows: list[list[Any]] = [header]
         for step, query in enumerate(steps.queries.tolist()):
-            numbers = [float(values[step]) for values in (own, change, sink)]
+            numbers = [float(values[step]) for values in (shares_on_written, change, sink_shares)]
             rows.append([step + 1, query, steps.tokens[step], *numbers, *shares[step].tolist()])
         return rows
 
@@ -118,18 +118,21 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
 
 
 def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
-    """Returns a sentence on the mean weights over all steps: on the unit with most, and on the written tokens."""
+    """Returns a sentence on the mean weights over all steps: on the unit with most, and on the written tokens.
+
+    Steps by single tokens name no unit, and written tokens are left out if their weight is unknown.
+    """
     heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
-    before = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
-    subject = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {before}, in {heads}"
+    prompt_phrase = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
+    subject = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {prompt_phrase}, in {heads}"
     parts = []
     unit_and_share = None if steps.by == TOKENS else _strongest_earlier_unit(steps)
     if unit_and_share is not None:
         unit, share = unit_and_share
         parts.append(f"{share:.0%} of the weight was on {_unit_phrase(steps, unit)}")
     if not np.isnan(steps.on_written).all():
-        of_weight = "" if parts else " of the weight was"
-        parts.append(f"{np.nanmean(steps.on_written):.0%}{of_weight} on these tokens themselves")
+        weight_phrase = "" if parts else " of the weight was"
+        parts.append(f"{np.nanmean(steps.on_written):.0%}{weight_phrase} on these tokens themselves")
     return f"{subject}, {' and '.join(parts)}." if parts else f"{subject}."
 
 
@@ -156,14 +159,14 @@ def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
 
 def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     """Returns the list of steps, with means over the heads; a wide terminal lists more units and tokens of a step."""
-    own, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
-    earlier = _earlier_units(steps)
+    shares_on_written, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
+    earlier_units = _earlier_units(steps)
 
     def units(step: int) -> str:
         """Returns the earlier units with the largest shares of a step."""
-        best = sorted(earlier, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
+        best_units = sorted(earlier_units, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
         return _names_with_shares(
-            [(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best]
+            [(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best_units]
         )
 
     def tokens(step: int) -> str:
@@ -175,9 +178,15 @@ def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     columns = [
         Column[int]("step", lambda step: str(step + 1)),
         Column[int]("token", lambda step: _short_label(steps.tokens[step]) or "(next)", align="<"),
-        *([] if np.isnan(own).all() else [Column[int]("own", lambda step: f"{own[step]:.0%}", lambda step: own[step])]),
+        *(
+            []
+            if np.isnan(shares_on_written).all()
+            else [
+                Column[int]("own", lambda step: f"{shares_on_written[step]:.0%}", lambda step: shares_on_written[step])
+            ]
+        ),
         Column[int]("change", lambda step: format_or_blank(float(change[step]), ".2f")),
-        *([Column[int](steps.by, units, align="<")] if steps.by != TOKENS and earlier else []),
+        *([Column[int](steps.by, units, align="<")] if steps.by != TOKENS and earlier_units else []),
         Column[int]("tokens", tokens, align="<"),
     ]
     return list_summary(range(len(steps)), columns)

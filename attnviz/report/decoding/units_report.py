@@ -69,7 +69,7 @@ class UnitNumbers:
 
 
 def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> HeadsReport:
-    """Builds the report of units: a list, or if a picture is drawn, the shares and what the answer loses.
+    """Builds the report of units: a list, or if a picture is drawn, the shares of units and the losses without them.
 
     Args:
         recording: the recording of the example.
@@ -103,16 +103,16 @@ def _order(checks: UnitChecks) -> list[int]:
 
 def _caption(recording: Recording, checks: UnitChecks) -> str:
     """Returns two sentences: where the answer looked most, and without which unit it loses most."""
-    first, unit_noun = _order(checks)[0], singular(checks.by)
-    where = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
-    had = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[first]:.0%} of its weight"
-    looked = f"Where it looked: {had} on {_quoted(checks.units[first])}, in {where}"
-    hidden = np.flatnonzero(~np.isnan(checks.lost))
-    worst = int(hidden[checks.lost[hidden].argmax()])
-    change = _change_phrase(checks.lost[worst])
-    lost = f"without the {unit_noun} {_quoted(checks.units[worst])} its log-probability {change}"
-    rank = f", the most of {len(hidden)} {checks.by}" if len(hidden) > 1 else ""
-    return f"{looked}. What it lost: {lost}{rank}."
+    top_unit, unit_noun = _order(checks)[0], singular(checks.by)
+    heads_text = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
+    answer_clause = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[top_unit]:.0%} of its weight"
+    look_sentence = f"Where it looked: {answer_clause} on {_quoted(checks.units[top_unit])}, in {heads_text}"
+    hidden_units = np.flatnonzero(~np.isnan(checks.lost))
+    worst_unit = int(hidden_units[checks.lost[hidden_units].argmax()])
+    change_phrase = _change_phrase(checks.lost[worst_unit])
+    loss_sentence = f"without the {unit_noun} {_quoted(checks.units[worst_unit])} its log-probability {change_phrase}"
+    rank_clause = f", the most of {len(hidden_units)} {checks.by}" if len(hidden_units) > 1 else ""
+    return f"{look_sentence}. What it lost: {loss_sentence}{rank_clause}."
 
 
 def _change_phrase(lost: float) -> str:
@@ -155,13 +155,13 @@ def _summary(checks: UnitChecks) -> Summary:
 
 def _panels(checks: UnitChecks) -> list[Panel]:
     """Returns two panels of one row over the units that were hidden: where the answer looked, and what it loses."""
-    hidden = [unit for unit in _order(checks) if not math.isnan(checks.lost[unit])]
-    labels = [first_words(checks.units[unit], MAX_LABEL_CHARACTERS) for unit in hidden]
+    hidden_units = [unit for unit in _order(checks) if not math.isnan(checks.lost[unit])]
+    labels = [first_words(checks.units[unit], MAX_LABEL_CHARACTERS) for unit in hidden_units]
     axes = ("answer", [checks.last]), ("units", labels)
-    looked, lost = checks.shares[None, hidden], checks.lost[None, hidden]
+    shares, losses = checks.shares[None, hidden_units], checks.lost[None, hidden_units]
     return [
-        labelled_panel("where the answer looked", looked, *axes, PERCENT),
-        labelled_panel(f"what it loses without this {singular(checks.by)}", lost, *axes, LOST),
+        labelled_panel("where the answer looked", shares, *axes, PERCENT),
+        labelled_panel(f"what it loses without this {singular(checks.by)}", losses, *axes, LOST),
     ]
 
 

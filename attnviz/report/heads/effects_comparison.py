@@ -82,7 +82,10 @@ def _panel(before: Effects, after: Effects) -> Panel:
 
 
 def _summary(changes: HeadChanges) -> Summary:
-    """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar."""
+    """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar.
+
+    A column of margins follows if any change has one.
+    """
     bar = bar_length([change.difference for change in changes.changes])
     columns = [
         Column[NumberChange]("without", lambda change: change.name, align="<"),

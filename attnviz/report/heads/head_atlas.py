@@ -147,16 +147,17 @@ def _alignment_columns(
     options: ReportOptions,
     reference: "Sequence[TimedWord] | None",
 ) -> tuple[HeadFrame, str] | None:
-    """Returns alignment and lag of the heads with a remark on the reference.
+    """Returns alignment and lag of the heads with a remark on the reference words.
 
-    It returns ``None`` without a reference if neither the order nor the filter of the options names them.
+    These are the words of ``reference``, else those that the model's own alignment heads find. It returns ``None``
+    without a reference if neither the order nor the filter of the options names them.
 
     Raises:
         AttnvizError: if there is not one recording of a text over a sound, or if there are no words to compare with:
             neither a reference nor alignment heads that the model's folder names.
     """
-    asked = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
-    if reference is None and not asked:
+    names_alignment = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
+    if reference is None and not names_alignment:
         return None
     from attnviz.metrics.alignment import aligned_words, alignment_frame, alignment_heads, is_aligned
 
@@ -202,15 +203,15 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     """
     frame = frame.with_names(read_names(options.look.names))
     table = frame.with_selected_rows(options.sort, options.top, options.filter)
-    shown = _listed_metrics(table, options)
+    shown_metrics = _listed_metrics(table, options)
     results = HeadResults(
         title=source.title,
         caption=_caption(source, table),
         remarks=(*_table_remarks(table), *source.remarks),
         results=table,
-        summary=lambda: _summary(table, shown),
+        summary=lambda: _summary(table, shown_metrics),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
-        list_remarks=_metric_meanings(shown),
+        list_remarks=_metric_meanings(shown_metrics),
         picture_remarks=_picture_remarks(table, options),
         about={"recording": source.about},
     )
@@ -218,7 +219,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     selects = options.all or options.sort or options.filter or options.top is not None
     if not isinstance(report, HeadList) or fits is None or selects or fits(report):
         return report
-    return next(filter(fits, _shorter_lists(report, table, source, shown)), report)
+    return next(filter(fits, _shorter_lists(report, table, source, shown_metrics)), report)
 
 
 def _shorter_lists(
@@ -368,9 +369,9 @@ def _clearest_heads(table: HeadFrame) -> str:
     for name, pattern in SHARE_PATTERNS.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
-            best = int(values.argmax())
-            if values[best] >= MIN_CLEAR_SHARE and pattern in table.rows[best].pattern:
-                heads.append(f"{pattern} {table.rows[best].title} ({values[best]:.2f})")
+            best_row = int(values.argmax())
+            if values[best_row] >= MIN_CLEAR_SHARE and pattern in table.rows[best_row].pattern:
+                heads.append(f"{pattern} {table.rows[best_row].title} ({values[best_row]:.2f})")
     return f"; the clearest: {', '.join(heads)}" if heads else ""
 
 

@@ -144,7 +144,10 @@ def _direction(effects: Effects, change: float) -> str:
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
-    """Returns remarks on the meaning of the numbers, their intervals, and their limits."""
+    """Returns remarks on the meaning of the numbers and their limits.
+
+    Several texts add a remark on intervals, and a greedy search one on the order of its rows.
+    """
     replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
     greedy_order = "Each row removes one more head than the row before: the one whose removal then changes most."

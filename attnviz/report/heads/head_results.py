@@ -48,7 +48,7 @@ class HeadResults:
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> HeadsReport:
-        """Returns the list if the medium, or a page, lists the heads; else the picture.
+        """Returns the list if the medium lists heads, or for a page if the report has one; else the picture.
 
         The picture is an atlas for a table of heads, else heatmaps, which show their numbers if the cells are few.
 

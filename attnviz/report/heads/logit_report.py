@@ -36,15 +36,15 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
         AttnvizError: for a page, if none of the selected heads exists, or if a list has heads over different texts.
     """
     refuse_style(options.look, "a sum of parts")
-    selected = _selected_heads(parts, options)
-    heads = selected or [part for part in parts.sorted() if part.kind == "head"]
+    selected_heads = _selected_heads(parts, options)
+    heads = selected_heads or [part for part in parts.sorted() if part.kind == "head"]
     heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
     results = HeadResults(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
         results=parts,
-        summary=lambda: _key_list(parts, selected) if selected else _part_list(parts, options),
+        summary=lambda: _key_list(parts, selected_heads) if selected_heads else _part_list(parts, options),
         panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
         refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
         picture_remarks=_picture_remarks(parts, heads),
@@ -64,23 +64,27 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
         layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
         return (not layers or part.layer in layers) and (not heads or part.head in heads)
 
-    selected = [part for part in parts.heads if is_selected(part)]
-    if not selected:
+    selected_heads = [part for part in parts.heads if is_selected(part)]
+    if not selected_heads:
         heads = [part.name for part in parts.heads]
         raise AttnvizError(f"none of the chosen heads adds to the logit; choose from {heads[0]} to {heads[-1]}")
-    return selected
+    return selected_heads
 
 
 def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
     """Returns a list with a row per part, the largest first; then the sum of those not listed, and the logit."""
-    ordered = parts.sorted()
-    shown = ordered if options.all else ordered[:MAX_LISTED_PARTS]
-    bar = bar_length([part.adds for part in ordered])
-    rest = ordered[len(shown) :]
-    sum_of_rest = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
+    sorted_parts = parts.sorted()
+    shown_parts = sorted_parts if options.all else sorted_parts[:MAX_LISTED_PARTS]
+    bar = bar_length([part.adds for part in sorted_parts])
+    other_parts = sorted_parts[len(shown_parts) :]
+    sum_of_others = (
+        [LogitPart(f"{len(other_parts)} others", "other", sum(part.adds for part in other_parts))]
+        if other_parts
+        else []
+    )
     advice = options.look.format_options(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)
-    notes = {id(total): "the sum"} | {id(others): advice for others in sum_of_rest}
+    notes = {id(total): "the sum"} | {id(others): advice for others in sum_of_others}
     columns = [
         Column[LogitPart]("part", lambda part: part.name, align="<"),
         Column[LogitPart](
@@ -88,7 +92,7 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
         ),
         Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
     ]
-    return list_summary([*shown, *sum_of_rest, total], columns)
+    return list_summary([*shown_parts, *sum_of_others, total], columns)
 
 
 def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
@@ -144,8 +148,8 @@ def _by_layer(parts: LogitParts) -> Panel:
     in_layers = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in in_layers if part.layer is not None})
     # Heads come first, by number; parts without a head, as MLPs, follow them.
-    ordered = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
-    columns = list(dict.fromkeys(map(_column, ordered)))
+    sorted_parts = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
+    columns = list(dict.fromkeys(map(_column, sorted_parts)))
     values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)
     for part in in_layers:
         cell = layers.index(part.layer or 0), columns.index(_column(part))

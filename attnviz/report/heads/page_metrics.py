@@ -47,7 +47,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 
 
 def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """Returns the frame with the norm of what each head moves; unchanged if it is unknown, or for too many cells."""
+    """Returns the frame with the norm of what each head moves; unchanged if it is unknown or cells are too many."""
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
         return frame

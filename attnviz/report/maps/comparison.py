@@ -95,6 +95,9 @@ def comparison_report(
 ) -> Heatmaps | Thumbnails | ExactNumbers:
     """Returns the report of A, B and B − A for each chosen head, with measures of each head's change.
 
+    A page of many heads has thumbnails of B − A alone. A terminal draws fewer details, or only the head that changes
+    most, if not all heads fit; a medium without maps gets exact numbers.
+
     Args:
         a: the recording without the change.
         b: the recording with the change.
@@ -132,17 +135,17 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
 
     The table loses rows, the cells their numbers, and the picture its less important remarks.
     """
-    full = _heatmaps(comparison)
-    yield full
+    full_report = _heatmaps(comparison)
+    yield full_report
     by_change = np.argsort(-comparison.variations, kind="stable").tolist()
     largest_change = _heatmaps(comparison.take(by_change[:1]))
     advice = f"Showing the head that changed most, of {len(by_change)}; use {option('all', True)} for all."
-    remarks = full.remarks if len(by_change) == 1 else (advice, *largest_change.remarks)
+    remarks = full_report.remarks if len(by_change) == 1 else (advice, *largest_change.remarks)
     for rows in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
         summary = _summary(comparison if rows >= len(by_change) else comparison.take(by_change[:rows]))
         omissions = ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
-        for numbers, omitted in product((True, False), omissions):
-            sentences = tuple(remark for remark in remarks if remark not in omitted)
+        for numbers, omitted_remarks in product((True, False), omissions):
+            sentences = tuple(remark for remark in remarks if remark not in omitted_remarks)
             yield replace(largest_change, numbers=numbers, summary=summary, remarks=sentences)
 
 

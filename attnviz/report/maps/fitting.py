@@ -89,16 +89,16 @@ def fit_first_heads(
     """
     fits = options.medium.fits or (lambda report: True)
     advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
-    full = draw(heads[:count])
+    full_report = draw(heads[:count])
     if count < len(heads):
-        full = replace(full, remarks=(advice, *full.remarks))
+        full_report = replace(full_report, remarks=(advice, *full_report.remarks))
     smaller_counts = range(min(count, len(heads)) - 1, 0, -1)
-    of_fewer_heads = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
-    with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in of_fewer_heads)
-    reports = chain([full], with_advice)
+    smaller_reports = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
+    reports_with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in smaller_reports)
+    reports = chain([full_report], reports_with_advice)
     candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
-    fitted = first_that_fits(candidates, fits)
-    return fitted if fits(fitted) else full
+    fitting_report = first_that_fits(candidates, fits)
+    return fitting_report if fits(fitting_report) else full_report
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
@@ -139,15 +139,17 @@ def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
         of_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
     """
     is_short = length <= MAX_CUT_TOKENS
-    smaller = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
+    smaller_rows = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
     yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
     yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= max_cells)
     if is_short and of_repeats:
-        yield from (Extent(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
+        yield from (
+            Extent(heads, rows, "last queries", numbers=False) for rows in smaller_rows for heads in (4, 3, 2, 1)
+        )
     part: Literal["first tokens", "whole"] = "first tokens" if is_short else "whole"
-    yield from (Extent(heads, rows, part, is_short) for rows in smaller for heads in (4, 3))
-    yield from (Extent(2, rows, part, is_short) for rows in smaller)
-    yield from (Extent(1, rows, part, is_short) for rows in (*([length] if is_short else []), *smaller, MIN_ROWS))
+    yield from (Extent(heads, rows, part, is_short) for rows in smaller_rows for heads in (4, 3))
+    yield from (Extent(2, rows, part, is_short) for rows in smaller_rows)
+    yield from (Extent(1, rows, part, is_short) for rows in (*([length] if is_short else []), *smaller_rows, MIN_ROWS))
 
 
 def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:

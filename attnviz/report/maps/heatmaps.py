@@ -91,6 +91,9 @@ def _maps_of_heads(
 ) -> Heatmaps | Thumbnails:
     """Returns the maps of all heads if the user chose them or they fit, else of as many as fit.
 
+    A medium without a limit draws all, unless heads that come first are named and the heads are too many. If it is
+    not known what the heads do, all are drawn, unless unsorted heads have some that come first or are all random.
+
     Args:
         recording: the recording to show.
         ranking: the heads, each with the value of the metric that orders them.

@@ -52,11 +52,11 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     Raises:
         AttnvizError: if the query does not exist, or single patches are not known.
     """
-    drawn = _heads_to_draw(heads, options)
-    queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn}
+    drawn_heads = _heads_to_draw(heads, options)
+    queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
     panels = [
         _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
-        for head in drawn
+        for head in drawn_heads
         for image in _image_indices(head.maps.key_tokens)
     ]
     if not options.medium.one_page:  # a terminal has no space for lines between patches
@@ -64,7 +64,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     colored = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
     named_panels = [replace(panel, group=panel.name) for panel in panels]
-    heads_text = heads_phrase(drawn) if len(drawn) > 1 else panels[0].name
+    heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else panels[0].name
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(named_panels)
     return ShadedText(
@@ -73,7 +73,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
             f"Colours show what {subject} looks at, over the image in grey.",
-            *_remarks(heads, drawn, panels),
+            *_remarks(heads, drawn_heads, panels),
             *scale_remarks(options.look),
             *recording_remarks(recording),
         ),
@@ -217,7 +217,10 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
 
 
 def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
-    """Returns the share of a row on an image as text; with words, also their share and the word with most weight."""
+    """Returns the share of a row on an image as text; with words, also their share and the word with most weight.
+
+    Words are left out if their share rounds to 0. The image has a number if there are several.
+    """
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], _image_indices(tokens)
     number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"

@@ -53,7 +53,10 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
 
 
 def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads."""
+    """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads.
+
+    Heads that cannot be drawn as arcs or shaded text, for example if the text is too long, are drawn as maps.
+    """
     options = _with_look_of(address, options)
     names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
     if not names:
@@ -70,9 +73,9 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
     style = STYLES.get(address.get("view", ""))
     if style == "arcs" or (style == "text" and "query" in address):
         query = address["query"] if style == "text" else None
-        styled = replace(options, look=replace(options.look, style=style, query=query))
+        styled_options = replace(options, look=replace(options.look, style=style, query=query))
         try:
-            return _maps_report(recording, styled, original)
+            return _maps_report(recording, styled_options, original)
         except AttnvizError:
             pass  # too many tokens for arcs or text: the map below shows the same weights
     report = _maps_report(recording, options, original)
@@ -156,8 +159,8 @@ def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: Rep
     if token is None or not span.start <= token < span.stop:
         return None
     token_span = slice(token, token + 1)
-    restricted = replace(head, queries=token_span) if of_query else replace(head, keys=token_span)
-    [panel] = head_panels(restricted, [PERCENT], options, head.name)
+    restricted_head = replace(head, queries=token_span) if of_query else replace(head, keys=token_span)
+    [panel] = head_panels(restricted_head, [PERCENT], options, head.name)
     if of_query:
         return panel
     return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
@@ -180,13 +183,13 @@ def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
 
 def _stacked_panel(rows: list[Panel], title: str) -> Panel:
     """Returns one panel of all rows; rows whose columns differ from those of the first row are left out."""
-    first = rows[0]
-    matching = [row for row in rows if row.columns.labels == first.columns.labels]
+    first_row = rows[0]
+    matching_rows = [row for row in rows if row.columns.labels == first_row.columns.labels]
     return replace(
-        first,
+        first_row,
         title=title,
-        values=np.concatenate([row.values for row in matching]),
-        visible=np.concatenate([row.visible for row in matching]),
-        rows=Axis("head", tuple(row.title for row in matching), tuple(range(len(matching) + 1))),
+        values=np.concatenate([row.values for row in matching_rows]),
+        visible=np.concatenate([row.visible for row in matching_rows]),
+        rows=Axis("head", tuple(row.title for row in matching_rows), tuple(range(len(matching_rows) + 1))),
         visible_keys=None,
     )

@@ -89,7 +89,10 @@ class ColorScale:
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, max_ticks: int = 6) -> tuple[float, ...]:
-        """Returns about ``max_ticks`` ticks: both ends of the scale, and round numbers that differ enough in colour."""
+        """Returns about ``max_ticks`` ticks: both ends of the scale, and round numbers that differ enough in colour.
+
+        A signed scale has the ticks of its positive half, their negatives, and 0.
+        """
         if self.is_signed:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
             positive_ticks = half.ticks(max(1, int(MIN_TICK_SHARE * max_ticks / 2)))[1:]

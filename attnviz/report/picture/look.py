@@ -301,7 +301,7 @@ def parse_limits(text: str) -> str | tuple[float, float]:
     """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
 
     Raises:
-        AttnvizError: if the text is none of these, or the first number is not the smaller one.
+        AttnvizError: if the text is none of these, or the first number is not below the second.
     """
     if text in LIMITS:
         return text

@@ -65,7 +65,10 @@ class HeadCells:
             yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
-        """Returns the arrays of a block by their names: of each recording, and of two the change from A to B."""
+        """Returns the arrays of a block of queries by their names: visible cells and numbers of each recording.
+
+        With two recordings also the change of the weights from A to B, where a cell masked in one of them counts as 0.
+        """
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():
             window = cell_maps(maps).window((self.head,), queries, self.keys)

@@ -91,7 +91,10 @@ class Quantity:
         return int(re.sub(r"\D", "", self.spec))
 
     def ticks(self, scale: ColorScale, max_ticks: int = 6) -> tuple[tuple[float, str], ...]:
-        """Returns tick values along a scale, each with its label; labels have enough digits to differ."""
+        """Returns tick values along a scale, each with its label; labels have enough digits to differ.
+
+        If the scale leaves out larger values, the last label begins with ≥.
+        """
         values = scale.ticks(max_ticks)
         times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
         candidates = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))

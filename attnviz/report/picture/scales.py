@@ -229,11 +229,11 @@ def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
     """Returns remarks on unusual colours, and on values that the colours do not show."""
-    separate = "Each head has its own colour scale: compare heads by their numbers, not by colour."
-    logarithmic = "Colours are logarithmic."
+    separate_remark = "Each head has its own colour scale: compare heads by their numbers, not by colour."
+    logarithmic_remark = "Colours are logarithmic."
     return (
-        *((separate,) if look.color_limits == "head" else ()),
-        *((logarithmic,) if look.color_scale == "log" else ()),
+        *((separate_remark,) if look.color_limits == "head" else ()),
+        *((logarithmic_remark,) if look.color_scale == "log" else ()),
         *_lift_remarks(panels),
         *_clipping_remarks(look, panels),
         *_faint_remarks(look, panels),
@@ -262,15 +262,15 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark on the values above the colour scale, or on rows with one key if only these are above it."""
-    clipped = [panel for panel in panels if panel.scale.clipped]
-    if not clipped:
+    clipped_panels = [panel for panel in panels if panel.scale.clipped]
+    if not clipped_panels:
         return ()
-    levels = _visible_levels(clipped)
-    high = max(panel.scale.high for panel in clipped)
-    if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
+    levels = _visible_levels(clipped_panels)
+    high = max(panel.scale.high for panel in clipped_panels)
+    if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped_panels):
         return (ONE_KEY,)
     share = float(np.mean(levels > high))
-    largest = clipped[0].color_quantity.text(float(levels.max()))
+    largest = clipped_panels[0].color_quantity.text(float(levels.max()))
     return (f"{_share_text(share)} of cells are above the colour scale, up to {largest}.",)
 
 

@@ -16,6 +16,8 @@ MIN_PAGE_BYTES = 100_000
 def parse_size(text: str, dpi: int) -> tuple[float, float]:
     """Returns width and height in inches of ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
+    Two numbers are pixels if one of them is too large for inches.
+
     Raises:
         AttnvizError: if the text is not a size, or the size is too small or too large for a picture.
     """

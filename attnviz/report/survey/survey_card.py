@@ -85,27 +85,32 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         return surveyed_heads_report(survey, places, example_metrics, options)
     if not options.medium.lists_heads:
         return _profiles(survey, places, options)
-    shown = places if are_chosen or options.all else places[:MAX_CARDS]
-    hidden = len(places) - len(shown)
-    remark = (
-        f"Not shown: {hidden} more; use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all."
-    )
-    names = ", ".join(survey.heads[place].name for place in shown)
+    shown_places = places if are_chosen or options.all else places[:MAX_CARDS]
+    hidden_count = len(places) - len(shown_places)
+    choice = f"use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all"
+    remark = f"Not shown: {hidden_count} more; {choice}."
+    names = ", ".join(survey.heads[place].name for place in shown_places)
+    subject, verb = ("heads", "do") if len(shown_places) > 1 else ("head", "does")
     return HeadCards(
         title=options.look.title or survey_title(survey),
-        caption=f"What head{'s' * (len(shown) > 1)} {names} of {survey.model} {'do' if len(shown) > 1 else 'does'}.",
+        caption=f"What {subject} {names} of {survey.model} {verb}.",
         remarks=(
-            *([remark] if hidden else []),
+            *([remark] if hidden_count else []),
             "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
             *survey_remarks(survey),
         ),
         look=options.look,
-        sections=tuple(section for place in shown for section in _card(survey, place, sort_metric, options.look)),
+        sections=tuple(
+            section for place in shown_places for section in _card(survey, place, sort_metric, options.look)
+        ),
     )
 
 
 def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> list[Section]:
-    """Returns the three tables of one head: its numbers, its bins of offsets, and example texts."""
+    """Returns the three tables of one head: its numbers, its bins of offsets, and example texts.
+
+    The examples are those of ``sort_metric``, or if it is ``None`` of the metric that names the head's pattern.
+    """
     frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, place)
@@ -147,18 +152,18 @@ def _numbers_table(frame: HeadFrame) -> Summary:
         *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
         Column[Measure]("texts", lambda metric: str(numbers["counts"][metric.name])),
     ]
-    in_cards = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
-    shown_metrics = [metric for metric in in_cards if numbers["counts"][metric.name]]
+    card_metrics = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
+    shown_metrics = [metric for metric in card_metrics if numbers["counts"][metric.name]]
     return list_summary(shown_metrics, columns)
 
 
 def _offsets_table(survey: Survey, place: int) -> Summary:
     """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
     bins = _profile(survey, place)
-    length = bar_length([row.weight for row in bins])
+    length_of = bar_length([row.weight for row in bins])
     columns = [
         Column[OffsetBin]("offset", lambda row: row.offsets),
-        Column[OffsetBin]("weight", lambda row: f"{row.weight:.4f}", lambda row: length(row.weight)),
+        Column[OffsetBin]("weight", lambda row: f"{row.weight:.4f}", lambda row: length_of(row.weight)),
         Column[OffsetBin]("score", lambda row: f"{row.score:.2f}"),
         Column[OffsetBin]("pairs", lambda row: str(row.pairs)),
     ]

@@ -60,9 +60,9 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
 def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     """Returns a list with a row per change: all, as many as the user chose, or the first `LISTED`."""
     max_rows = None if options.all else (options.top or LISTED)
-    shown = changes.changes[:max_rows]
-    shares = [change.difference for change in shown if change.measure.unit == "share"]
-    length = bar_length(shares)
+    shown_changes = changes.changes[:max_rows]
+    shares = [change.difference for change in shown_changes if change.measure.unit == "share"]
+    length_of = bar_length(shares)
 
     def write(change: NumberChange, number: float) -> str:
         """Returns a number in the format of the change's measure."""
@@ -70,7 +70,7 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
 
     def bar(change: NumberChange) -> float | None:
         """Returns the length of the bar of a changed share; ``None`` for other measures, or if no share changes."""
-        return length(change.difference) if change.measure.unit == "share" and any(shares) else None
+        return length_of(change.difference) if change.measure.unit == "share" and any(shares) else None
 
     columns = [
         Column[NumberChange]("head", lambda change: change.name, align="<"),
@@ -83,7 +83,7 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
             "std. errors", lambda change: f"{change.clearness:.1f}" if math.isfinite(change.clearness) else "∞"
         ),
     ]
-    return list_summary(shown, columns)
+    return list_summary(shown_changes, columns)
 
 
 def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:

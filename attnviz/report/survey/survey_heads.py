@@ -37,7 +37,7 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
 
 
 def refuse_text_options(options: ReportOptions) -> None:
-    """Raises AttnvizError for an option that needs the maps of a text, which a survey lacks."""
+    """Raises AttnvizError if an option that needs the maps of a text is set; a survey has no such maps."""
     look, defaults = options.look, type(options)()
     used = {
         "of": options.of != defaults.of,

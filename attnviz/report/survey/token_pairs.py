@@ -118,14 +118,14 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
 
 
 def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Section:
-    """Returns the table of a head's first pairs, with their number in its title; all pairs for ``None``."""
-    shown = pairs[:max_pairs]
-    length = bar_length([pair.times for pair in shown])
+    """Returns the table of a head's first ``max_pairs`` pairs, or of all if it is ``None``; the title counts them."""
+    shown_pairs = pairs[:max_pairs]
+    length_of = bar_length([pair.times for pair in shown_pairs])
     columns = [
         Column[TokenPair]("query", lambda pair: pair.query, align="<"),
         Column[TokenPair]("looks at", lambda pair: pair.key, align="<"),
-        Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length(pair.times)),
+        Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length_of(pair.times)),
         Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
     ]
-    unlisted = f", {len(pairs) - len(shown)} rarer ones not listed" if len(pairs) > len(shown) else ""
-    return Section(f"head {name}: {len(pairs)} pairs{unlisted}", list_summary(shown, columns))
+    unlisted = f", {len(pairs) - len(shown_pairs)} rarer ones not listed" if len(pairs) > len(shown_pairs) else ""
+    return Section(f"head {name}: {len(pairs)} pairs{unlisted}", list_summary(shown_pairs, columns))

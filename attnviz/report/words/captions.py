@@ -165,7 +165,10 @@ def part_title(report: DrawnReport) -> str:
 
 
 def part_caption(report: DrawnReport) -> str:
-    """Returns a sentence that names the panels, counts their queries and keys, and says the largest weight."""
+    """Returns a sentence that names the panels, counts their queries and keys, and says the largest weight.
+
+    For shaded text it names the key with this weight instead of counting.
+    """
     match report:
         case ShadedText(panels=panels):
             return f"{part_title(report)}{largest_key_clause(panels)}."
@@ -173,8 +176,8 @@ def part_caption(report: DrawnReport) -> str:
             sides = ARC_SIDES
         case _:
             sides = MAP_SIDES
-    first = report.panels[0]
-    rows, columns = _axis_phrase(first.rows, sides[0]), _axis_phrase(first.columns, sides[1])
+    first_panel = report.panels[0]
+    rows, columns = _axis_phrase(first_panel.rows, sides[0]), _axis_phrase(first_panel.columns, sides[1])
     return f"{part_title(report)}: {rows} over {columns}{largest_weight_clause(report.panels)}."
 
 
@@ -245,30 +248,34 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     weights = [panel for panel in weights if panel.varies] or weights
-    best = max(weights, key=lambda panel: panel.peak, default=None)
-    if best is None or best.peak < 0:
+    best_panel = max(weights, key=lambda panel: panel.peak, default=None)
+    if best_panel is None or best_panel.peak < 0:
         return ""
-    row, column = np.unravel_index(np.nanargmax(np.where(best.informative, best.values, -1)), best.values.shape)
-    level, name = _level_text(best), f"head {best.name}" if best.group else best.name
-    noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
-    if not best.pooled:
-        tokens = f"from {quoted_token(best.rows.labels[row])} to {quoted_token(best.columns.labels[column])}"
-        return f"; the largest {noun} is {level}, {name}, {tokens}"
-    kind = f"largest {noun}" if best.pool == "max" else "largest mean of a block"
-    place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
-    return f"; the {kind} is {level}, {name}, {place}"
+    row, column = np.unravel_index(
+        np.nanargmax(np.where(best_panel.informative, best_panel.values, -1)), best_panel.values.shape
+    )
+    level_text, name = _level_text(best_panel), f"head {best_panel.name}" if best_panel.group else best_panel.name
+    noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
+    if not best_panel.pooled:
+        tokens = (
+            f"from {quoted_token(best_panel.rows.labels[row])} to {quoted_token(best_panel.columns.labels[column])}"
+        )
+        return f"; the largest {noun} is {level_text}, {name}, {tokens}"
+    kind = f"largest {noun}" if best_panel.pool == "max" else "largest mean of a block"
+    place = f"around query {best_panel.rows.middle(int(row))} and key {best_panel.columns.middle(int(column))}"
+    return f"; the {kind} is {level_text}, {name}, {place}"
 
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption of shaded texts: the largest weight and its key; "" if there is none."""
-    best = max(panels, key=lambda panel: panel.peak)
-    if best.peak < 0:
+    best_panel = max(panels, key=lambda panel: panel.peak)
+    if best_panel.peak < 0:
         return ""
-    column = int(np.nanargmax(np.where(best.informative, best.values, -1)[0]))
-    head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
-    key = f"{quoted_token(best.columns.labels[column])} ({best.columns.edges[column]})"
-    noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
-    return f"; the largest {noun} is {_level_text(best)}, {head}to {key}"
+    column = int(np.nanargmax(np.where(best_panel.informative, best_panel.values, -1)[0]))
+    head = f"{best_panel.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
+    key = f"{quoted_token(best_panel.columns.labels[column])} ({best_panel.columns.edges[column]})"
+    noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
+    return f"; the largest {noun} is {_level_text(best_panel)}, {head}to {key}"
 
 
 def _level_text(panel: Panel) -> str:
@@ -285,14 +292,14 @@ def quoted_token(label: str) -> str:
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns remarks on pooled cells, NaN, masked cells and queries without keys in these panels."""
     remarks = []
-    pooled = next((panel for panel in panels if panel.pooled), None)
-    if pooled is not None:
-        rows, columns = pooled.rows, pooled.columns
-        tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} {pooled.units}"
+    pooled_panel = next((panel for panel in panels if panel.pooled), None)
+    if pooled_panel is not None:
+        rows, columns = pooled_panel.rows, pooled_panel.columns
+        tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} {pooled_panel.units}"
         cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
-        zoom = f"{option('queries', '10:40')} {option('keys', ':20')}"
-        part = f"; {zoom} shows a part exactly" if pooled.zooms else ""
-        remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")
+        zoom_options = f"{option('queries', '10:40')} {option('keys', ':20')}"
+        zoom_advice = f"; {zoom_options} shows a part exactly" if pooled_panel.zooms else ""
+        remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled_panel.pool]} of its block{zoom_advice}.")
     nan_count = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if nan_count:
         cells = "cells are not numbers" if nan_count > 1 else "cell is not a number"
@@ -362,14 +369,17 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
     if not maps_of_difference:
         return ()
-    worst = max(maps_of_difference)
-    if worst > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
-        layer = maps_of_difference[worst].layer
+    worst_difference = max(maps_of_difference)
+    if worst_difference > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in (
+        "float32",
+        "float64",
+    ):
+        layer = maps_of_difference[worst_difference].layer
         return (
-            f"Warning: in layer {layer} weights @ values differ by {worst:.1g} from the model's own "
+            f"Warning: in layer {layer} weights @ values differ by {worst_difference:.1g} from the model's own "
             "attention output; these maps miss part of what it computed.",
         )
-    within = f"within {worst:.0e}" if worst else "exactly"
+    within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
-    unchecked = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""
-    return (f"Checked: weights @ values equal the model's own attention output {within}{unchecked}.",)
+    unchecked_clause = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""
+    return (f"Checked: weights @ values equal the model's own attention output {within_bound}{unchecked_clause}.",)
