@@ -114,7 +114,7 @@ def test_comparing_dropout_says_that_the_first_layer_cannot_change(attnviz: Stre
 
 def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
     out = attnviz.run("samples")
-    assert [line.split()[0] for line in out.splitlines()] == list(samples())
+    assert [line.split()[0] for line in out.splitlines()] == [*samples(), *sample_pictures()]
     assert re.search(r"^cpu ", attnviz.run("devices"), re.MULTILINE)
     assert re.fullmatch(r"attnviz \d+\.\d+\.\d+\n", attnviz.run("--version"))
 
