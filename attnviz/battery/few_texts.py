@@ -57,6 +57,7 @@ def _share_within(angle: float, freedom: int) -> float:
         angle: from 0 to π / 2.
         freedom: the degrees of freedom.
     """
+    # The finite series for odd and even degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = freedom % 2
     term = cosine if is_odd else 1.0

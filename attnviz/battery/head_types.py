@@ -237,8 +237,8 @@ def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequen
 
     Args:
         model: the model.
-        probes: the text of each control, ``(controls,)``; a text with several controls occurs several times.
-        controls: the controls.
+        probes: the probe that each control belongs to, ``(controls,)``; one with several controls occurs several times.
+        controls: the probes that are controls.
     """
     text_numbers = {probe: number for number, probe in enumerate(dict.fromkeys(probes))}
     texts = np.array([text_numbers[probe] for probe in probes])

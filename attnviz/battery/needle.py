@@ -79,7 +79,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     scores: dict[HeadName, Float64Array] = {}
     controls: dict[HeadName, Float64Array] = {}
     predicted_share = np.zeros(len(texts))
-    for number, haystack in enumerate(texts):
+    for text_index, haystack in enumerate(texts):
         top_keys: dict[HeadName, IntArray] = {}
 
         def receive(
@@ -101,7 +101,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
         predicted_ids = logits[0, haystack.answer - 1].float().argmax(-1).cpu().numpy()
         target = haystack.ids[haystack.answer]
         is_predicted = predicted_ids == target
-        predicted_share[number] = is_predicted.mean()
+        predicted_share[text_index] = is_predicted.mean()
         for head, keys in top_keys.items():
             in_needle = (keys >= haystack.needle[0]) & (keys < haystack.needle[1])
             is_target = haystack.ids[keys] == target
@@ -109,7 +109,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
                 (scores, in_needle & is_target & is_predicted),
                 (controls, in_needle & ~is_target),
             ):
-                table.setdefault(head, np.zeros(len(texts)))[number] = is_counted.mean()
+                table.setdefault(head, np.zeros(len(texts)))[text_index] = is_counted.mean()
     return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share, texts)
 
 

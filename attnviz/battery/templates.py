@@ -139,7 +139,8 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
     """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al.
 
     The probes are the cells from the last token to the indirect object, and to the second subject. The controls are the
-    cells to the first subject, and to a third name that replaces the second subject.
+    cells to the first subject, and to a third name that replaces the second subject. A quarter of all orders of the
+    names is used, without those for which `_story` returns ``None``.
     """
     mover_probes: Pairs = ([], [])
     inhibitor_probes: Pairs = ([], [])
@@ -148,7 +149,7 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
         words = {"first": first_name, "second": second_name, "place": place, "thing": thing}
         story = _story(model, [first_name, second_name, second_name], STORY.format(**words, third=second_name))
         control_story = _story(model, [first_name, second_name, third_name], STORY.format(**words, third=third_name))
-        if story is None or control_story is None or number % 4:  # a quarter of all orders of names is enough
+        if story is None or control_story is None or number % 4:
             continue
         tokens, (indirect_object, subject, second_subject) = story
         mover_probes[0].append(_last_token_probe(tokens, indirect_object))

@@ -92,6 +92,8 @@ def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
 def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
     """Returns the sums over all pairs of groups, added up in float64 over bands of queries.
 
+    Queries in no group are left out.
+
     Args:
         read: as for `sum_groups`.
         heads: number of heads that ``read`` returns.

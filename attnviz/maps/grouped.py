@@ -78,7 +78,8 @@ class GroupedMaps(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block of cells: weights summed over the keys of a group and averaged over its queries.
 
-        A renormalized row is divided by its sum over all keys, also of those outside the block.
+        A renormalized row is divided by its sum over all keys, also of those outside the block. Scores are NaN unless
+        each group is a single token.
         """
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)

@@ -12,8 +12,9 @@ BY_HEAD = "by_head"  # key in a file's header, true if heads see different cells
 
 def shared_or_per_head(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[Any]:
     """Returns the first head's array, ``(rows, columns)``, if all are equal; else all, ``(heads, rows, columns)``."""
-    first = arrays[0]
-    return first if all(np.array_equal(first, array) for array in arrays[1:]) else np.asarray(arrays)
+    first_array = arrays[0]
+    are_equal = all(np.array_equal(first_array, array) for array in arrays[1:])
+    return first_array if are_equal else np.asarray(arrays)
 
 
 def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:

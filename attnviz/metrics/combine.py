@@ -127,8 +127,8 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
         residual: the residual connection's share of each row: at least 0, below 1.
 
     Raises:
-        AttnvizError: for cross-attention, fewer queries than keys, layers that do not follow one another, or more than
-            `MAX_ROLLOUT_TOKENS` tokens.
+        AttnvizError: for cross-attention, unequal numbers of queries and keys, layers that do not follow one another,
+            or more than `MAX_ROLLOUT_TOKENS` tokens.
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})

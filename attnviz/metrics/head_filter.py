@@ -139,6 +139,7 @@ def _comparison_test(
     """
 
     def holds(head: DescribedHead) -> bool:
+        """True if the head has the number and the comparison holds for it."""
         value = head.numbers.get(name, math.nan)
         return not math.isnan(value) and compare(value, number)
 

@@ -63,8 +63,8 @@ class HeadRow:
     @property
     def pattern(self) -> str:
         """The name that a user gave and the patterns in plain words, joined by commas."""
-        given = (f"“{self.given_name}”",) if self.given_name else ()
-        return ", ".join((*given, *map(str, self.patterns)))
+        quoted_name = (f"“{self.given_name}”",) if self.given_name else ()
+        return ", ".join((*quoted_name, *map(str, self.patterns)))
 
     @property
     def first_pattern(self) -> Pattern:

@@ -78,9 +78,12 @@ class KeptMass:
 
     @property
     def memory(self) -> Float64Array:
-        """The share of all heads' visible keys at the last step that each policy keeps in memory, ``(policies,)``."""
-        held = self.held[:, :, -1].sum(axis=1) / max(int(self.visible[:, -1].sum()), 1)
-        return np.where(self.drops, held, 1.0)
+        """The share of all heads' visible keys at the last step that each policy keeps in memory, ``(policies,)``.
+
+        It is 1 for a policy that drops no key.
+        """
+        held_share = self.held[:, :, -1].sum(axis=1) / max(int(self.visible[:, -1].sum()), 1)
+        return np.where(self.drops, held_share, 1.0)
 
 
 def measure_kept(recording: Recording, selection: Selection, policies: Sequence[str]) -> KeptMass:

@@ -70,10 +70,14 @@ def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
 
 
 def margin_of_mean(numbers: Float64Array) -> float:
-    """Returns half of the 95 % interval of the mean of ``(texts,)``, ignoring NaN; NaN for fewer than two numbers."""
-    defined = numbers[~np.isnan(numbers)]
-    deviation = defined.std(ddof=1) if len(defined) > 1 else np.nan
-    return float(margin_of_means(np.asarray(deviation), np.asarray(len(defined))))
+    """Returns half the width of the 95 % confidence interval of a mean; NaN for fewer than two numbers.
+
+    Args:
+        numbers: the numbers that the mean is of, ``(texts,)``; NaN is ignored.
+    """
+    numbers = numbers[~np.isnan(numbers)]
+    deviation = numbers.std(ddof=1) if len(numbers) > 1 else np.nan
+    return float(margin_of_means(np.asarray(deviation), np.asarray(len(numbers))))
 
 
 def finite_number(number: float) -> float | None:

@@ -149,17 +149,17 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
     Args:
         numbers: the head's numbers in each text.
     """
-    first = numbers[0]
+    first_text = numbers[0]
     values, spreads = {}, {}
-    for name in first.values:
-        defined = np.array([text_numbers.values[name] for text_numbers in numbers])
-        defined = defined[~np.isnan(defined)]
-        values[name] = float(defined.mean()) if defined.size else np.nan
-        spreads[name] = float(defined.std(ddof=1)) if defined.size > 1 else np.nan
+    for name in first_text.values:
+        text_values = np.array([text_numbers.values[name] for text_numbers in numbers])
+        text_values = text_values[~np.isnan(text_values)]
+        values[name] = float(text_values.mean()) if text_values.size else np.nan
+        spreads[name] = float(text_values.std(ddof=1)) if text_values.size > 1 else np.nan
     means = replace(
-        first,
+        first_text,
         values=values,
-        counts={name: sum(text_numbers.counts[name] for text_numbers in numbers) for name in first.counts},
+        counts={name: sum(text_numbers.counts[name] for text_numbers in numbers) for name in first_text.counts},
         keys=max(text_numbers.keys for text_numbers in numbers),
         sink_label=_shared_label(numbers),
     )

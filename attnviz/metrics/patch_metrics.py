@@ -73,11 +73,11 @@ def mass_60(rows: "Rows") -> Array:
 
 
 def spatial_entropy(rows: "Rows") -> Array:
-    """Returns how scattered a row's weight on patches is, in nats: 0 for one spot, ln(n) for n equally heavy spots.
+    """Returns the entropy of a row's weight over spots of an image, in nats: 0 for one spot, ln(n) for n equal spots.
 
-    −Σ p ln p, where p is the share of each 8-connected part of patches in the weight above the row's mean (Kang et al.
-    2025, "Your Large Vision-Language Model Only Needs A Few Attention Heads For Visual Grounding"). NaN for a row in
-    which no patch stands out from the mean.
+    This is −Σ p ln p, where p is the share of each spot in the weight above the row's mean (Kang et al. 2025, "Your
+    Large Vision-Language Model Only Needs A Few Attention Heads For Visual Grounding"). A spot is an 8-connected part
+    of the patches above the mean. NaN for a row in which no patch is above the mean.
     """
     weights, patches = _patch_weights(rows), _patches(rows.grid)[1]
     excess = np.maximum(weights - weights.mean(axis=-1, keepdims=True), 0)

@@ -70,6 +70,9 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
     """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
 
+    A head of nearly uniform rows has `UNIFORM` alone. A head without a clear share has `OWN_SENTENCE` or `LOCAL` if
+    most of its weight stays within a sentence or near the query, and `MIXED` if not.
+
     Args:
         numbers: its metrics by name; NaN where one does not apply.
         counts: the number of queries, or texts, that each metric is a mean of.

@@ -180,9 +180,11 @@ class NumpyRows(GridRows):
     def hidden_ratio(self) -> Float64Array:
         """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
         grid = self.grid
-        width, first = grid.visible.shape[1], max(0, int(grid.positions[0]) + 1)
-        sums = _exp_sums(self.scores[:, :, first:], self.logsumexp, grid.hidden_later[:, first:width])
-        if width < len(grid.visible_keys):
+        width = grid.visible.shape[1]
+        first_later_key = max(0, int(grid.positions[0]) + 1)  # no key before it is later than a query
+        later_scores = self.scores[:, :, first_later_key:]
+        sums = _exp_sums(later_scores, self.logsumexp, grid.hidden_later[:, first_later_key:width])
+        if width < len(grid.visible_keys):  # the keys after the grid, of which there are no scores yet
             hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.visible_keys)))
             sums = sums + _exp_sums(hidden, self.logsumexp, grid.hidden_later[:, width:])
         return sums
@@ -231,6 +233,8 @@ class Columns:
 def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> Iterator[NumpyRows]:
     """Yields the rows of heads in blocks of queries, with as many heads in a block as fit the processor's cache.
 
+    Weights are float64, or float32 if the map is long or a stride leaves out queries.
+
     Args:
         maps: the maps of the attention call.
         heads: the numbers of the heads, all with the same visible cells.
@@ -247,8 +251,8 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     spans = spans[min(stride, len(spans)) - 1 :: stride]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
-        for first in range(0, len(heads), heads_together):
-            head_range = slice(first, first + heads_together)
+        for start in range(0, len(heads), heads_together):
+            head_range = slice(start, start + heads_together)
             window = maps.window(heads[head_range], span, keys)
             weights = window.weights.astype(dtype, copy=False)
             yield NumpyRows(grid, head_range, maps, heads[head_range], weights, window.scores)

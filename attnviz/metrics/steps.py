@@ -88,18 +88,18 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
         AttnvizError: if the model sees later tokens, single cells are not known, or the heads have different tokens.
     """
     heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
-    first = heads[0][0]
-    if any(maps.item != first.item for maps, _ in heads):
+    first_maps = heads[0][0]
+    if any(maps.item != first_maps.item for maps, _ in heads):
         raise AttnvizError("steps need a single text, and these heads are of several texts; record one text")
     refuse_missing_units([maps for maps, _ in heads], Grouping(by=by))
-    units = unit_name(first.key_tokens, by)
+    units = unit_name(first_maps.key_tokens, by)
     if selection.chosen_layers is None and selection.heads is None:
         heads = _most_distinct_head(heads, units) or heads
     if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
         raise AttnvizError(
             f"these heads look at different texts; choose heads of one text with {option('heads', '0.1')}"
         )
-    first, queries = heads[0][0], step_queries(first.query_tokens, selection.queries)
+    queries = step_queries(heads[0][0].query_tokens, selection.queries)
     refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
     return _measured_steps(heads, units, queries)
 
@@ -179,15 +179,15 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     Raises:
         AttnvizError: if heads, steps and units are more than `MAX_NUMBERS`.
     """
-    first = heads[0][0]
-    keys = Units.of(first.key_tokens, by)
+    first_maps = heads[0][0]
+    keys = Units.of(first_maps.key_tokens, by)
     sink = sink_tokens(keys, by)
     start = int(queries[0]) + 1
-    is_written = np.arange(len(first.key_tokens)) >= start if first.kind == "self" else None
+    is_written = np.arange(len(first_maps.key_tokens)) >= start if first_maps.kind == "self" else None
     columns, labels, starts = _key_columns(keys, sink, by)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
         raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
-    total = np.zeros((len(queries), len(first.key_tokens)), dtype=np.float32)
+    total = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
     rows = [_HeadRows(cell_maps(maps), head, queries, columns, is_written) for maps, head in heads]
     numbers = [head_rows.measure(total) for head_rows in rows]
     shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers, strict=True))
@@ -195,8 +195,8 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     return DecodingSteps(
         heads=tuple(head_name(maps, head) for maps, head in heads),
         by=by,
-        query_tokens=first.query_tokens,
-        key_tokens=first.key_tokens,
+        query_tokens=first_maps.query_tokens,
+        key_tokens=first_maps.key_tokens,
         queries=queries,
         prompt=start,
         units=labels,

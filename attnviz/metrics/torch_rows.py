@@ -108,10 +108,10 @@ class TorchRows(GridRows):
             weights: the weights of these keys, ``(queries, keys)``.
             keys: the range of these keys.
         """
-        first = self.grid.near_start
-        steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
-        weighted = weights * steps
-        self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(steps).sum(1)])
+        start = self.grid.near_start
+        distances = self.bands.tensor(self.grid.near_distances[:, keys.start - start : keys.stop - start])
+        weighted = weights * distances
+        self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(distances).sum(1)])
 
     @property
     def key_weights(self) -> Float64Array:
@@ -273,6 +273,7 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, head_index: int) -> None:
+        """Calls ``work`` with the rows of one head over the queries of a grid."""
         work(TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":

@@ -319,8 +319,8 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     title_points = points * max(min(head_width / max(ruler.longest_width(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
     words: list[Word] = []
     strokes, lines = [], []
-    for number, panel in enumerate(picture.panels):
-        row_of_heads, column = divmod(number, across)
+    for panel_index, panel in enumerate(picture.panels):
+        row_of_heads, column = divmod(panel_index, across)
         x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
         first_y, left, right = y - 2.2 * row, x + label_width, x + head_width - label_width
         title = ruler.cut(panel.title, title_points, head_width + 1e-6)
@@ -409,9 +409,9 @@ def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word
     """Returns each head's title and largest weight on its hue, below each other, and their height in inches."""
     row, pad = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
-    for number, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
+    for panel_index, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
         *_, (_, largest) = panel.quantity.ticks(panel.scale)
-        text, y = f"{panel.title}, up to {largest}", -(number + 0.5) * row
+        text, y = f"{panel.title}, up to {largest}", -(panel_index + 0.5) * row
         box = Box(0, y - row * 0.45, ruler.width(text, points) + 2 * pad, row * 0.9)
         names.append(Word(pad, y, text, box=box, fill=hue))
     return names, (len(names) + 0.5) * row
@@ -496,6 +496,8 @@ def _paragraph(
     panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler, colors: ByteArray | None = None
 ) -> Iterator[Word]:
     """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards.
+
+    A masked token has no colour, and the query is marked if it is one of the tokens.
 
     Args:
         panel: the tokens with their weights.

@@ -132,13 +132,13 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
     """
     placed_bars = []
     points = LEGEND_POINTS * scale
-    for number, bar in enumerate(bars):
+    for bar_index, bar in enumerate(bars):
         share_of_width = area.width / len(bars)
         tick_width = ruler.longest_width(tuple(text for _, text in bar.ticks), points)
         width = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
         name = _name_lines_below(bar, share_of_width, ruler)
         y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
-        x = area.x + number * share_of_width + (share_of_width - width) / 2
+        x = area.x + bar_index * share_of_width + (share_of_width - width) / 2
         ticks = bar.quantity.ticks(bar.scale, min(max(int(width / tick_width / 1.3), 1), 6))
         box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
         placed_bars.append(replace(bar, box=box, name=name, ticks=ticks, points=points))

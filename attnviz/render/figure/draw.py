@@ -81,7 +81,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 def write_picture(
     report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
-    """Writes a picture, drawn as the type of its report says.
+    """Writes a picture, drawn as the type of its report says; thumbnails in a PNG are drawn without matplotlib.
 
     Args:
         report: the report, whose type says how it is drawn.

@@ -164,8 +164,8 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
 
-    Landmarks, positions of pooled maps, and labels in a journal are never larger than titles. A font size of the user
-    is the only one.
+    Landmarks, positions of pooled maps, and labels in a journal are never larger than titles, and sizes too small to
+    read are left out. If the user chose a font size, it is the only one.
     """
     font_size = picture.look.font_size
     has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)
@@ -229,6 +229,9 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
     """Returns the grid with the largest cells that leave space for the labels: all labels, or those that fit.
 
+    Cells and labels that fit depend on each other. If they do not settle within `MAX_LABEL_ROUNDS` rounds, the cells
+    leave space for all labels, and those of the first round are drawn.
+
     Args:
         picture: the panels.
         area: the area that they may fill.
@@ -269,7 +272,7 @@ def _grid_of_depth(
     """
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     across = min(across, len(panels))
-    positions = [divmod(number, across) for number in range(len(panels))]
+    positions = [divmod(panel_index, across) for panel_index in range(len(panels))]
     lefts, columns = [0.0] * across, [1.0] * across
     bottoms, rows = [0.0] * (positions[-1][0] + 1), [1.0] * (positions[-1][0] + 1)
 
@@ -277,12 +280,12 @@ def _grid_of_depth(
         """Returns the space in inches that the labels and the name of an axis take beside a panel."""
         return axis_depth(label_depth(axis, labelling, ruler, strides.get(id(axis), 1)), scale)
 
-    for number, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):
-        columns[column] = max(columns[column], len(panel.columns.labels) * factors[number])
-        rows[row] = max(rows[row], len(panel.rows.labels) * factors[number])
-        if needs_query_labels(panels, number, across, labelling):
+    for panel_index, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):
+        columns[column] = max(columns[column], len(panel.columns.labels) * factors[panel_index])
+        rows[row] = max(rows[row], len(panel.rows.labels) * factors[panel_index])
+        if needs_query_labels(panels, panel_index, across, labelling):
             lefts[column] = max(lefts[column], depth(panel.rows))
-        if needs_key_labels(panels, number, across, labelling):
+        if needs_key_labels(panels, panel_index, across, labelling):
             bottoms[row] = max(bottoms[row], depth(panel.columns))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
@@ -308,7 +311,8 @@ def _title_height(lines: int) -> float:
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
     """Returns the width and height of a cell in inches, in whole pixels if it has at least two.
 
-    On a page of a given size cells are stretched along the side that has free space, by up to ``MAX_STRETCH``.
+    On a page of a given size cells are stretched along the side that has free space, by up to ``MAX_STRETCH``. On other
+    pages they keep their ratio, and are at most ``MAX_CELL_INCHES`` large.
     """
     ratio = cell_ratio(picture, ruler)
     # The labels alone may need more than the area; a cell stays above 0 even then.

@@ -161,9 +161,9 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
     places: list[float] = []
     texts: list[str] = []
     for token, label in axis.marks:
-        place = float(np.interp(token, axis.edges, np.arange(len(axis.edges)))) - shift
-        if not places or place - places[-1] >= min_distance:
-            places.append(place)
+        cell_position = float(np.interp(token, axis.edges, np.arange(len(axis.edges)))) - shift
+        if not places or cell_position - places[-1] >= min_distance:
+            places.append(cell_position)
             texts.append(ruler.cut(label, labelling.points, labelling.limit))
     note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
     return Labels(tuple(places), tuple(texts), axis.name in COLUMNS_OF_TOKENS, f"{axis.name}{note}")
@@ -174,13 +174,13 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
 
     Frames of a sound have labels of round seconds instead.
     """
-    first, last = axis.edges[0], axis.edges[-1]
-    tokens = min_distance * (last - first) / len(axis.labels)
+    start, stop = axis.edges[0], axis.edges[-1]
+    min_tokens = min_distance * (stop - start) / len(axis.labels)
     round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= tokens)
+    step = next(round_step for round_step in round_steps if round_step >= min_tokens)
     if axis.seconds is not None and axis.seconds[1] > 0:
-        return _labels_of_seconds(axis, axis.seconds, tokens)
-    positions = np.arange(math.ceil(first / step) * step, last, step)
+        return _labels_of_seconds(axis, axis.seconds, min_tokens)
+    positions = np.arange(math.ceil(start / step) * step, stop, step)
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")

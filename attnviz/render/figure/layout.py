@@ -267,8 +267,8 @@ def _panel_places(
     """
     max_cell_width, max_cell_height = grid.cell
     dpi = picture.look.dpi
-    for number, panel in enumerate(picture.panels):
-        row, column = divmod(number, grid.across)
+    for panel_index, panel in enumerate(picture.panels):
+        row, column = divmod(panel_index, grid.across)
         x = (
             left
             + sum(grid.gaps[: column + 1])
@@ -276,11 +276,11 @@ def _panel_places(
             + max_cell_width * sum(grid.columns[:column])
         )
         y = top - grid.title * (row + 1) - max_cell_height * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
-        cell_width, cell_height = (size * grid.factors[number] for size in (max_cell_width, max_cell_height))
+        cell_width, cell_height = (size * grid.factors[panel_index] for size in (max_cell_width, max_cell_height))
         width, height = cell_width * len(panel.columns.labels), cell_height * len(panel.rows.labels)
         box = Box(round(x * dpi) / dpi, round((y - height) * dpi) / dpi, width, height)
-        has_query_labels = needs_query_labels(picture.panels, number, grid.across, grid.labelling)
-        has_key_labels = needs_key_labels(picture.panels, number, grid.across, grid.labelling)
+        has_query_labels = needs_query_labels(picture.panels, panel_index, grid.across, grid.labelling)
+        has_key_labels = needs_key_labels(picture.panels, panel_index, grid.across, grid.labelling)
         rows = _axis_labels(panel.rows, grid, cell_height, height, scale, ruler) if has_query_labels else None
         columns = _axis_labels(panel.columns, grid, cell_width, width, scale, ruler) if has_key_labels else None
         yield Place(

@@ -92,8 +92,8 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     )
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
-    for number, panel in enumerate(panels):
-        row, column = divmod(number, across)
+    for panel_index, panel in enumerate(panels):
+        row, column = divmod(panel_index, across)
         x, y = column * (image_width + gap), -row * (line_height + image_height + gap)
         lines.append(
             TextLine(x, y, ruler.cut(panel.title, title_points, image_width + 1e-6), title_points, faint=False)

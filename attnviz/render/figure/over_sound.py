@@ -94,8 +94,8 @@ def _sounds_content(picture: Picture, points: float, width: float, scale: float,
     title_points = TITLE_POINTS * scale
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     sounds, lines = [], []
-    for number, panel in enumerate(picture.panels):
-        y = -number * (line_height + height + GAP * scale)
+    for panel_index, panel in enumerate(picture.panels):
+        y = -panel_index * (line_height + height + GAP * scale)
         lines.append(TextLine(0, y, ruler.cut(panel.title, title_points, sound_width), title_points, faint=False))
         sounds.append(PlacedImage(Box(0, y - line_height - height, sound_width, height), panel))
     total = len(picture.panels) * (line_height + height) + (len(picture.panels) - 1) * GAP * scale

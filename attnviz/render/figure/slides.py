@@ -95,9 +95,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         )
     deck = _new_deck(report)
     _add_title_slide(deck, report)
-    for number, part in enumerate(parts):
-        foot = (source_line(part), *part.remarks) if number == 0 and not report.story else (source_line(part),)
-        _add_picture_slide(deck, part, foot, report.story[number].text if report.story else "")
+    for part_index, part in enumerate(parts):
+        foot = (source_line(part), *part.remarks) if part_index == 0 and not report.story else (source_line(part),)
+        _add_picture_slide(deck, part, foot, report.story[part_index].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     buffer = io.BytesIO()
@@ -311,7 +311,9 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """Returns the panels as an image file without words, since these are text on the slide.
+    """Returns the panels as an image file without title and remarks, since these are text on the slide.
+
+    Several panels keep their own titles; a single panel has none.
 
     Args:
         part: the heads of the slide.

@@ -373,6 +373,8 @@ class _Sheet:
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
         """Draws the chart of a head's deciles over the texts, for the metric that its card is about.
 
+        The axis of a share reaches from 0 to 1; that of another metric fits the deciles.
+
         Args:
             head: the index of the head in the frame.
             x: the left edge of the chart in inches.

@@ -528,13 +528,14 @@ def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: 
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
-        panel: a panel with the scale.
+        panel: a panel, whose colour scale the bar shows.
         left: the left edge of the bar in pixels.
-        top: the upper edge of the name.
-        width: the width for the bar.
+        top: the upper edge of the name in pixels.
+        width: the largest width of the bar in pixels.
         unit: the size of fonts relative to a slide at 200 pixels per inch.
     """
-    size, width_of_bar = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
+    size = round(SMALL_TEXT_PIXELS * unit)
+    width_of_bar = min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)
     yield Mark(left, top + size, panel.color_quantity.name, size, faint=True)
     levels = np.linspace(0, COLOR_LEVELS - 1, width_of_bar).round().astype(np.uint8)

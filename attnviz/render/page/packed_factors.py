@@ -210,8 +210,9 @@ def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray |
     """
     if bias.relative is None:
         return None
-    first = bias.origin + head.keys.start - (head.queries.stop - 1)
-    return bias.relative[head_index, first : bias.origin + head.keys.stop - head.queries.start]
+    start = bias.origin + head.keys.start - (head.queries.stop - 1)
+    stop = bias.origin + head.keys.stop - head.queries.start
+    return bias.relative[head_index, start:stop]
 
 
 def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:

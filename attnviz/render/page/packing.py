@@ -321,7 +321,10 @@ def axis_edges(span: slice, block: int) -> IntArray:
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
-    """Returns score − ln(weight) of each row, ``(queries,)``; NaN for a row in which cells disagree on it.
+    """Returns score − ln(weight) of each row, ``(queries,)``, computed from the largest weight of the row.
+
+    NaN for a row whose other cells disagree with it, which is checked in `CHECKED_CELLS` columns, and for a row without
+    a visible weight above 0.
 
     Args:
         scores: ``(queries, keys)``.

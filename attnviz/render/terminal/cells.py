@@ -63,6 +63,8 @@ def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """Yields the spans of one row of a map: blanks on the colours of values; without colour, characters of shades.
 
+    A masked cell is a dot; without colour it is blank.
+
     Args:
         panel: the map.
         row: the index of the row.
