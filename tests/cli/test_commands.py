@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.cli.commands import main
-from attnviz.text.samples import read_sample, samples
+from attnviz.text.samples import read_sample, sample_pictures, samples
 from tests.cli.streams import Streams
 from tests.patience import PATIENCE
 

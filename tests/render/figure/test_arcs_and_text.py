@@ -124,7 +124,10 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"limits": "all"}, "choose shared, head or two numbers as 0:0.5"),
         ({"color_scale": "root"}, "unknown color-scale 'root'; choose linear, sqrt, log or lift"),
         ({"color_scale": "log", "table": "scores"}, "use linear, or table='weights'"),
-        ({"color_scale": "log", "limits": "0:1"}, "limits 0:1 are not a logarithmic scale; give positive numbers: 0.001:1"),
+        (
+            {"color_scale": "log", "limits": "0:1"},
+            "limits 0:1 are not a logarithmic scale; give positive numbers: 0.001:1",
+        ),
         ({"font_size": 0.5}, "3 to 144 points"),
     ],
 )
