@@ -92,7 +92,7 @@ def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
 def attention_with_logsumexp(
     function: Callable[..., Tensor], arguments: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes ``scaled_dot_product_attention`` to the bit, with the log-sum-exp if torch's kernel returns it.
+    """Computes ``scaled_dot_product_attention`` with exactly torch's numbers, and the log-sum-exp if known.
 
     Args:
         function: torch's ``scaled_dot_product_attention``.

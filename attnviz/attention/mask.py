@@ -118,6 +118,9 @@ class Mask:
     def counts(self, rows: IntArray, columns: IntArray) -> IntArray:
         """Returns the number of visible cells in each block, ``(blocks of rows, blocks of columns)``.
 
+        If the mask stores each cell, its cells are counted; else the counts are differences of cumulative sums over
+        keys.
+
         Args:
             rows: ``(blocks + 1,)``, the first query of each block, and the end of the last.
             columns: ``(blocks + 1,)``, the first key of each block, and the end of the last.

@@ -62,7 +62,10 @@ def _run_here(work: Callable[[], str], what: str) -> str:
 
 
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
-    """Runs ``work`` in the fork, writes its result to a pipe, and ends the fork without the parent's exit handlers."""
+    """Runs ``work`` in the fork, and ends the fork without the parent's exit handlers.
+
+    It writes the result of the work to a pipe, or the reason if the work fails.
+    """
     try:
         # the parent's handlers would clean up the parent's files
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -86,10 +86,13 @@ def describe_devices() -> list[tuple[str, str]]:
 
 
 def refuse_little_memory() -> None:
-    """Raises AttnvizError if a limit of the process leaves torch too little memory, so that its C++ would abort."""
+    """Raises AttnvizError if a limit of the process leaves torch too little memory, so that its C++ would abort.
+
+    Does nothing on Windows, which has no such limits.
+    """
     try:
         import resource
-    except ImportError:  # Windows has no such limits
+    except ImportError:
         return
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE:
@@ -147,6 +150,8 @@ def _machine_memory() -> int | None:
 
 def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/cgroup") -> list[int]:
     """Returns the free bytes of each control group that limits the memory of this process (versions 2 and 1).
+
+    Groups whose limit or use is unknown are left out; the list is empty if there are no others.
 
     Args:
         root: the folder of the control groups.

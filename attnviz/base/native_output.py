@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 def discard_output() -> Iterator[None]:
     """Discards all output of the block: native code may print parts of untrusted files, with terminal controls.
 
-    Redirects the file descriptors, since native code does not write to Python's streams.
+    Redirects the file descriptors, since native code does not write to Python's streams; those that are closed stay so.
     """
     copies = []
     with suppress(OSError):

@@ -39,7 +39,10 @@ def message_line(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Returns equivalent JSON with escapes for characters that a terminal would interpret or not show."""
+    """Returns equivalent JSON with escapes for characters that a terminal would interpret or not show.
+
+    Line feeds stay; a text without such characters is returned unchanged.
+    """
     if text.isprintable():
         return text
     import json

@@ -108,10 +108,10 @@ def _tokens_with_labels(labels: TokenLabels | None, count: int, item: int, extra
     """Returns tokens with the labels of one text; numbered tokens if the number of labels does not fit.
 
     Args:
-        labels: the labels of all texts, in any form.
+        labels: the labels of all texts, in any form, or a function that returns them; ``None`` if there are none.
         count: the number of tokens.
         item: the index of the text.
-        extra_labels: the number of further labels that there may be, which are dropped.
+        extra_labels: the number of further labels that a text may have; they are dropped. By default none.
     """
     text_labels = _labels_of_text(labels() if callable(labels) else labels, item)
     if text_labels is not None and len(text_labels) == count + extra_labels:

@@ -44,7 +44,9 @@ class RunCounter:
         self._attended.add(self._outermost)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that a module is called, which may begin another pass; ignores modules of other models.
+        """Notes that a module is called; ignores modules of other models.
+
+        If it is outermost, or the model itself, and has attended since the pass began, another pass begins.
 
         The first call of each outermost part of the model also notes the shapes of its inputs.
 

@@ -45,6 +45,9 @@ class TextLoops:
     def with_turn(self, site: CallSite, pieces: Sequence[Piece], shape: tuple[int, int, int, int]) -> CallSite:
         """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
+        A call on the pieces of the last turn belongs to that turn, and one on pieces that follow them begins the next.
+        A call on the first piece begins a loop, unless the module's last loop has not ended.
+
         Args:
             site: the site, as the module's calls were counted.
             pieces: the ranges of rows in longer tensors that the queries are.

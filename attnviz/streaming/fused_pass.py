@@ -204,6 +204,7 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
         rows: the positions of the queries.
         piece: the positions of the keys.
     """
+    # By default the whole piece is visible: no query is before it, and none within it.
     before_count = seeing_end = 0  # queries before the piece, and queries up to its end
     if not plan.factors.mask.coverage(rows, piece):
         before_count = piece.start - plan.factors.mask.offset - rows.start
@@ -242,7 +243,7 @@ def _kernel_width(queries: Tensor) -> int:
 
 
 def _span_without_padding(factors: DeviceFactors) -> slice:
-    """Returns the keys from the first to the last that is not padding; an empty slice if all keys are padding."""
+    """Returns the keys from the first to the last that is not padding; all without padding, none if all are padding."""
     padding = factors.mask.padding
     if padding is None:
         return slice(0, factors.keys.shape[1])

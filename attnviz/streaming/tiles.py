@@ -86,7 +86,11 @@ class BlockAxis:
         return cls(span.start + block_edges(count, blocks * parts), parts)
 
     def tiles(self, size: int) -> Iterator[Tile]:
-        """Yields the parts in tiles of at most ``size`` tokens, or of one part if that is longer."""
+        """Yields the parts in tiles of at most ``size`` tokens, or of one part if that is longer.
+
+        All blocks of a tile are as long as the longest of the axis: shorter ones repeat their last token, and are
+        marked.
+        """
         lengths = np.diff(self.edges)
         block_length = int(lengths.max())
         step = max(1, size // block_length)

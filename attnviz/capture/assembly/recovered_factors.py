@@ -180,7 +180,8 @@ def _rounded_scale(scale: float, features: int, rounding: float) -> float:
 def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> FactoredCall | None:
     """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs.
 
-    In half precision they are returned without it, since weights are too coarse to imply it.
+    In half precision they are returned without it, since weights are too coarse to imply it. The numbers of heads that
+    are not compared are 0.
 
     Args:
         factors: the factors.

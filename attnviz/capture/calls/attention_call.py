@@ -374,7 +374,7 @@ class DenseCall(AttentionCall):
         return batch, heads, queries, keys
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """Returns the maps of these heads as the model computed them; the scores of masked cells are lost."""
+        """Returns the maps of these heads as the model computed them; at masked cells scores are NaN, and weights 0."""
         scores = self.logits[:, list(heads), queries]
         hidden = hidden_cells(scores)
         weights = self.probabilities[:, list(heads), queries]  # a copy: the model keeps its tensor
@@ -393,7 +393,7 @@ class DenseCall(AttentionCall):
         return self.probabilities[:, list(heads), queries].masked_fill(hidden, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights that multiply the values, after dropout, ``(batch, heads, queries, keys)``."""
+        """Returns the weights that multiply the values, after dropout if there is any, ``(batch, heads, queries, keys)``."""
         weights = self.weights(heads, queries)
         if self.dropout is None:
             return weights

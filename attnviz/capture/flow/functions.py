@@ -75,6 +75,9 @@ def node_after(
 ) -> Node:
     """Returns the node of the result of a function that is neither a product nor a softmax.
 
+    Embeddings and distances have rules of their own. Otherwise the result is constant if all inputs are, and keeps
+    those scores and candidates of the inputs whose axes it still has.
+
     Args:
         name: the name of the function.
         inputs: the tensors among its arguments.

@@ -281,12 +281,15 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the index of the last axis if it is an axis of queries or keys of scores; else ``None``."""
+    """Returns the index of the last axis if it is an axis of queries or keys of scores; else ``None``.
+
+    An axis of size 1 has no mark: it is one of queries or keys if the scores lack the marks of either.
+    """
     if node.scores is None:
         return None
     left, right = node.scores.left, node.scores.right
     last = len(node.axes) - 1
-    if not node.axes[last]:  # an axis of size 1 has no mark: it may be a single query or key
+    if not node.axes[last]:
         return None if left and right else last
     return last if labels_in(node.axes[last:]) & (left | right) else None
 

@@ -32,6 +32,8 @@ OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks d
 def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
     """Yields a `Use` for each candidate over whose normalised axis a product sums.
 
+    Candidates that an earlier product has used are left out.
+
     Args:
         product: the product.
         left: the node of its first operand.
@@ -59,6 +61,8 @@ def product_node(
     with_new_marks: Callable[[Axis], Axis],
 ) -> Node:
     """Returns the node of a product's result: the output of attention, a projection, or possible scores.
+
+    If the product uses a candidate, its result is the output of attention, one call deeper than its queries.
 
     Args:
         name: the name of the function that computed it.
@@ -98,6 +102,8 @@ def _is_projection(name: str, left: Node, right: Node) -> bool:
 
 def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
     """Returns the node of a projection: the axes of the parameter become features.
+
+    The parameter is the second operand, or the first if only that is a constant; in ``linear`` it is always the second.
 
     Scores and weights in the projected operand stay in the result if it still has their axes, as if heads were mixed.
 

@@ -93,7 +93,7 @@ class TokenPlaces:
 
         A function that moves elements is repeated on the numbers of the tokens, if all tensors of its first argument
         have an origin. An element-wise function keeps the origin of the input with the fewest texts. A tensor that a
-        function writes to loses its origin.
+        function writes to loses its origin. The result of any other function has none.
         """
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:
