@@ -128,59 +128,59 @@ def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
             yield Mask(causal=True, prefix=int(last_keys[0]) + 1, offset=offset)
 
 
-def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
+def bias_of(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
     """Returns the bias that a mask adds to visible scores: by key, else by distance, else for each cell.
 
     The bias is empty if the mask adds nothing.
 
     Args:
-        numbers: the mask, ``(heads or 1, queries, keys)``.
+        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
         heads: the number of heads of the bias; a mask that all heads share is repeated for them.
     """
-    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
+    by_key = mask[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
     by_key[:, ~cells.any(axis=0)] = 0
-    if _equals_mask(numbers, cells, by_key[:, None]):
+    if _equals_mask(mask, cells, by_key[:, None]):
         return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
-    by_distance = _bias_by_distance(numbers, cells)
+    by_distance = _bias_by_distance(mask, cells)
     # Row q is a window of the distances, and the window of row q + 1 begins one distance earlier.
-    if _equals_mask(numbers, cells, sliding_window_view(by_distance, cells.shape[1], axis=-1)[:, ::-1]):
+    if _equals_mask(mask, cells, sliding_window_view(by_distance, cells.shape[1], axis=-1)[:, ::-1]):
         return Bias(relative=_repeated_for_heads(by_distance, heads), origin=len(cells) - 1)
-    return Bias(explicit=_repeated_for_heads(np.where(cells, numbers, np.float32(0)), heads))
+    return Bias(explicit=_repeated_for_heads(np.where(cells, mask, np.float32(0)), heads))
 
 
-def _bias_by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
     """Returns a bias for each distance key − query, from ``1 − queries`` on, read from at most 64 sampled queries.
 
     A distance at which no sampled query sees a key has the bias 0.
 
     Args:
-        numbers: the mask, ``(heads or 1, queries, keys)``.
+        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
 
     Returns:
         ``(heads or 1, queries + keys − 1)``.
     """
     queries, keys = cells.shape
-    biases = np.zeros((len(numbers), queries + keys - 1), dtype=np.float32)
+    biases = np.zeros((len(mask), queries + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
     samples = np.linspace(0, len(rows) - 1, SAMPLED_QUERIES).astype(np.int64) if len(rows) else rows
     for query in rows[samples].tolist():
         start, visible = queries - 1 - query, cells[query]
-        biases[:, start : start + keys][:, visible] = numbers[:, query, visible]
+        biases[:, start : start + keys][:, visible] = mask[:, query, visible]
     return biases
 
 
-def _equals_mask(numbers: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
+def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
     """True if a bias equals the mask in every visible cell, to the bit.
 
     Args:
-        numbers: the mask, ``(heads or 1, queries, keys)``.
+        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
         bias: the bias of each cell, ``(heads or 1, queries or 1, keys)``.
     """
-    bias_cells = np.broadcast_to(bias, numbers.shape)
-    return all(((numbers[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
+    bias_cells = np.broadcast_to(bias, mask.shape)
+    return all(((mask[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
 
 
 def _repeated_for_heads(array: FloatArray, heads: int) -> FloatArray:

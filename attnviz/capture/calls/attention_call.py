@@ -393,7 +393,7 @@ class DenseCall(AttentionCall):
         return self.probabilities[:, list(heads), queries].masked_fill(hidden, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights that multiply the values, after dropout if there is any, ``(batch, heads, queries, keys)``."""
+        """Returns the weights that multiply the values, after any dropout, ``(batch, heads, queries, keys)``."""
         weights = self.weights(heads, queries)
         if self.dropout is None:
             return weights

@@ -64,7 +64,8 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
         keys: the places of the keys; ``None`` if they were not gathered.
     """
     batch, heads, rows, columns = call.shape
-    height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
+    height = rows if queries is None else queries.total
+    width = columns if keys is None else keys.total
     gathered_axes = {name: axis for name, axis in (("queries", queries), ("keys", keys)) if axis is not None}
     if not gathered_axes:
         return call

@@ -116,11 +116,13 @@ class Chunks:
 
     def joined(self) -> AttentionCall:
         """Returns the call that all chunks form, over all keys that any of them sees."""
-        key_count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
+        key_count = max(call.shape[3] for call in self.calls)
+        columns = [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
             longer_axis = self._axes_with_all_keys([])[0]  # `add` takes no chunk without a common axis
-            key_count, columns = longer_axis[-1], [starts[longer_axis] for starts in self.keys]
+            key_count = longer_axis[-1]
+            columns = [starts[longer_axis] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [
             _with_all_keys(call, column, key_count) for call, column in zip(self.calls, columns, strict=True)
