@@ -114,7 +114,8 @@ def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Ten
         scale: factor of q·k.
         causal: if true, a query sees only keys up to its own position.
     """
-    positions, bands = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
+    positions = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device)
+    bands: list[Tensor] = []
     for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
         scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
         if causal:

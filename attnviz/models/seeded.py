@@ -234,13 +234,14 @@ class SeededReader(Reader):
     def _factored_maps(
         self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "tuple[LayerMaps, ...]":
-        """Returns the factored maps of one text, one per chosen layer."""
+        """Returns the factored maps of one text, one per chosen layer; layers after the last chosen one do not run."""
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
         self._refuse_length(max(len(queries), len(keys)))
         causal, cross = self.settings.causal, keys is not queries
-        layers, maps = self._layers(selection), []
+        layers = self._layers(selection)
+        maps: list[LayerMaps] = []
         with self._model_for_vocabulary(int(max(queries.ids.max(), keys.ids.max())) + 1):
             features, context = self._embeddings([queries], [keys] if cross else None)
             for layer in range(max(layers) + 1):
@@ -288,7 +289,9 @@ class SeededReader(Reader):
 
     @contextmanager
     def _model_for_vocabulary(self, vocabulary: int) -> Iterator[None]:
-        """Builds the model from the seed; in the block dropout draws from the same seed, and gradients are off.
+        """Builds the model from the seed, or with the weights of ``weights_from`` where that has built its model.
+
+        In the block, dropout draws from the same seed, and gradients are off.
 
         Torch's random state is restored at the end.
         """

@@ -217,7 +217,7 @@ def causal_cells(count: int) -> "BoolArray":
 
 
 def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs: "list[LayerRun]") -> "Computation":
-    """Returns every number of a layer over a text.
+    """Returns every number of a layer over a text, with the parts of its keys unless it is the first layer.
 
     Args:
         layer: number of the layer.

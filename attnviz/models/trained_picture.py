@@ -60,7 +60,10 @@ class TrainedPictureReader(Reader):
         return _with_places(picture_tokens_of(text), _read_picture(sample_picture())[1])
 
     def inputs_of(self, ids: "Tensor", attention_mask: "Tensor | None" = None) -> dict[str, Any]:
-        """Returns ids with pictures: the sample picture for one text, held-out pictures in turn for several."""
+        """Returns ids with pictures: the sample picture for one text, held-out pictures in turn for several.
+
+        The model takes no mask, so ``attention_mask`` is ignored.
+        """
         import torch
 
         if len(ids) == 1:
@@ -72,6 +75,9 @@ class TrainedPictureReader(Reader):
 
     def read(self, example: "Example") -> Prepared:
         """Prepares a picture and words; without a picture, the sample picture, and without words, all nine of them.
+
+        Effects are measured at the last word that asks for a digit. The metric is the logit of the model's answer
+        there, or ``None`` if the text ends with a digit.
 
         Raises:
             AttnvizError: if the file is no image, there are several, or a word is not known.

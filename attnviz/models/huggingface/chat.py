@@ -63,7 +63,9 @@ class _CharacterCoder:
             return text
         if label not in self.labels:
             self.labels.append(label)
-        turn, coded_text, end = self.labels.index(label), [], 0
+        turn = self.labels.index(label)
+        coded_text: list[str] = []
+        end = 0
         for uncoded in (*UNCODED.finditer(text), None):
             stop = len(text) if uncoded is None else uncoded.start()
             coded_text += [self._code(turn, text[place], start + place) for place in range(end, stop)]
@@ -256,13 +258,13 @@ def _unchanged(label: str, text: str) -> str:
     return text
 
 
-def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, prompt: bool) -> str:
+def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
     """Returns the text that the chat template writes.
 
     Args:
         tokenizer: the model's tokenizer.
         inputs: the messages, the definitions of tools, and the documents.
-        prompt: if true, the template also begins the model's answer.
+        starts_answer: if true, the template also begins the model's answer.
     """
     return str(
         tokenizer.apply_chat_template(
@@ -270,7 +272,7 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
             tools=inputs.tools or None,
             documents=inputs.documents or None,
             tokenize=False,
-            add_generation_prompt=prompt,
+            add_generation_prompt=starts_answer,
         )
     )
 
@@ -279,6 +281,7 @@ def _codes_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
     """Returns the number of each character's code, -1 for characters of the template, ``(characters,)``.
 
     Returns ``None`` if the coded text does not lead to the text, as the template treats codes differently from letters.
+    Characters are compared as the user wrote them; if they differ, once more as JSON escapes them.
 
     Args:
         text: the text that the template wrote for the messages.
@@ -287,16 +290,17 @@ def _codes_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
     """
     for forms_of in (_plain_form, _escaped_forms):
         codes = np.full(len(text), -1, dtype=np.int64)
-        position = expected = 0
+        position = 0
+        expected_number = 0  # codes repeat, and the nearest to this number is meant
         for character in coded_text:
-            number = coder.number(character, expected)
+            number = coder.number(character, expected_number)
             forms = [character] if number is None else forms_of(coder.characters[number])
             match = next((form for form in forms if text.startswith(form, position)), None)
             if match is None:
                 break
             if number is not None:
                 codes[position : position + len(match)] = number
-                expected = number + 1
+                expected_number = number + 1
             position += len(match)
         else:
             if position == len(text) and position:

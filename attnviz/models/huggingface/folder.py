@@ -40,7 +40,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
         name: the folder, or the model's name on the hub.
         built_in: names of this package's models, which a refusal lists.
         images: true for a model that reads images, which needs an image processor and no tokenizer.
-        sounds: true for a model that hears sounds, which needs a feature extractor.
+        sounds: true for a model that reads sounds, which needs a feature extractor.
 
     Raises:
         AttnvizError: if there is no such model, or it cannot be loaded safely. Without a network, the error comes
@@ -104,11 +104,11 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
         folder: the model's folder.
         name: the model's name in messages.
         images: true for a model that reads images, which needs an image processor and no tokenizer.
-        sounds: true for a model that hears sounds, which needs a feature extractor.
+        sounds: true for a model that reads sounds, which needs a feature extractor; a tokenizer is not required here.
 
     Raises:
-        AttnvizError: if configuration, safetensors weights, tokenizer or image processor are missing, or if a library
-            that loads the folder would open something unsafe.
+        AttnvizError: if configuration or safetensors weights are missing, or the tokenizer, image processor or feature
+            extractor that the model needs, or if a library that loads the folder would open something unsafe.
     """
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)

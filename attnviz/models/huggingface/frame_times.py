@@ -67,7 +67,10 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
 
 
 def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
-    """Returns the axis of time of the features, and the column that each click changes."""
+    """Returns the axis of time of the features, and the column that each click changes.
+
+    A click is one loud sample. Time is the axis along which the changes move most evenly from click to click.
+    """
     base = features.double().cpu().numpy()
     changes = []
     for share in CLICKS:
@@ -116,7 +119,15 @@ def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
 def _columns_of_frames(
     encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
 ) -> tuple[tuple[list[int], int], list[float]]:
-    """Returns the numbers of some frames with the number of all, and the mean column of each of these.
+    """Returns the indices of some frames with the count of all frames, and the column of the features at each index.
+
+    A frame is at the columns by which its output changes most: where the gradient has its peak.
+
+    Args:
+        encoder: the encoder, which runs in float32 and gets its dtype back.
+        features: the features of a sound.
+        time_axis: the axis of time of the features.
+        name: the encoder's argument that takes the features.
 
     Raises:
         AttnvizError: if the encoder's output is no row of frames.
@@ -132,6 +143,7 @@ def _columns_of_frames(
                     "the model's output is no row of frames, so that their seconds are not known; record it in Python "
                     "with attnviz.record(model)"
                 )
+            # random, because a plain sum over the output of a LayerNorm hardly depends on its input
             directions = torch.randn(output.shape[-1], generator=torch.Generator().manual_seed(1)).to(output)
             frames = (output[0] * directions).sum(-1)
             count = len(frames)

@@ -53,6 +53,7 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
 def _download(name: str, check: FileCheck) -> Path:
     """Downloads the model's files, weights last, and returns their folder.
 
+    Before the first download, ``check`` may refuse the model for its list of files, such as one without weights.
     Files are downloaded in this thread, so that an interrupt ends the download at once.
     """
     from huggingface_hub import hf_hub_download, model_info
@@ -69,7 +70,7 @@ def _download(name: str, check: FileCheck) -> Path:
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Turns every error of the hub's client in the block into an AttnvizError of one line."""
+    """Turns every error of the hub's client in the block into an AttnvizError of one line; AttnvizErrors pass."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:

@@ -56,7 +56,7 @@ def load_model(
         settings: dtype, device and generation settings.
         with_head: if true, the model is loaded with its language head if it has one.
         with_pictures: if true, the model reads pictures with the text from which it generates.
-        with_speech: if true, an encoder-decoder is loaded with the head by which it writes what it hears.
+        with_speech: if true, an encoder-decoder is loaded with the head by which it writes the spoken text.
 
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model

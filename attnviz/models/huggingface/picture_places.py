@@ -132,7 +132,8 @@ def picture_places(
 ) -> tuple[IntArray, IntArray]:
     """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
 
-    Costs one forward and two backward passes of the tower, and a run of the image processor for each picture and two.
+    Costs one forward and two backward passes of the tower, and as many runs of the image processor as there are
+    pictures, and two more.
 
     Args:
         model: the whole model.
@@ -215,7 +216,9 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
 
 
 def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
-    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``; neighbours share an edge.
+    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``.
+
+    Neighbours share the edge in the middle between them; beside a gap, a token is as wide as the median distance.
 
     Args:
         centres: ``(tokens,)``; those that differ by less than half a side are of one column, or of one row.

@@ -142,6 +142,9 @@ class PictureTextReader(Reader):
     def read(self, example: Example) -> Prepared:
         """Prepares a text with its pictures: the model's inputs, and the tokens with their places.
 
+        Generated tokens follow if the settings ask for them. For a model with cross-attention, the pictures are the
+        context instead of tokens of the text, or left out if only the attention of the text is recorded.
+
         Raises:
             AttnvizError: if a file is no image, the model cannot be loaded safely, or the text does not have a place
                 for each picture.
@@ -178,6 +181,9 @@ class PictureTextReader(Reader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the part that reads text, or of the tower that reads pictures alone.
 
+        For a model with cross-attention, the maps are those of its self-attention if the settings choose ``text``, else
+        those of its cross-attention.
+
         Args:
             example: the text and its pictures.
             selection: the layers and heads to record.
@@ -201,7 +207,10 @@ class PictureTextReader(Reader):
         return replace(recording, maps=placed_maps, model=f"the picture's tower of {self.name}", remarks=())
 
     def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
-        """Returns the decoder and what the model gives to it; the whole model to record its tower."""
+        """Returns the decoder and the arguments with which the model calls it.
+
+        If the settings choose the attention of the tower, returns the whole model and ``prepared`` unchanged.
+        """
         if self.settings.attention == TOWER:
             return self.module, prepared
         import torch
@@ -382,6 +391,8 @@ class JoinedProcessor:
     def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
         """Returns the inputs of a text with pictures; the token of a picture is repeated for each of its parts.
 
+        Repeated tokens are separated by spaces if the text has a space before one of its picture tokens.
+
         Args:
             images: the pictures, one for each ``image_token`` of the text.
             text: the text.
@@ -403,10 +414,10 @@ class JoinedProcessor:
 def load_text_processor(folder: Path) -> Any:
     """Loads the processor of texts and pictures, without running code from the folder.
 
-    Without torchvision, its tokenizer and image processor are loaded apart, and joined.
+    If it needs torchvision, and that is missing, its tokenizer and image processor are loaded and joined.
 
     Raises:
-        AttnvizError: if the processor needs torchvision, and its parts cannot be joined.
+        AttnvizError: if torchvision is missing, and the processor merges no patches or the model has no image token.
     """
 
     import transformers

@@ -39,7 +39,16 @@ def tower_maps(
 
 
 def _placed(maps: LayerMaps, tiles: "dict[int, Tokens]", size: int) -> LayerMaps:
-    """Returns maps with the tokens of their tile."""
+    """Returns maps with the tokens of their tile; the only query of a pooling is labelled as a probe.
+
+    Args:
+        maps: the maps of one layer and one tile.
+        tiles: the tokens of each tile, by the number of the tile.
+        size: the number of keys in the first layer.
+
+    Raises:
+        AttnvizError: if the layer has another number of keys.
+    """
     if len(maps.key_tokens) != size:
         raise AttnvizError(
             f"layer {maps.layer} of the picture's tower has {len(maps.key_tokens)} tokens and its first layer {size}; "

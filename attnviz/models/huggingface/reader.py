@@ -263,7 +263,10 @@ class HuggingFaceReader(Reader):
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
 
     def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
-        """Returns the keyword arguments of the forward pass over one text."""
+        """Returns the keyword arguments of the forward pass over one text.
+
+        With a context, the encoder reads the context and the decoder the tokens.
+        """
         encoded = model_input.tokens if model_input.context is None else model_input.context
         inputs = self.inputs_of(self.tensor(encoded.ids[None]))
         if model_input.context is not None:
@@ -287,7 +290,7 @@ class HuggingFaceReader(Reader):
                 )
 
     def _refuse_unreadable(self, model_input: ModelInput) -> None:
-        """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
+        """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
         rows, name = vocabulary_size(self.text_model), self.settings.model
         self._refuse_placeholders(model_input)
         for tokens in filter(None, (model_input.tokens, model_input.context)):
@@ -310,8 +313,10 @@ class HuggingFaceReader(Reader):
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
         """Returns the tokens of an example, with generated ones if the settings say so.
 
+        A server's answer is read by its ids, and an encoder-decoder reads the text as `_read_encoder_decoder` says.
+
         Raises:
-            AttnvizError: if the example or the settings need an encoder-decoder and the model is none.
+            AttnvizError: if the example or the settings need an encoder-decoder or a picture, and there is none.
         """
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
@@ -360,7 +365,8 @@ class HuggingFaceReader(Reader):
         """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text.
 
         Raises:
-            AttnvizError: if decoder or cross attention is asked for without a text for the decoder.
+            AttnvizError: if the settings name an attention of models that read pictures, or decoder or cross attention
+                without a context and without generated tokens.
         """
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
@@ -397,7 +403,10 @@ class HuggingFaceReader(Reader):
 
 
 def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
-    """Returns the input cut to ``limit`` tokens, with a remark; unchanged if it fits or is for an encoder-decoder."""
+    """Returns the input cut to ``limit`` tokens, with a remark.
+
+    Returns it unchanged if it fits, ``limit`` is ``None``, or it is for an encoder-decoder.
+    """
     count = len(model_input.tokens)
     if limit is None or count <= limit or model_input.context is not None:
         return model_input

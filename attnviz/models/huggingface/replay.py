@@ -52,15 +52,17 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
 
     Each token is decoded after the one before it, which keeps the space that it begins with.
     """
-    text, spans = "", list[tuple[int, int]]()
-    before, first = 0, 0  # indices of the tokens that were placed last, and of those that are placed next
+    text = ""
+    spans: list[tuple[int, int]] = []
+    last_start, next_start = 0, 0  # the first of the tokens that were placed last, and of those that are placed next
     for stop in range(1, len(ids) + 1):
-        decoded = _decode(tokenizer, ids[before:stop])
-        if decoded.endswith(UNFINISHED) and stop - first < MAX_CHARACTER_BYTES and stop < len(ids):
+        decoded = _decode(tokenizer, ids[last_start:stop])
+        if decoded.endswith(UNFINISHED) and stop - next_start < MAX_CHARACTER_BYTES and stop < len(ids):
             continue
-        piece = decoded[len(_decode(tokenizer, ids[before:first])) :]
-        spans += [(len(text), len(text) + len(piece))] * (stop - first)
-        text, before, first = text + piece, first, stop
+        piece = decoded[len(_decode(tokenizer, ids[last_start:next_start])) :]
+        spans += [(len(text), len(text) + len(piece))] * (stop - next_start)
+        text += piece
+        last_start, next_start = next_start, stop
     return text, spans
 
 
@@ -117,7 +119,7 @@ class LogprobCheck:
             return (f"{self.name} has no language head, so that the server's log-probabilities were not compared.",)
         differences = np.abs(self._logprobs(logits[0]) - np.array(self.answer.logprobs))
         mean, largest = float(np.nanmean(differences)), float(np.nanmax(differences))
-        if not mean < MAX_MEAN_DIFFERENCE:
+        if not mean < MAX_MEAN_DIFFERENCE:  # a mean of NaN is refused too
             raise AttnvizError(
                 f"{self.name} is not the model that wrote this answer: its log-probabilities differ from the server's "
                 f"by {mean:.2f} on average; give the server's model, or leave out log-probabilities that a temperature "

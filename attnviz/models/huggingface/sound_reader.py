@@ -59,7 +59,7 @@ class SpeechModel:
 class SoundReader(Reader):
     """The reader of a speech model: Whisper, Speech2Text, wav2vec 2, HuBERT and similar models.
 
-    A decoder reads the text of the example, or else writes what it hears.
+    A decoder reads the text of the example, or without one writes the spoken text.
     """
 
     reads = ("sound", "text")
@@ -99,7 +99,7 @@ class SoundReader(Reader):
 
     @property
     def rate(self) -> int:
-        """The samples per second that the model hears."""
+        """The samples per second that the model reads."""
         return int(self.loaded.extractor.sampling_rate)
 
     def running(self) -> AbstractContextManager[None]:
@@ -119,11 +119,13 @@ class SoundReader(Reader):
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this sound")
 
     def read(self, example: Example) -> Prepared:
-        """Prepares a sound: the extractor's features, the seconds of each frame, and the tokens of the decoder.
+        """Prepares a sound: the extractor's features and the seconds of each frame.
+
+        If the model has a decoder, the decoder's tokens are the queries; else the frames are queries and keys.
 
         Raises:
             AttnvizError: if the file is no sound or too long for the model, the model does not exist or cannot be
-                loaded safely, or the seconds of frames cannot be measured.
+                loaded safely, the seconds of frames cannot be measured, or a text is given and there is no decoder.
         """
         from attnviz.media.sound_file import open_sound, resampled, sound_of
 
@@ -133,8 +135,8 @@ class SoundReader(Reader):
         sound = sound_of(samples, rate, example.sound.name)
         with self.running(), refusals(self.settings.model), discard_output():
             self._refuse_long(sound)
-            heard = resampled(samples, rate, self.rate)
-            features, frames = self._features(heard), self._frames(sound, len(heard))
+            model_samples = resampled(samples, rate, self.rate)
+            features, frames = self._features(model_samples), self._frames(sound, len(model_samples))
             if not self.loaded.model.config.is_encoder_decoder:
                 self._refuse_text(example)
                 return Prepared({self._input_name: features}, frames, context=frames, title=sound.title)
@@ -325,17 +327,17 @@ def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
         spans: ``(frames, 2)``, the first sample of each frame and the one after the last, of the original sound.
     """
     middles = spans.mean(axis=1)
-    is_heard = middles < sound.samples
+    is_in_sound = middles < sound.samples
     labels = tuple(
-        f"{middle / sound.rate:.2f}s" if heard else PADDING_LABEL
-        for middle, heard in zip(middles.tolist(), is_heard.tolist(), strict=True)
+        f"{middle / sound.rate:.2f}s" if in_sound else PADDING_LABEL
+        for middle, in_sound in zip(middles.tolist(), is_in_sound.tolist(), strict=True)
     )
     return replace(
         Tokens.numbered(len(labels)),
         labels=labels,
-        special=~is_heard,
+        special=~is_in_sound,
         media=(sound,),
-        medium=np.where(is_heard, 0, -1),
-        places=np.where(is_heard[:, None], np.minimum(spans, sound.samples), 0),
+        medium=np.where(is_in_sound, 0, -1),
+        places=np.where(is_in_sound[:, None], np.minimum(spans, sound.samples), 0),
         groups={},
     )

@@ -127,7 +127,8 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     places: list[tuple[int, int]] = []
-    position, pending_ids = 0, list[int]()  # ids that may be bytes of one character
+    position = 0
+    pending_ids: list[int] = []  # ids that may be bytes of one character
     for token_id, name, is_special in zip(ids, names, special, strict=True):
         pending_ids.append(token_id)
         piece = "" if is_special else str(tokenizer.decode(pending_ids)).strip()

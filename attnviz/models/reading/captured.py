@@ -34,7 +34,7 @@ def record_module(
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
         refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model fails without the
             capture too.
-        factors: if true, queries and keys are kept beside whole maps too.
+        factors: if true, queries and keys of maps that are recorded with every cell are kept too.
 
     Raises:
         AttnvizError: if a chosen layer or head does not exist, the model cannot run on the inputs, or the check of its

@@ -194,7 +194,8 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     """Returns the call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
 
     Raises:
-        AttnvizError: if the scores are no products of queries and keys, or the heads have sinks.
+        AttnvizError: if the scores are no products of queries and keys, each head is a separate module, or the heads
+            have sinks.
     """
     from attnviz.capture.assembly.recovered_factors import factors_of
 

@@ -16,12 +16,14 @@ CLASS_TOKEN = "[CLS]"
 
 
 def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of a text with the parts of pictures at their places; they are labelled ``r3c7``.
+    """Returns the tokens of a text with the parts of pictures at their places, labelled ``r3c7``.
+
+    If there are several pictures, the label begins with the number of the picture, from 1: ``2:r3c7``.
 
     Args:
         tokens: all tokens, whose medium is the text.
         images: the pictures.
-        pictures: the picture of each token before generated ones, -1 for none.
+        pictures: the index of each token's picture, without generated tokens; -1 for a token outside all pictures.
         places: ``(tokens, 4)``, the rectangle of each part of a picture.
     """
     count = len(pictures)
@@ -37,7 +39,7 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
     return replace(
         tokens,
         labels=tuple(labels),
-        ids=np.where(is_part, -1, tokens.ids),  # of one token that stands for every part, and not of what is in it
+        ids=np.where(is_part, -1, tokens.ids),  # all parts share the id of a placeholder
         special=tokens.special & ~is_part,
         media=(*tokens.media, *images),
         medium=medium,

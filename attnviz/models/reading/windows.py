@@ -18,8 +18,8 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
         limit: the most tokens that the model reads; ``None`` for any number.
 
     Returns:
-        The windows; none if special tokens alone fill a window, or if ``window`` is ``None`` and the text is longer
-        than ``limit``.
+        The windows: one if the text fits into a window; none if special tokens alone fill a window, or if ``window`` is
+        ``None`` and the text is longer than ``limit``.
     """
     if window is None:
         return [tokens] if limit is None or len(tokens) <= limit else []
