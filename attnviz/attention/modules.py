@@ -198,7 +198,11 @@ class MultiHeadAttention(nn.Module):
         return AttentionOutput(output, scores, weights, dropped, queries, keys, values, head_outputs)
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
+        """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way.
+
+        Raises:
+            AttnvizError: if scores overflow in half precision.
+        """
         scores = self.score(queries, keys) * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
             raise overflow_error("scores", str(scores.dtype).removeprefix("torch."))

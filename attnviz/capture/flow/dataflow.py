@@ -242,11 +242,11 @@ class DataFlow:
             values: the values, ``(..., keys, features)``.
             result: the output, ``(..., queries, features)``.
         """
-        query, value = self.node(queries), self.node(values)
+        query_node, value_node = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
-            return self._keep(result, Node(unknown_axes(result.shape), query.lineage.after_attention))
-        axes = (*query.axes[:-1], resized_axis(value.axes[-1], result.shape[-1]))
-        return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.after_attention))
+            return self._keep(result, Node(unknown_axes(result.shape), query_node.lineage.after_attention))
+        axes = (*query_node.axes[:-1], resized_axis(value_node.axes[-1], result.shape[-1]))
+        return self._keep(result, Node(tuple(map(without_marks, axes)), query_node.lineage.after_attention))
 
     def note_elementwise(self, source: Tensor, result: Tensor) -> None:
         """Follows an element-wise function whose call was not observed: its result gets the node of its source."""

@@ -274,6 +274,8 @@ def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) 
 def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], result_letters: str, shape: torch.Size) -> Axes:
     """Returns the axes of a product's result.
 
+    Each is the most informative axis of its letter in the operands; unlabelled if none is larger than 1.
+
     Args:
         sides: the letters and the axes of each operand.
         result_letters: the letters of the result.

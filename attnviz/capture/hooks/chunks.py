@@ -204,7 +204,7 @@ def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
 
 
 def _with_copies(call: AttentionCall) -> AttentionCall:
-    """Returns the call with copies of tensors that the next chunk may overwrite."""
+    """Returns the call with copies of tensors that the next chunk may overwrite; unchanged if it has factors."""
     if isinstance(call, DenseCall):
         return replace(call, logits=call.logits.clone(), probabilities=call.probabilities.clone())
     return call
