@@ -59,6 +59,8 @@ def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: 
 def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     """Returns a description of what is at a position: a head with its pattern, or a pair of tokens with its number.
 
+    In the overview the position may be on a head, in an open head or the lens on a cell.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state.

@@ -133,7 +133,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
-    """Returns a sentence on the quantity, the heads and the model of the picture."""
+    """Returns a sentence on the quantity, the heads and the model of the picture; for the lens also on its token."""
     session = screen.session
     count = len(panels)
     if state.lens and not state.has_open_head:

@@ -124,7 +124,7 @@ def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[
 def _weights_of_batch(
     survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WeightsRequest]]
 ) -> dict[WeightsRequest, FloatArray]:
-    """Returns the requested weights of the texts of one batch.
+    """Returns the requested weights of the texts of one batch; requests for heads that were not captured are missing.
 
     Args:
         survey: the survey, whose examples hold the tokens of the texts.

@@ -81,7 +81,10 @@ def load_survey(path: str | Path) -> Survey:
 
 
 def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Returns the header of a survey's file, and the arrays by name."""
+    """Returns the header of a survey's file, and the arrays by name.
+
+    Exact sums are stored as two arrays, ``high`` and ``low``; the tokens of all example texts end to end.
+    """
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
     header: Header = {
         "format": FORMAT_VERSION,

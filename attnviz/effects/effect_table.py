@@ -185,7 +185,7 @@ class Effects:
 
 
 def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
-    """Returns the rows of a file.
+    """Returns the effects of each set of heads in a file, after a check of every value.
 
     Args:
         values: the list of rows as JSON values.

@@ -189,10 +189,10 @@ class TextRun:
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output, ``(texts, queries, features)``.
+        """Returns the replacement of a head's output: zeros, its mean over the queries, or its output on another text.
 
         Args:
-            output: the head's output, of that shape.
+            output: the head's output, ``(texts, queries, features)``, which is also the shape of the result.
             site: the product where it enters.
             columns: the columns of the product's operand that hold it.
 

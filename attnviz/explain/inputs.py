@@ -59,7 +59,7 @@ def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
 
 
 def explain_embedding(head: HeadView) -> Step:
-    """Explains how ids become feature vectors."""
+    """Explains how ids become feature vectors, with positions and the outputs of earlier layers if these are added."""
     computation = head.computation
     queries, features = computation.features.shape
     is_first_layer = computation.layer == 0
@@ -84,7 +84,7 @@ def explain_embedding(head: HeadView) -> Step:
 
 
 def explain_projections(head: HeadView) -> Step:
-    """Explains how features become queries, keys and values."""
+    """Explains how features become queries, keys and values; in cross-attention the latter two from the context."""
     computation = head.computation
     joined_heads = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels

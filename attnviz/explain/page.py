@@ -104,7 +104,10 @@ def _table(table: Table) -> str:
 
 
 def _cells(table: Table, row: int) -> list[str]:
-    """Returns the cells of a row as HTML, on the colours of their numbers if the table has a scale."""
+    """Returns the cells of a row as HTML, on the colours of their numbers if the table has a scale.
+
+    Signs for cells that are cut or absent have no colour.
+    """
     texts = table.cells[row]
     if table.scale is None:
         classes = (' class="none"' if text in (GAP_SIGN, ABSENT_SIGN) else "" for text in texts)

@@ -112,7 +112,10 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
 
 
 def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]:
-    """Returns the lines of one step: heading, sentence, formula, shapes, tables and examples."""
+    """Returns the lines of one step: heading, sentence, formula, shapes, tables and examples.
+
+    The heading has a number if the explanation has several steps. Tables stand side by side if they fit.
+    """
     width, inner_width = explanation.look.width, explanation.look.width - INDENT
     step_number = f"{number} " if len(explanation.steps) > 1 else ""
     heading = f"{step_number}{step.title} "
@@ -216,7 +219,10 @@ def _cut_lines(table: Table, width: int) -> list[str]:
 
 
 def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
-    """Returns the spans of a row of cells; coloured if the table has a scale and ``colored`` is True."""
+    """Returns the spans of a row of cells; coloured if the table has a scale and ``colored`` is True.
+
+    Signs for cells that are cut or absent are dim, without a colour.
+    """
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
     are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
     if table.scale is None or not colored:

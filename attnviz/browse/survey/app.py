@@ -255,7 +255,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     @property
     def status(self) -> str:
-        """The status line: a message, or a description of what is shown and of its most useful keys."""
+        """The status line: the message if there is one, else what the screen shows and its most useful keys."""
         view = self.view
         if self.message:
             return printable(f" {self.message}")

@@ -82,7 +82,10 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
-    """Composes a tile: the head's name and pattern above its thumbnail, or an ellipsis until this is computed."""
+    """Composes a tile: the head's name and pattern above its thumbnail, or an ellipsis until this is computed.
+
+    The pattern is left out if the tile is too narrow for it.
+    """
     session, is_chosen = screen.session, head == state.head
     block = session.thumbnails.find(head, state.view, grid.pixels)
     effect = _effect_cell(session, head)

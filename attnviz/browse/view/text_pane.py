@@ -82,7 +82,7 @@ def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
 
 
 def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
-    """Returns the token under a position of the pane; ``None`` if no token is there.
+    """Returns the token, or the key of an image's patch, under a position of the pane; ``None`` if none is there.
 
     Args:
         tokens: the tokens.

@@ -44,7 +44,7 @@ class BatchMeasurements(NamedTuple):
 
 
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:
-    """Returns the numbers of every chosen head in the texts of a batch.
+    """Returns the numbers of every chosen head of self-attention in the texts of a batch, sorted by layer and head.
 
     Args:
         model: the model, which runs once.
@@ -64,7 +64,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Measures a call, unless it is cross-attention.
+        """Measures a call and stores its numbers; does nothing for cross-attention.
 
         Args:
             site: the place of the call in the model.
@@ -122,6 +122,9 @@ def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
 
 def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
     """Returns the numbers of all calls, joined along heads.
+
+    Metrics of columns are computed here from the weights that each key receives; they have no place, -1. Counts of a
+    call, which its heads share, are repeated for each head.
 
     Args:
         calls: the number of heads of each call, with its numbers.

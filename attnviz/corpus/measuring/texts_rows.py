@@ -134,6 +134,9 @@ def softmax_rows(
 def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRows:
     """Returns the softmax of scores, with entropy and peak of each row; changes ``scores`` in place.
 
+    A row without a visible key has the weights 0. ``hidden`` of the result is the share of a row
+    that later keys would get without the causal mask, if the scores of hidden cells are known; otherwise it is 0.
+
     Args:
         scores: the scores of visible and hidden cells, ``(texts, heads, queries, keys)``.
         grid: the visible cells.

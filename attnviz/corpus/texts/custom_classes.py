@@ -42,7 +42,7 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
 
 
 def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[BoolArray]:
-    """Returns for each text ``(classes, tokens)``, true for the tokens of a class.
+    """Returns for each text a mask ``(classes, tokens)``, True for tokens that overlap a match of the class.
 
     Raises:
         AttnvizError: if a search takes longer than its limit.

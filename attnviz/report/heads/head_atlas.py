@@ -79,6 +79,8 @@ def heads_report(
 ) -> HeadsReport:
     """Builds the report of the selected heads' numbers, as means over the texts.
 
+    Effects, norms of contributions, shares of the last unit and alignment each add columns if they are asked for.
+
     Args:
         recordings: one or more recordings of the same model.
         options: the heads to show, their order and their number; the medium decides between list and atlas.

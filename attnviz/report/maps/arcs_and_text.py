@@ -166,7 +166,10 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """Returns the remark on how lines show weights, and which weights and pairs have no line."""
+    """Returns the remark on how lines show weights, and which weights and pairs have no line.
+
+    The largest weight is stated only for shared limits, and the limit of lines unless each head has its own scale.
+    """
     largest = panels[0].quantity.text(max(panel.peak for panel in panels))
     noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     up_to = f", up to {largest}" if look.limits == "shared" else ""
@@ -299,6 +302,8 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
 
 def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
     """Returns the index of the token that a name stands for, and a remark on other matches; "" if there are none.
+
+    Of several matches the first is returned.
 
     Args:
         tokens: the tokens to search.

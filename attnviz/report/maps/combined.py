@@ -71,6 +71,8 @@ def combined_report(
 ) -> Heatmaps | NumberTables | ExactNumbers | ShadedText:
     """Returns the report of one map that combines all chosen heads, or of one of its rows over an image.
 
+    For a medium without maps it is the exact numbers of the combination.
+
     Args:
         recording: the recording to show.
         options: which heads and tokens to show, and how.

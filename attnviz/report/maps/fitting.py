@@ -51,8 +51,8 @@ def fit_screen(
         draw_all: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
-    groups = len({(head.maps.layer, head.maps.kind) for head in heads})
-    if not summaries.first and LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
+    group_count = len({(head.maps.layer, head.maps.kind) for head in heads})
+    if not summaries.first and LINES_A_GROUP * group_count <= (options.look.height or group_count * LINES_A_GROUP):
         report = draw_all()
         if fits(report):
             return report
@@ -164,8 +164,8 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
         return
     yield from (Extent(heads, length) for heads in (4, 3, 2, 1))
     yield from (Extent(heads, length, numbers=False) for heads in (2, 1) if length <= max_cells)
-    smaller = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
-    yield from (Extent(1, rows, "last queries", numbers) for rows in smaller for numbers in (True, False))
+    smaller_rows = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
+    yield from (Extent(1, rows, "last queries", numbers) for rows in smaller_rows for numbers in (True, False))
 
 
 def _clearest_report(

@@ -55,7 +55,9 @@ def build_report(
     original: Recording | None = None,
     first_heads: Sequence[HeadKey] = (),
 ) -> CellReport:
-    """Returns the report of the chosen heads of a recording.
+    """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
+
+    The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
 
     Args:
         recording: the recording to show.

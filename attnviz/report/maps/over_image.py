@@ -41,7 +41,7 @@ MEAN_OF_ALL = "the mean query"
 
 
 def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
-    """Returns the report of what one query looks at in an image, in every head.
+    """Returns the report of what one query looks at in an image, or in each of several, in every head that is drawn.
 
     Args:
         recording: the recording of the heads.

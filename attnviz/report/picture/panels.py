@@ -57,7 +57,7 @@ class Quantity:
         return next((text for text in candidates if float(text.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float, decimals: int | None = None) -> str:
-        """Returns the value as a cell shows it, without a unit; very large values with an exponent.
+        """Returns the value as a cell shows it, without a unit; values above `MAX_WRITTEN_OUT` have an exponent.
 
         Args:
             value: the number; NaN is written as ``NaN``.

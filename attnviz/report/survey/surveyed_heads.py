@@ -64,6 +64,9 @@ def surveyed_heads_report(
 ) -> SurveyedHeads:
     """Returns the report of some heads of a survey: their numbers, and example texts unless points are drawn.
 
+    A page has brief examples of the other metrics too, unless they are too many; a remark then says so. Bins that no
+    pair or row fell into are left out.
+
     Args:
         survey: the survey.
         places: the places of the heads in the survey.
@@ -237,6 +240,9 @@ def _examples_with_weights(
     survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """Returns the examples of each head, their texts, and a remark if their weights are not available.
+
+    Each text is returned once, and examples refer to it by its index. If the model cannot be opened, examples have no
+    weights.
 
     Args:
         survey: the survey.

@@ -49,7 +49,10 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the title of an image or sound, else the question, the text, or the labels; "" if labels are numbers."""
+    """Returns the title of an image or sound, else the question, the text, or the labels.
+
+    It is "" if there is no text and every label ends with its index, as numbers do.
+    """
     if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
     if question := _question(tokens):
@@ -148,7 +151,10 @@ def _all_cross(recording: Recording) -> bool:
 
 
 def part_title(report: DrawnReport) -> str:
-    """Returns a title that names the panels of a report, or the heads of shaded texts; of many, the first and last."""
+    """Returns a title that names the panels of a report, or the heads of shaded texts; of many, the first and last.
+
+    Words that all titles begin with are said once, as in "heads 0.1, 0.2" or "head 0.1: …".
+    """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
     titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
@@ -245,7 +251,10 @@ def _layers_phrase(heads: Sequence[ChosenHead]) -> str:
 
 
 def largest_weight_clause(panels: Sequence[Panel]) -> str:
-    """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none."""
+    """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none.
+
+    In a pooled panel the place is the middle of the block, and the number may be a mean.
+    """
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     weights = [panel for panel in weights if panel.varies] or weights
     best_panel = max(weights, key=lambda panel: panel.peak, default=None)
@@ -290,7 +299,7 @@ def quoted_token(label: str) -> str:
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns remarks on pooled cells, NaN, masked cells and queries without keys in these panels."""
+    """Returns remarks on pooled cells, NaN, masked cells and queries without keys, for those that these panels have."""
     remarks = []
     pooled_panel = next((panel for panel in panels if panel.pooled), None)
     if pooled_panel is not None:
