@@ -57,10 +57,10 @@ def _head_options(screen: Screen, state: State) -> list[str]:
     added_names = [frame.names[0] for frame in session.added_frames]
     if view.order in added_names or any(name in view.filter for name in added_names):
         # the command has no file of effects to sort or filter by, so it names the heads
-        matches = session.ranking.order(view)
+        listed_heads = session.ranking.order(view)
         return [
-            f"--heads {','.join(_head_name(session, head) for head in matches)}",
-            *(["--all"] if len(matches) > 1 else []),
+            f"--heads {','.join(_head_name(session, head) for head in listed_heads)}",
+            *(["--all"] if len(listed_heads) > 1 else []),
         ]
     filter_option = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
     sort_option = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []

@@ -150,7 +150,7 @@ class Computing:
             )
 
     def go_to_first_ranked(self, metric: str) -> None:
-        """Draws the state; chooses the first head before if heads are still sorted by ``metric``."""
+        """Chooses the first head if heads are still sorted by ``metric``; draws the state in either case."""
         self.stage.show_state(
             with_first_ranked_head(self.stage.current_screen, self.stage.state)
             if metric == self.stage.state.view.order

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def refuse_browse() -> None:
     """Raises AttnvizError if the inspector cannot run: without textual, outside POSIX, or without a terminal.
 
+    Both standard output and standard error must be a terminal, and ``TERM`` must not be ``dumb``.
+
     It is called before a model runs, which takes long.
     """
     if find_spec("textual") is None:

@@ -88,8 +88,10 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     Up to ``CHECKED_TEXTS`` texts are checked; a survey without sampled texts is not checked.
     """
     examples = survey.examples
-    shortest = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
-    numbers = [int(examples.sampled[index]) for index in shortest]
+    shortest_texts = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[
+        :CHECKED_TEXTS
+    ]
+    numbers = [int(examples.sampled[index]) for index in shortest_texts]
     tokens = [examples.texts[number].tokens for number in numbers]
     windows = [
         TextWindow(number, CorpusText("", 0, ""), 0, text_tokens)
@@ -105,7 +107,7 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
     if -1 in indices or not np.allclose(
         measurements.numbers.values[:, indices][..., columns],
-        examples.sample[shortest],
+        examples.sample[shortest_texts],
         rtol=TOLERANCE,
         atol=TOLERANCE,
         equal_nan=True,

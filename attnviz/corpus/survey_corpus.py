@@ -132,9 +132,9 @@ class SurveyRun:
             self.skipped = Counter(reader.skipped)
             remaining = None if limit is None else limit - progress.tokens
             packed_chunk = batches_of(chunk, self.model, self.options, progress.windows, remaining)
-            for first in range(progress.batches, len(packed_chunk.batches), self.processes.count):
-                batches_done = min(first + self.processes.count, len(packed_chunk.batches))
-                index = first + self.processes.rank
+            for first_batch in range(progress.batches, len(packed_chunk.batches), self.processes.count):
+                batches_done = min(first_batch + self.processes.count, len(packed_chunk.batches))
+                index = first_batch + self.processes.rank
                 batch = packed_chunk.batches[index] if index < len(packed_chunk.batches) else None
                 yield replace(progress, batches=batches_done), batch
             _add_to_digest(digest, chunk)

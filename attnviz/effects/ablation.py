@@ -137,7 +137,10 @@ class Ablation:
     positions: slice
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
-        """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name."""
+        """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.
+
+        If outputs on another text replace those of heads, the model runs on that text too.
+        """
         args, kwargs = arguments_of(inputs)
         intact_run = clean_run(self.model, args, kwargs, self.attention)
         metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric

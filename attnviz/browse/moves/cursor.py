@@ -51,12 +51,12 @@ def settle(screen: Screen, state: State) -> State:
 def settle_lens(screen: Screen, state: State) -> State:
     """Returns the state of the lens as it can be drawn: its head is listed, and head and token are on the screen."""
     session = screen.session
-    listed = lens_heads(session, state)
-    head = state.head if state.head in listed else listed[0]
+    listed_heads = lens_heads(session, state)
+    head = state.head if state.head in listed_heads else listed_heads[0]
     state = _with_cursor_in_map(session, replace(state, head=head))
-    pane, line = open_lens_pane(session, state, screen.size), listed.index(head)
+    pane, line = open_lens_pane(session, state, screen.size), listed_heads.index(head)
     rows, axis = pane.lines, pane.axis
-    top = min(max(state.top, line - rows + 1), line, max(0, len(listed) - rows))
+    top = min(max(state.top, line - rows + 1), line, max(0, len(listed_heads) - rows))
     queries, keys = session.units(head, state.view)
     count = len(keys if state.direction == "to" else queries)
     column = 0 if axis.pooled else _scroll_start(state.column, state.other_token, axis.cells, count)

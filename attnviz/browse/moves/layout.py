@@ -223,10 +223,10 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         return [width for width in widths if _tiles_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 
     max_text_lines = text_lines(size) if size.text is not None and session.has_short_maps else 0
-    text = next(
+    text_height = next(
         (lines for lines in range(max_text_lines, 0, -1) if widths_that_fit(size.height - FIXED_LINES - lines)), 0
     )
-    body = size.height - FIXED_LINES - text
+    body = size.height - FIXED_LINES - text_height
     fitting_widths = widths_that_fit(body)
     whole_row_widths = [
         width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
@@ -243,7 +243,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         height,
         max(1, body // height),
         cells,
-        text or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
+        text_height or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
     )
 
 
@@ -285,10 +285,10 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
         size: the size of the terminal.
         colors: the number of colours of the terminal.
     """
-    maps, labels = 1 + len(state.heads_beside), label_columns(shape)
-    all_levels = zoom_levels(shape, maps, size, colors)
+    map_count, label_width = 1 + len(state.heads_beside), label_columns(shape)
+    all_levels = zoom_levels(shape, map_count, size, colors)
     level = all_levels[min(state.zoom, len(all_levels) - 1)]
-    fitting_rows, fitting_columns = level.form.capacity(size, labels, maps)
+    fitting_rows, fitting_columns = level.form.capacity(size, label_width, map_count)
     form = level.form
     if form.cell == NUMBER_CELL:
         form = replace(
@@ -298,7 +298,7 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
         queries=MapAxis(state.row, state.row + level.rows, min(level.rows, fitting_rows)),
         keys=MapAxis(state.column, state.column + level.columns, min(level.columns, fitting_columns)),
         form=form,
-        labels=labels,
+        labels=label_width,
         width=size.width - side_width(size) - 1,
     )
 
@@ -315,15 +315,19 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
     counts = shape.rows, shape.columns
     forms, labels = map_forms(size, colors), label_columns(shape)
     capacities = {form: form.capacity(size, labels, maps) for form in forms}
-    fitting = [form for form in forms if _nearly_fits(counts, capacities[form])]
-    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, capacities[fitting[-1]], tolerance=1):
-        fitting.pop()  # smaller pixels show the whole map without scrolling
-    smallest = forms[0]
-    if fitting:
-        first_levels = [_zoom_level(counts, capacities, fitting[-1])]
-        next_forms = forms[forms.index(fitting[-1]) + 1 :]
+    fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
+    while (
+        len(fitting_forms) > 1
+        and fitting_forms[-1].cell == 1
+        and not _nearly_fits(counts, capacities[fitting_forms[-1]], tolerance=1)
+    ):
+        fitting_forms.pop()  # smaller pixels show the whole map without scrolling
+    smallest_form = forms[0]
+    if fitting_forms:
+        first_levels = [_zoom_level(counts, capacities, fitting_forms[-1])]
+        next_forms = forms[forms.index(fitting_forms[-1]) + 1 :]
     else:
-        first_levels = list(_pooled_zoom_levels(counts, smallest, capacities[smallest]))
+        first_levels = list(_pooled_zoom_levels(counts, smallest_form, capacities[smallest_form]))
         next_forms = forms
     return (*first_levels, *(_zoom_level(counts, capacities, form) for form in next_forms))
 

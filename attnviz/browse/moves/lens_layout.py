@@ -96,10 +96,10 @@ def lens_heads(session: Session, state: State) -> list[int]:
     masked cells and heads that are not computed yet last.
     """
     same_tokens = set(session.heads_over_same_tokens(state.head))
-    listed = [head for head in session.ranking.order(state.view) if head in same_tokens]
-    listed = listed or session.heads_over_same_tokens(state.head)
+    listed_heads = [head for head in session.ranking.order(state.view) if head in same_tokens]
+    listed_heads = listed_heads or session.heads_over_same_tokens(state.head)
     if state.sort_token is None:
-        return listed
+        return listed_heads
     unit = state.sort_token
 
     def weight(head: int) -> float:
@@ -109,7 +109,7 @@ def lens_heads(session: Session, state: State) -> list[int]:
             return -2.0
         return abs(float(row.values[unit])) if row.visible[unit] else -1.0
 
-    return sorted(listed, key=lambda head: -weight(head))
+    return sorted(listed_heads, key=lambda head: -weight(head))
 
 
 def _lens_columns(name_width: int, size: Size) -> LensColumns:

@@ -90,7 +90,7 @@ def _write_names(
 
 
 def _line_spans(characters: list[str], chosen_position: tuple[int, int] | None, row: int) -> Line:
-    """Returns a line of the grid as spans, with the mark of the chosen head if it is on this line."""
+    """Returns a line of the grid as spans; if the chosen head is on it, a mark replaces its point."""
     if chosen_position is None or chosen_position[0] != row:
         return [Span("".join(characters))]
     column = chosen_position[1]

@@ -128,8 +128,8 @@ def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
     """
     lines = side_lines(head)
     if y < listed_lines(head.screen.size):
-        listed = listed_heads(head)
-        return replace(state, head=listed[y], heads_beside=()) if y < len(listed) else state
+        heads_in_list = listed_heads(head)
+        return replace(state, head=heads_in_list[y], heads_beside=()) if y < len(heads_in_list) else state
     if y >= len(lines):
         return state
     width = min(len(head.keys), head.side_width - 2)

@@ -99,11 +99,11 @@ def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     texts, _, queries, keys = call.shape
     # As many texts as fit into a block, but no more than each thread's share of them.
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
-    height = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    rows_at_once = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
     for start in range(0, texts, texts_at_once):
         text_range = slice(start, min(start + texts_at_once, texts))
-        for first in range(0, queries, height):
-            yield _Block(text_range, slice(first, min(first + height, queries)))
+        for first_row in range(0, queries, rows_at_once):
+            yield _Block(text_range, slice(first_row, min(first_row + rows_at_once, queries)))
 
 
 class _Band(NamedTuple):
@@ -155,6 +155,8 @@ def _means(band: _Band) -> CallNumbers:
 def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
     """Returns the sums of a block; ``None`` if the heads' visible cells differ.
 
+    A call with queries and keys gets its softmax here; for any other, the weights that the model computed are read.
+
     Args:
         call: the call, restricted to the texts of the block.
         heads: the indices of the heads in the call.
@@ -175,7 +177,7 @@ def _measure_band(rows: TextsRows) -> _Band:
     """Returns the sums over a band of rows of several texts."""
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined = _row_numbers(rows)
-    best, order = row_numbers.amax(0), grid.sums.order
+    row_maxima, order = row_numbers.amax(0), grid.sums.order
     buffer = None if grid.cell_bins is not None else diagonal_buffer(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
@@ -187,8 +189,8 @@ def _measure_band(rows: TextsRows) -> _Band:
     return _Band(
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=defined.counts[:, order],
-        best=best.permute(1, 2, 0).masked_fill((defined.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=_first_largest(row_numbers, best, defined, grid.rows.start)[order].permute(1, 2, 0),
+        best=row_maxima.permute(1, 2, 0).masked_fill((defined.counts == 0)[:, None], UNDEFINED)[..., order],
+        places=_first_largest(row_numbers, row_maxima, defined, grid.rows.start)[order].permute(1, 2, 0),
         received=_received(weights, grid),
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),

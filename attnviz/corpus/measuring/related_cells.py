@@ -42,15 +42,15 @@ class RelatedCells:
         _, texts, _, keys = related.shape
         max_share = MAX_GATHERED_SHARE if texts > 1 else MAX_GATHERED_SHARE_OF_ONE
         is_sparse = related.sum((1, 2, 3)) <= max_share * related.shape[1:].numel()
-        sparse, dense = is_sparse.nonzero()[:, 0].tolist(), (~is_sparse).nonzero()[:, 0].tolist()
-        relation, text, query, key = related[sparse].nonzero(as_tuple=True)
+        sparse_relations, dense_relations = is_sparse.nonzero()[:, 0].tolist(), (~is_sparse).nonzero()[:, 0].tolist()
+        cell_relations, cell_texts, cell_queries, cell_keys = related[sparse_relations].nonzero(as_tuple=True)
         return cls(
-            sparse=sparse,
-            texts=text,
-            cells=query * keys + key,
-            sums=(query * len(sparse) + relation) * texts + text,
-            dense=dense,
-            factors=related[dense].permute(1, 2, 3, 0).flatten(0, 1).float(),
+            sparse=sparse_relations,
+            texts=cell_texts,
+            cells=cell_queries * keys + cell_keys,
+            sums=(cell_queries * len(sparse_relations) + cell_relations) * texts + cell_texts,
+            dense=dense_relations,
+            factors=related[dense_relations].permute(1, 2, 3, 0).flatten(0, 1).float(),
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:

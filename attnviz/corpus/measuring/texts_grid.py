@@ -75,7 +75,7 @@ class TextsGrid(Grid):
         knows_hidden_scores: bool,
         metrics: Sequence[Metric],
     ) -> Self:
-        """Returns the grid of a call.
+        """Returns the grid of a call; cells of padding are not visible.
 
         Args:
             batch: the batch.

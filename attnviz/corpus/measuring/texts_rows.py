@@ -145,13 +145,14 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
     additive_mask = grid.additive_mask if grid.has_hidden else None
     sees_key = (grid.visible_counts > 0).float()
     masked_scores = scores if additive_mask is None else scores + additive_mask
-    largest = masked_scores.amax(-1, keepdim=True)
-    if additive_mask is not None and not bool(largest.isfinite().all()):  # hidden scores may be NaN or infinite
+    largest_scores = masked_scores.amax(-1, keepdim=True)
+    if additive_mask is not None and not bool(largest_scores.isfinite().all()):  # hidden scores may be NaN or infinite
         scores = scores.masked_fill_(additive_mask != 0, 0)
         masked_scores = scores + additive_mask
-        largest = masked_scores.amax(-1, keepdim=True)
-    maximum = largest if sinks is None else torch.maximum(largest, sinks)
-    hidden = torch.zeros_like(largest[..., 0])  # the share that the causal mask hides, if hidden scores are known
+        largest_scores = masked_scores.amax(-1, keepdim=True)
+    maximum = largest_scores if sinks is None else torch.maximum(largest_scores, sinks)
+    # the share that the causal mask hides stays 0 if hidden scores are unknown
+    hidden = torch.zeros_like(largest_scores[..., 0])
     if grid.knows_hidden_future:
         future_exponentials = (scores - maximum).clamp_(max=MAX_EXPONENT).exp_().mul_(grid.hidden_future[:, None])
         hidden = _row_sums(future_exponentials)
@@ -159,18 +160,18 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
     exponentials = exponents.exp()
     if additive_mask is not None:
         exponentials.mul_(additive_mask == 0)
-    visible = _row_sums(exponentials)
+    visible_sums = _row_sums(exponentials)
     if grid.knows_hidden_future:
-        hidden = hidden / (hidden + visible).clamp_(min=TINY) * grid.has_hidden_later
-    total = visible if sinks is None else visible + (sinks - maximum)[..., 0].exp_()
+        hidden = hidden / (hidden + visible_sums).clamp_(min=TINY) * grid.has_hidden_later
+    total = visible_sums if sinks is None else visible_sums + (sinks - maximum)[..., 0].exp_()
     total.clamp_(min=0.5)  # at least 1 if a query sees a key; the clamp only avoids log(0) for other queries
-    entropy = (total.log() * visible - _row_products(exponents, exponentials)) / total / math.log(2)
+    entropy = (total.log() * visible_sums - _row_products(exponents, exponentials)) / total / math.log(2)
     peak_weight = sees_key / total
     return SoftmaxRows(
         weights=exponentials.mul_(peak_weight[..., None]),
         scores=scores.mul_(grid.ones[:, None]) if grid.has_hidden else scores,
         entropy=entropy,
-        peak=peak_weight if sinks is None else peak_weight * (largest - maximum)[..., 0].exp_(),
+        peak=peak_weight if sinks is None else peak_weight * (largest_scores - maximum)[..., 0].exp_(),
         hidden=hidden,
     )
 

@@ -120,7 +120,7 @@ class Examples:
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by number
         sampled = np.concatenate([self.sampled, other.sampled])
         sample_places = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
-        both = Examples(
+        joint_examples = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
             places=np.take_along_axis(places, order, axis=-1),
@@ -128,7 +128,7 @@ class Examples:
             sample=np.concatenate([self.sample, other.sample])[sample_places],
             texts={},
         )
-        return both.with_texts({**self.texts, **other.texts})
+        return joint_examples.with_texts({**self.texts, **other.texts})
 
     def with_texts(self, texts: Mapping[int, ExampleText]) -> "Examples":
         """Returns the examples with those of ``texts`` that ``ids`` or ``sampled`` name; others are dropped."""

@@ -377,10 +377,10 @@ def _clearest_heads(table: HeadFrame) -> str:
     return f"; the clearest: {', '.join(heads)}" if heads else ""
 
 
-def _metric_meanings(shown: tuple[Measure, ...]) -> tuple[str, ...]:
+def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
     """Returns a remark with the meanings of the listed metrics; empty without metrics."""
-    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in shown)
-    return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
+    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in metrics)
+    return (f"{meanings[0].upper()}{meanings[1:]}.",) if metrics else ()
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:

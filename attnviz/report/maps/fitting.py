@@ -213,8 +213,8 @@ def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heat
     """
     yield report
     passed_check = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
-    for omitted in (passed_check, (*passed_check, MASKED, LIFTED)):
-        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted))
+    for omitted_remarks in (passed_check, (*passed_check, MASKED, LIFTED)):
+        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 
 def _caption(
