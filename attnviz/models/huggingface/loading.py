@@ -276,7 +276,7 @@ def refusals(name: str) -> Iterator[None]:
         message = str(error)
         if "trust_remote_code" in message or "custom code" in message:
             raise AttnvizError(
-                f"{name!r} needs code of its own, which attnviz does not run; in Python, load the model and use "
+                f"{name!r} needs custom code, which attnviz does not run; in Python, load the model and use "
                 "attnviz.record(model)"
             ) from error
         if is_out_of_memory(error) or _is_ours(error):

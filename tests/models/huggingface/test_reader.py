@@ -286,7 +286,7 @@ def test_refuses_custom_code_without_running_or_asking(bert: str, tmp_path: Path
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    assert "needs code of its own" in refusal(str(folder))
+    assert "needs custom code" in refusal(str(folder))
     assert not (tmp_path / "ran").exists()
 
 
