@@ -74,10 +74,8 @@ def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
     Args:
         parts: one or more metrics of the same names.
     """
-    first, *others = parts
-    if not others:
-        return first
-    arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in (first, *others)]) for name in ARRAYS
-    }
-    return replace(first, **arrays)
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return replace(parts[0], **arrays)

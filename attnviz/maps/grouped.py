@@ -100,7 +100,8 @@ class GroupedMaps(DerivedMaps):
 def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
     """Returns a window of groups: weights are summed over the keys of a group and averaged over its queries.
 
-    A cell of groups is visible if any of its cells is. A group of several tokens has no score (NaN).
+    A cell of groups is visible if any of its cells is. A group of several tokens has no score (NaN). The window is
+    returned unchanged if every group is a single token and rows are not renormalized.
 
     Args:
         window: the window of tokens, from the first group to the end of the last on both axes.

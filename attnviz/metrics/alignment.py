@@ -246,7 +246,7 @@ def _text_span(tokens: Tokens) -> range:
 
 
 def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text with their seconds; punctuation takes no time.
+    """Returns the words of the text with their seconds; punctuation takes no time unless the word has no letters.
 
     Args:
         tokens: the tokens of the decoder.
@@ -256,8 +256,9 @@ def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[Tim
     words = []
     for number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
         positions = [position for position in span if tokens.words[position] == number]
-        spoken = [position for position in positions if _letters(_text_of(tokens, position, position))] or positions
-        start, end = starts[spoken[0] - span.start], starts[spoken[-1] + 1 - span.start]
+        lettered_positions = [position for position in positions if _letters(_text_of(tokens, position, position))]
+        spoken_positions = lettered_positions or positions
+        start, end = starts[spoken_positions[0] - span.start], starts[spoken_positions[-1] + 1 - span.start]
         words.append(TimedWord(_text_of(tokens, positions[0], positions[-1]).strip(), float(start), float(end)))
     return tuple(words)
 

@@ -89,9 +89,10 @@ class SinksAndRecent(Policy):
         """Returns the function that marks the first ``sinks`` and the latest ``recent`` keys of each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
             keys = np.arange(rows.shape[-1])
-            last = queries[:, None]
-            return np.asarray((keys <= last) & ((keys < self.sinks) | (keys > last - self.recent)))
+            last_keys = queries[:, None]
+            return np.asarray((keys <= last_keys) & ((keys < self.sinks) | (keys > last_keys - self.recent)))
 
         return held_keys
 
@@ -120,6 +121,7 @@ class Top(Policy):
         """Returns the function that marks the ``top`` keys with the largest mean weights over heads at each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
             weights = rows.mean(axis=0)
             count = min(self.top, weights.shape[1])
             top_keys = np.argpartition(-weights, count - 1, axis=1)[:, :count]
@@ -157,6 +159,7 @@ class HeavyHitters(Policy):
         held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
 
         def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the keys that are held at each step, ``(steps, keys)``, and updates keys and sums."""
             nonlocal held_keys, sums
             held_cells = np.zeros(rows.shape[1:], dtype=bool)
             for step, query in enumerate(queries.tolist()):
@@ -195,6 +198,7 @@ class SnapKV(Policy):
         prompt_keys = self._held_prompt_keys(cache)
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
             keys = np.arange(rows.shape[-1])
             in_prompt = np.isin(keys, prompt_keys)
             return np.asarray((in_prompt | (keys >= cache.prompt)) & (keys <= queries[:, None]))

@@ -160,12 +160,12 @@ def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tup
             path exists; with one, the reached cells are those above 0.
     """
     product = next(layers)
-    reached = (product > 0).astype(np.float32)
+    reached_cells = (product > 0).astype(np.float32)
     for layer in layers:
         product = layer @ product
         if tracks_paths:
-            reached = ((layer > 0).astype(np.float32) @ reached > 0).astype(np.float32)
-    return product, reached > 0 if tracks_paths else product > 0
+            reached_cells = ((layer > 0).astype(np.float32) @ reached_cells > 0).astype(np.float32)
+    return product, reached_cells > 0 if tracks_paths else product > 0
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:

@@ -248,7 +248,8 @@ def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
     if factors is None:
         return (head,)
     key_head = factors.key_heads[maps.heads.index(head)]
-    return tuple(other for other, number in zip(maps.heads, factors.key_heads, strict=True) if number == key_head)
+    heads_and_key_heads = zip(maps.heads, factors.key_heads, strict=True)
+    return tuple(other_head for other_head, other_key_head in heads_and_key_heads if other_key_head == key_head)
 
 
 def _marker(

@@ -51,6 +51,7 @@ class Quest(Policy):
         least, largest = (np.stack([reduce(page, axis=0) for page in pages]) for reduce in (np.min, np.max))
 
         def read_keys(steps: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; none after its query."""
             step_queries = np.asarray(queries[steps], dtype=np.float32)
             bounds = _bounds(step_queries, least, largest)
             last_pages = steps // self.page

@@ -73,6 +73,14 @@ class TorchRows(GridRows):
     """
 
     def __init__(self, grid: QueryGrid, head_index: int, stored_index: int, bands: "TorchBands") -> None:
+        """Computes the weights of the head tile by tile, and the sums over keys from which its metrics are computed.
+
+        Args:
+            grid: the cells of the band.
+            head_index: the index of the head among the measured heads.
+            stored_index: the index of the head in the factors.
+            bands: the inputs and the buffers; a later band of the same thread overwrites the weights.
+        """
         super().__init__(grid, slice(head_index, head_index + 1))
         count, width = grid.visible.shape
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)

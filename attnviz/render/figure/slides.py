@@ -117,7 +117,7 @@ def _picture_dpi(look: Look) -> int:
 
 
 def slide_size(look: Look) -> tuple[float, float]:
-    """Returns the width and height of a slide in inches.
+    """Returns the width and height of a slide in inches: those of the look, else those of 16:9.
 
     Raises:
         AttnvizError: if a side is longer than the file format allows, or the look gives only a width.

@@ -471,7 +471,7 @@ class _Sheet:
 def query_weights(example: HeadExample) -> "Float64Array | None":
     """Returns the weights that an example is shaded by, ``(tokens,)``; ``None`` if it has none.
 
-    They are those of its query; if it names no query, the mean over its queries.
+    They are those of its query; if it names no query or has one row, the mean over its rows.
     """
     if example.weights is None:
         return None

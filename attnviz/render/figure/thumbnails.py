@@ -157,6 +157,8 @@ def palette(picture: Picture) -> ByteArray:
 def arrange_sheet(picture: Picture) -> Sheet:
     """Returns a sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
 
+    Titles of a filled picture that are not legible lose the values in them, which makes them shorter.
+
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """

@@ -155,7 +155,12 @@ def _has_disputed_width(word: str) -> bool:
 
 
 def _escaped_text(line: Line, colors: int) -> str:
-    """Returns a line as text, with one escape sequence for each run of spans of equal style."""
+    """Returns a line as text, with one escape sequence for each run of spans of equal style.
+
+    Args:
+        line: the spans.
+        colors: the number of colours of the terminal; 0 returns plain text without escape sequences.
+    """
     if not colors:
         return _plain_text(line)
     escaped_text = ""
