@@ -23,7 +23,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state.
-        key: a key of ``COPIED_PARTS``.
+        key: the key that was pressed; those of ``COPIED_PARTS`` copy.
 
     Raises:
         AttnvizError: if the text is longer than ``MAX_COPIED``.

@@ -38,7 +38,12 @@ def explain_tokens(head: HeadView) -> Step:
 
 
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
-    """Explains how an image and a text become tokens; ``is_patch`` is True for the tokens of the image."""
+    """Explains how an image and a text become tokens; ids are explained only if the size of the vocabulary is known.
+
+    Args:
+        head: the head, with the tokens.
+        is_patch: True for the tokens of the image, ``(tokens,)``.
+    """
     computation = head.computation
     tokens = computation.tokens
     words = np.flatnonzero(~is_patch)

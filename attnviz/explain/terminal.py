@@ -171,7 +171,7 @@ def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
 
 
 def _band_lines(blocks: list[list[Line]]) -> list[Line]:
-    """Returns the lines of blocks side by side, indented."""
+    """Returns the lines of blocks side by side, indented; below the last line of a block, it takes no columns."""
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
         line: Line = [Span(" " * INDENT)]

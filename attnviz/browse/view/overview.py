@@ -105,7 +105,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
 
 
 def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
-    """Composes a thumbnail stretched to its tile, as half blocks or in pixels."""
+    """Composes a thumbnail stretched to its tile, in pixels if the terminal has them, else as half blocks."""
     if screen.size.character is None:
         return Cells(stretched_block(block, grid.columns), scale, rows_a_line=2)
     return Cells(block, scale, area=PictureArea(grid.height - 1, grid.columns, screen.size.character))

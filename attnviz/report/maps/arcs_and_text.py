@@ -198,7 +198,10 @@ def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> 
 
 
 def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
+    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel.
+
+    If no key has any weight, the only panel shows the start of the text.
+    """
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)

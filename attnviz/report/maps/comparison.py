@@ -180,7 +180,10 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
-    """Returns the report of B − A of many heads, as thumbnails."""
+    """Returns the report of B − A of many heads, as thumbnails.
+
+    If heads are sorted, or those of a layer are not adjacent, rows are filled in their order; else each layer is a row.
+    """
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     filled = options.sort is not None or not are_adjacent(layers)
@@ -203,7 +206,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
 
 
 def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> ExactNumbers:
-    """Returns the exact numbers of the heads, sorted as the user asks.
+    """Returns the exact numbers of the heads, sorted as the user asks; for a page that sorts heads, as recorded.
 
     Args:
         comparison: the heads to show.
@@ -211,7 +214,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
     """
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
-    shown = in_recorded_order if sorts_heads else comparison
+    shown_comparison = in_recorded_order if sorts_heads else comparison
     return with_page_numbers(
         ExactNumbers(
             title=report_title(comparison.a, look),
@@ -219,9 +222,9 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
             remarks=_remarks(comparison, ()),
             summary=_summary(comparison),
             look=look,
-            numbers=Numbers(comparison.about, _cells(shown)),
+            numbers=Numbers(comparison.about, _cells(shown_comparison)),
             sort=(comparison.options.sort or "") if sorts_heads else "",
-            frame=change_frame(shown.changes) if sorts_heads else None,
+            frame=change_frame(shown_comparison.changes) if sorts_heads else None,
         ),
         comparison.options,
     )
@@ -261,8 +264,8 @@ def _difference_panels(comparison: _Comparison, options: ReportOptions) -> Itera
         yield replace(panel, title=title, group=f"layer {pair[0].maps.layer}")
 
 
-def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
-    """Returns the remarks on a comparison, each once: the names A and B, ``first``, measures, colours, recordings."""
+def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: str) -> tuple[str, ...]:
+    """Returns the remarks on a comparison, each once; ``first_remarks`` come before the general ones."""
     a, b, options = comparison.a, comparison.b, comparison.options
     sentences = (
         *(
@@ -270,7 +273,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
             if options.medium.one_page and comparison.sides[0] == "before"
             else []
         ),
-        *first,
+        *first_remarks,
         MEASURES,
         *mark_remarks(options.look.mark, panels),
         *panel_remarks(panels),

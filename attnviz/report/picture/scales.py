@@ -167,7 +167,10 @@ def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
 
 
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
-    """Returns a linear scale from the smallest to the largest score; above a single score if all are equal."""
+    """Returns a linear scale from the smallest to the largest score.
+
+    If all scores are equal, it ends above them, so that it has a span; without visible scores it goes from 0 to 1.
+    """
     scores = _visible_levels(panels)
     low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
     return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
