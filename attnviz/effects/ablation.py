@@ -73,7 +73,9 @@ def ablate(
     if not texts:
         raise AttnvizError("no inputs; give at least one text")
     if pairs and top is not None:
-        raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
+        raise AttnvizError(
+            f"{option('top')} removes one head after another, not pairs; leave it or {option('pairs', True)} out"
+        )
     ablation_heads = heads if heads is None or isinstance(heads, Selection) else list(heads)
     ablation = Ablation(
         model, metric, ablation_heads, None if sets is None else list(sets), pairs, by, attention, positions

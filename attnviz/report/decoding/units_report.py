@@ -175,7 +175,9 @@ def _terms(checks: UnitChecks) -> tuple[str, ...]:
     if checks.calibrated is not None:
         terms.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
     if checks.reversed is not None:
-        terms.append("Reversed: the share if the passages stand in the reverse order; it shows what their place does.")
+        terms.append(
+            "Reversed: the share if the passages stand in the reverse order; it shows the effect of their order."
+        )
     return tuple(terms)
 
 
