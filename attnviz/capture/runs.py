@@ -89,19 +89,20 @@ class RunCounter:
         """
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
-    def batches_of(self, module: str, pieces: Sequence[Piece]) -> list[BatchShape]:
-        """Returns the sizes of the first two axes of each input of the model, or of the part around a module.
+    def batches_of(self, path: str, pieces: Sequence[Piece]) -> list[BatchShape]:
+        """Returns the sizes of the first two axes of each input of the model.
 
-        The inputs of the part count if those of the model are unknown. If the queries are a piece of an axis, the size
-        of the piece replaces the size of the axis.
+        If these inputs are unknown, they are the inputs of the top-level module that contains ``path``; empty if those
+        are unknown too. An axis that a call processes in pieces has the size of its piece.
 
         Args:
-            module: the path of the module.
-            pieces: the ranges of rows in longer tensors that the queries of a call are.
+            path: the path of the module that calls attention.
+            pieces: the slices of longer tensors that the queries of the call come from.
         """
-        shapes = self.shapes.get("", self.shapes.get(module.partition(".")[0], []))
-        rows = {piece.whole[-1]: piece.rows for piece in pieces}
-        return [BatchShape(*(rows.get(size, size) for size in shape)) for shape in shapes]
+        top_module = path.partition(".")[0]
+        shapes = self.shapes.get("", self.shapes.get(top_module, []))
+        piece_sizes = {piece.whole[-1]: piece.rows for piece in pieces}  # by the size of the whole axis
+        return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
         """Notes the shapes of the inputs that a part of the model is called with.

@@ -134,7 +134,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
 
 def settable_options() -> dict[str, DeclaredOption]:
-    """Returns the options that users can set defaults for: of the model, of joined tokens, and of the look."""
+    """Returns the options that can have defaults: of the model, of units and of the look, but none of a single text."""
     groups = (ModelSettings, Grouping, Look)
     declared = {name: option for group in groups for name, option in declared_options(group).items()}
     return {name: option for name, option in declared.items() if name not in ONE_TEXT_OPTIONS}

@@ -30,10 +30,10 @@ CONTENT_FREE = "N/A"  # the question of QRHead's calibration
 def show_unit_checks(
     count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
 ) -> None:
-    """Writes the table of units with what the answer loses without the first of them.
+    """Writes the table of units, and what the answer loses when each of the first ``count`` units is hidden.
 
     Args:
-        count: the number of units that are hidden, each in a separate run.
+        count: the number of units to hide, one in each run.
         subject: the text, the chat, or the text after passages.
         settings: the settings of the model.
         options: the units, the heads and the look.

@@ -274,12 +274,14 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
         )
         for name in TOKEN_ARRAYS
     }
-    texts, start = {}, 0
+    texts = {}
+    first_token = 0
     for entry, text_labels in zip(entries, labels, strict=True):
-        stop = start + len(text_labels)
-        text, text_arrays = entry.required_value("text", str), {name: arrays[name][start:stop] for name in arrays}
-        start = stop
-        starts, stops = text_arrays["offsets"].T
+        end_token = first_token + len(text_labels)
+        text = entry.required_value("text", str)
+        text_arrays = {name: array[first_token:end_token] for name, array in arrays.items()}
+        first_token = end_token
+        starts, stops = text_arrays["offsets"].T  # of each token, in characters
         if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
             raise entry.refusal("has offsets outside its text")
         texts[entry.count("id", 2**62)] = ExampleText(

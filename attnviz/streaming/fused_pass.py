@@ -40,8 +40,9 @@ def kernel_supports(factors: DeviceFactors) -> bool:
     The mask may be full or causal, with a prefix, and with padding at the ends of the keys; a sink is allowed. A bias,
     soft cap, window, chunk or explicit mask is not, nor a scale that is not above 0, nor a mix of dtypes.
     """
-    mask, is_plain = factors.mask, not factors.bias and factors.softcap is None
-    if not is_plain or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
+    mask = factors.mask
+    changes_scores = bool(factors.bias) or factors.softcap is not None
+    if changes_scores or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
         return False
     unpadded = _span_without_padding(factors)
     has_gaps = mask.padding is not None and not mask.padding[unpadded].all()

@@ -91,13 +91,13 @@ class AttentionListener(Protocol):
         """Receives a call."""
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Receives a normalised tensor that is no map of queries and keys.
+        """Receives a normalised tensor that is no attention map over queries and keys.
 
         Args:
-            caller: the module that computed it.
-            shape: its shape.
-            reason: a noun phrase that describes it.
-            is_attention: True if it attends in another way.
+            caller: the module that computed the tensor.
+            shape: the shape of the tensor.
+            reason: what the tensor is instead, as a noun phrase.
+            is_attention: True if the module does compute attention, but in a form that has no such map.
         """
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:

@@ -42,7 +42,7 @@ class ModelSettings:
         str,
         Option(
             "Use seeded (untrained), trained, trained-picture (small), or a Hugging Face folder or hub name.",
-            brief="Use trained (small), or a model's folder or hub name.",
+            brief="Use 'trained' (small), a model's folder or a hub name.",
             names=_built_in_models,
         ),
     ] = "seeded"

@@ -31,8 +31,8 @@ MAX_TOKEN_CHARACTERS = 14
 MAX_DRAWN_STEPS = 400  # rows of a picture
 PAGE_REFUSAL = "steps are drawn as one picture; use -o steps.png, or -o steps.csv for numbers"
 TERMS = (
-    "Step: the row of the query before its token, from which the token was decided. Own: weight on the tokens written "
-    "before. Change: total variation from the row of the step before, 0 to 1."
+    "Step: the attention row of the query that predicted the token. Own: weight on tokens that the model had written. "
+    "Change: total variation distance from the row of the previous step, 0 to 1."
 )
 
 

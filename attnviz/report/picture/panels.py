@@ -93,16 +93,19 @@ class Quantity:
     def ticks(self, scale: ColorScale, max_ticks: int = 6) -> tuple[tuple[float, str], ...]:
         """Returns tick values along a scale, each with its label; labels have enough digits to differ.
 
-        If the scale leaves out larger values, the last label begins with ≥.
+        A label ends with the unit, and begins with a plus if the quantity has signs and the value is above 0. If the
+        scale leaves out larger values, the last label begins with ≥.
         """
         values = scale.ticks(max_ticks)
-        times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
-        candidates = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
+        factor = 100 if self.unit == "%" else 1
+        plus = "+" if self.spec.startswith("+") else ""
+        numbers = [value * factor for value in values]
+        candidates = ([_rounded(number, digits) for number in numbers] for digits in range(2, 9))
         texts = next(
             (labels for labels in candidates if len(set(labels)) == len(labels)),
-            list(map(str, values)),
+            list(map(str, numbers)),
         )
-        texts = [f"{sign if value > 0 else ''}{text}{self.unit}" for value, text in zip(values, texts, strict=True)]
+        texts = [f"{plus if value > 0 else ''}{text}{self.unit}" for value, text in zip(values, texts, strict=True)]
         if scale.clipped:
             texts[-1] = f"≥{texts[-1]}"
         return tuple(zip(values, texts, strict=True))

@@ -16,7 +16,8 @@ MIN_PAGE_BYTES = 100_000
 def parse_size(text: str, dpi: int) -> tuple[float, float]:
     """Returns width and height in inches of ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
-    Two numbers are pixels if one of them is too large for inches.
+    Two numbers are pixels if one of them is too large for inches. A width alone, such as ``84mm``, is no such size: the
+    caller reads it first, and the refusal names it.
 
     Raises:
         AttnvizError: if the text is not a size, or the size is too small or too large for a picture.
@@ -26,8 +27,8 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
     if match is None:
         pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
-        choices = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
-        raise AttnvizError(f"{option('size')} {text!r} is not a size; choose {choices}")
+        sizes = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
+        raise AttnvizError(f"{option('size')} {text!r} is not a size; choose {sizes}")
     sides = (float(match[1]), float(match[2]))
     width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
     if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):

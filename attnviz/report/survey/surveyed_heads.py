@@ -218,7 +218,7 @@ def _examples_of_other_metrics(
 def _one_metric_remark() -> str:
     """Returns the remark that each head has example texts of one metric alone, and how to get more."""
     fewer = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
-    return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
+    return f"Each head lists the texts with the largest value of its clearest metric, or of {option('sort')}; {fewer}."
 
 
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
