@@ -6,6 +6,7 @@ import attnviz
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import CHANGE, PERCENT, SCORE
 from attnviz.text.selection import Selection
 
@@ -36,3 +37,9 @@ def test_contributions_have_two_digits_of_the_largest_in_maps_and_all_of_theirs_
     assert re.search(r" \d+(\.\d)? ", shown.split("\n\n")[1])
     assert not re.search(r"\d\.\d{3}", shown.split("\n\n")[1])
     assert re.search(r"\d\.\d{3}", exact.split("\n\n")[1])
+
+
+def test_ticks_that_need_many_digits_are_still_percent() -> None:
+    labels = [label for _, label in PERCENT.ticks(ColorScale(0.5, 0.5 + 1e-9))]
+    assert labels[0] == "50.0%"
+    assert len(set(labels)) == len(labels)
