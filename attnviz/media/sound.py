@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import ByteArray, IntArray
+from attnviz.base.arrays import ByteArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class Sound:
     def seconds(self) -> float:
         """The length of the sound in seconds."""
         return self.samples / self.rate
+
+    def middles(self, places: IntArray) -> Float64Array:
+        """Returns the seconds in the middle of places, ``(tokens, 2)``."""
+        middles: Float64Array = places.mean(axis=1) / self.rate
+        return middles
 
     def contains(self, places: IntArray) -> bool:
         """True if all places, ``(tokens, 2)``, are spans within the sound."""

@@ -13,7 +13,6 @@ from attnviz.base.printable import printable_line
 from attnviz.media.sound import ENVELOPE_POINTS, MAX_RATE, MAX_SECONDS, Sound
 
 SOUND_FORMATS = ("WAV", "WAVEX", "FLAC", "OGG", "MP3", "MPEG")  # names of libsndfile
-SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
 MAX_TITLE_CHARACTERS = 200
 SILENCE = 1e-6  # the largest amplitude of a sound in which nothing can be heard; 1 is full scale
 

@@ -182,8 +182,7 @@ def frame_times(frames: Tokens) -> Float64Array:
     """Returns the second at the middle of each frame of the sound, ``(frames,)``, without those after its end."""
     sound = frames.canvas
     assert isinstance(sound, Sound)
-    middles: Float64Array = frames.places[frames.medium >= 0].mean(axis=1) / sound.rate
-    return middles
+    return sound.middles(frames.places[frames.medium >= 0])
 
 
 def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """Reads images with the vision models of Hugging Face transformers, from a folder or the hub's cache."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +11,16 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
-from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.folder import find_model
+from attnviz.models.huggingface.folder_reader import FolderReader
 from attnviz.models.huggingface.loading import (
     forbid_pickles_and_network,
     load_model,
-    quiet_library,
     refusals,
     refuse_failing,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -40,18 +38,14 @@ CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 
 
 @final
-class ImageReader(Reader):
+class ImageReader(FolderReader):
     """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and similar models."""
 
     reads = ("image",)
 
-    @cached_property
-    def folder(self) -> Path:
-        """The model's folder; finding it imports nothing heavy."""
-        folder = find_model(self.settings.model, self.built_in, images=True)
-        if self.settings.device_map is not None:
-            refuse_missing_library("accelerate")
-        return folder
+    def find_folder(self) -> Path:
+        """Returns the folder of a model that reads images."""
+        return find_model(self.settings.model, self.built_in, images=True)
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
@@ -75,15 +69,6 @@ class ImageReader(Reader):
                 f"{option('attention', 'picture')}, or record it in Python with attnviz.record(model)"
             )
         return parts[0]
-
-    @cached_property
-    def name(self) -> str:
-        """The name of the model's folder, or its name on the hub."""
-        return describe_name(self.settings.model)
-
-    def running(self) -> AbstractContextManager[None]:
-        """Returns the context in which transformers writes no log."""
-        return quiet_library(self.folder)
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads no text."""

@@ -176,16 +176,30 @@ def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntA
     Raises:
         AttnvizError: if many pixels belong to several tokens.
     """
-    has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
-    ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
-    is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
-    if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
+    numbers = whole_token_numbers(gradient, coded_gradient)
+    if numbers is None:
         raise AttnvizError(
             "each pixel belongs to several tokens of this model, as in models with overlapping patches; their places "
             "are not known, so record the model in Python with attnviz.record(model)"
         )
-    numbers = np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)
     return np.asarray(numbers.max(axis=0))
+
+
+def whole_token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray | None:
+    """Returns the number of the token that each input number belongs to, of the shape of the gradients; -1 for none.
+
+    ``None`` if more than ``MAX_UNSURE`` of the input numbers belong to several tokens.
+
+    Args:
+        gradient: the gradient of Σ yⱼ, of any shape.
+        coded_gradient: the gradient of Σ (j + 1) yⱼ, of the same shape.
+    """
+    has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
+    ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
+    is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
+    if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
+        return None
+    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)
 
 
 def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int, ...]) -> tuple[Any, Any, Any]:

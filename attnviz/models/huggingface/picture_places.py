@@ -13,13 +13,10 @@ import numpy as np
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.patch_places import (
-    MAX_CODE_ERROR,
-    MAX_UNSURE,
     MIN_BLUE,
-    MIN_GRADIENT,
-    NO_TOKEN,
     coded_gradients,
     ramp_of,
+    whole_token_numbers,
 )
 
 if TYPE_CHECKING:
@@ -112,15 +109,13 @@ def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, A
     plain, coded, count = coded_gradients(
         model, inputs["pixel_values"], lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf})
     )
-    has_gradient = np.abs(plain) > MIN_GRADIENT * np.abs(plain).max()
-    ratio = np.divide(coded, plain, out=np.zeros_like(coded), where=has_gradient)
-    is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
-    if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
+    numbers = whole_token_numbers(plain, coded)
+    if numbers is None:
         raise AttnvizError(
             "each pixel belongs to several tokens of this model, as in models whose latents read a picture; record it "
             "in Python with attnviz.record(model)"
         )
-    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN), count
+    return numbers, count
 
 
 def picture_places(

@@ -1,7 +1,6 @@
 """Reads texts with pictures by the vision-language models of Hugging Face transformers."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +10,13 @@ from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.folder import check_folder, find_model
+from attnviz.models.huggingface.folder_reader import FolderReader
 from attnviz.models.huggingface.image_reader import load_processor
 from attnviz.models.huggingface.loading import (
     forbid_pickles_and_network,
     load_model,
     load_tokenizer,
-    quiet_library,
     refusals,
     refuse_failing,
 )
@@ -25,7 +24,7 @@ from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import Selection
@@ -47,7 +46,7 @@ OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs 
 
 
 @final
-class PictureTextReader(Reader):
+class PictureTextReader(FolderReader):
     """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3; records the part that reads text."""
 
     reads = ("text", "images")
@@ -60,13 +59,10 @@ class PictureTextReader(Reader):
                 f"and pictures choose {or_list(PICTURE_PARTS)}"
             )
 
-    @cached_property
-    def folder(self) -> Path:
-        """The model's folder; finding it imports nothing heavy."""
+    def find_folder(self) -> Path:
+        """Returns the folder of a model that reads images and texts."""
         folder = find_model(self.settings.model, self.built_in, images=True)
         check_folder(folder, self.settings.model)
-        if self.settings.device_map is not None:
-            refuse_missing_library("accelerate")
         return folder
 
     @cached_property
@@ -119,15 +115,6 @@ class PictureTextReader(Reader):
         """The id of the token that stands for a part of a picture; ``None`` for a model of texts."""
         token_ids = (getattr(self.loaded[0].config, name, None) for name in PICTURE_TOKENS)
         return next((token_id for token_id in token_ids if isinstance(token_id, int)), None)
-
-    @cached_property
-    def name(self) -> str:
-        """The name of the model's folder, or its name on the hub."""
-        return describe_name(self.settings.model)
-
-    def running(self) -> AbstractContextManager[None]:
-        """Returns the context in which transformers writes no log."""
-        return quiet_library(self.folder)
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads a text together with its pictures."""

@@ -2,10 +2,8 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -13,19 +11,19 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
-from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
+from attnviz.models.huggingface.folder import refuse_absent
+from attnviz.models.huggingface.folder_reader import FolderReader
 from attnviz.models.huggingface.loading import (
     load_model,
     load_tokenizer,
     position_limit,
-    quiet_library,
     refusals,
     refuse_failing,
     text_part,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
 from attnviz.text.selection import ATTENTION_PARTS, Selection
 
@@ -72,7 +70,7 @@ class ModelInput:
 
 
 @final
-class HuggingFaceReader(Reader):
+class HuggingFaceReader(FolderReader):
     """The reader of a pretrained transformer: encoder, decoder or encoder-decoder.
 
     Of an encoder-decoder, only the encoder reads the texts of a corpus.
@@ -96,14 +94,6 @@ class HuggingFaceReader(Reader):
         super().__init__(settings, built_in, use)
         if loaded is not None:
             self.loaded = loaded
-
-    @cached_property
-    def folder(self) -> Path:
-        """The model's folder; finding it imports nothing heavy."""
-        folder = find_model(self.settings.model, self.built_in)
-        if self.settings.device_map is not None:
-            refuse_missing_library("accelerate")
-        return folder
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -135,11 +125,6 @@ class HuggingFaceReader(Reader):
         return self.text_model.get_encoder() if encodes else self.text_model
 
     @cached_property
-    def name(self) -> str:
-        """The name of the model's folder, or its name on the hub."""
-        return describe_name(self.settings.model)
-
-    @cached_property
     def limit(self) -> int | None:
         """The number of positions of the model; ``None`` for no limit."""
         return position_limit(self.text_model)
@@ -153,10 +138,6 @@ class HuggingFaceReader(Reader):
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The parameters of the module by name."""
         return inspect.signature(self.module.forward).parameters
-
-    def running(self) -> AbstractContextManager[None]:
-        """Returns the context in which transformers writes no log."""
-        return quiet_library(self.folder)
 
     def refuse_absent(self, selection: Selection) -> None:
         """Raises AttnvizError for a layer or head above every count of the model's configuration."""

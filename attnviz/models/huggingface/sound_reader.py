@@ -1,6 +1,5 @@
 """Reads sounds with the speech models of Hugging Face transformers, from a folder or the hub's cache."""
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,18 +10,17 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
-from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.folder import find_model
+from attnviz.models.huggingface.folder_reader import FolderReader
 from attnviz.models.huggingface.loading import (
     forbid_pickles_and_network,
     load_model,
     load_tokenizer,
-    quiet_library,
     refusals,
     refuse_failing,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Reader
 from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ class SpeechModel:
 
 
 @final
-class SoundReader(Reader):
+class SoundReader(FolderReader):
     """The reader of a speech model: Whisper, Speech2Text, wav2vec 2, HuBERT and similar models.
 
     A decoder reads the text of the example, or without one writes the spoken text.
@@ -64,13 +62,9 @@ class SoundReader(Reader):
 
     reads = ("sound", "text")
 
-    @cached_property
-    def folder(self) -> Path:
-        """The model's folder; finding it imports nothing heavy."""
-        folder = find_model(self.settings.model, self.built_in, sounds=True)
-        if self.settings.device_map is not None:
-            refuse_missing_library("accelerate")
-        return folder
+    def find_folder(self) -> Path:
+        """Returns the folder of a model that hears sounds."""
+        return find_model(self.settings.model, self.built_in, sounds=True)
 
     @cached_property
     def loaded(self) -> SpeechModel:
@@ -92,19 +86,10 @@ class SoundReader(Reader):
             raise AttnvizError(f"{self.settings.model} reads {model.main_input_name}, not sounds; leave the sound out")
         return model
 
-    @cached_property
-    def name(self) -> str:
-        """The name of the model's folder, or its name on the hub."""
-        return describe_name(self.settings.model)
-
     @property
     def rate(self) -> int:
         """The samples per second that the model reads."""
         return int(self.loaded.extractor.sampling_rate)
-
-    def running(self) -> AbstractContextManager[None]:
-        """Returns the context in which transformers writes no log."""
-        return quiet_library(self.folder)
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads no text without a sound."""

@@ -336,7 +336,7 @@ def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
     sound = tokens.canvas
     if not isinstance(sound, Sound) or not (tokens.medium >= 0).any():
         return None
-    middles = tokens.places[tokens.medium >= 0].mean(axis=1) / sound.rate
+    middles = sound.middles(tokens.places[tokens.medium >= 0])
     if len(middles) < 3:
         return float(middles[0]), 0.0
     step = (middles[-2] - middles[1]) / (len(middles) - 3) if len(middles) > 3 else middles[1] - middles[0]
