@@ -2,7 +2,7 @@
 
 It counts also what a fixture calls for the first test that needs it, and all that a test of hypothesis calls, whose
 trace function would hide it from a coverage tool. The file that ``CALLED_FUNCTIONS`` names gets the tests of each
-function by ``file:line``.
+function by ``file:line``, and the tests that fail.
 """
 
 import json
@@ -19,6 +19,7 @@ import pytest
 VARIABLE = "CALLED_FUNCTIONS"
 PACKAGE = Path(__file__).parents[1] / "attnviz"
 tests_of_functions: dict[str, list[str]] = defaultdict(list)
+failed_tests: set[str] = set()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,6 +44,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
                 tests_of_functions[f"{path}:{code.co_firstlineno}"].append(item.nodeid)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes a test that fails, in itself or in a fixture."""
+    if report.failed:
+        failed_tests.add(report.nodeid)
+
+
 def pytest_sessionfinish() -> None:
-    """Writes the tests of each function."""
-    Path(os.environ[VARIABLE]).write_text(json.dumps(tests_of_functions), encoding="utf-8")
+    """Writes the tests of each function, without those that fail, and the tests that fail."""
+    passing = {
+        function: [test for test in tests if test not in failed_tests] for function, tests in tests_of_functions.items()
+    }
+    results = {"tests_by_function": passing, "failed_tests": sorted(failed_tests)}
+    Path(os.environ[VARIABLE]).write_text(json.dumps(results), encoding="utf-8")

@@ -1,8 +1,8 @@
 """Changes the package at random places, and says which changes no test of the same room notices.
 
 ``python -m tools.mutations --room metrics --room maps --count 48 --seed 0`` draws comparisons, operators, constants and
-branches. Each change is tried in a copy of the checkout: first by the tests that call the changed function, those of
-its file before others, then by all tests of its room.
+branches. Each change is tried in a copy of the checkout by the tests that call the changed function, those of its file
+before others. All tests of its room try a change that no function or no called function contains.
 """
 
 import argparse
@@ -138,27 +138,34 @@ def drawn_mutations(rooms: list[str], count: int, seed: int) -> list[Mutation]:
     return random.Random(seed).sample(all_mutations, min(count, len(all_mutations)))
 
 
-def calling_tests(tests: str, copy: Path, results: Path) -> dict[str, list[str]]:
-    """Returns the tests that call each function, by ``file:line``; runs all of them once.
+def calling_tests(tests: str, copy: Path, results: Path) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the tests that call each function, by ``file:line``, and the tests that fail; runs all of them once.
+
+    A test that fails without a change, perhaps because it is observed, is not among those that call a function.
 
     Args:
         tests: a file or folder of tests, from the root of the checkout.
         copy: a copy of the checkout.
         results: a file that is written.
     """
-    if not _passes(["-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}, seconds=None):
-        sys.exit(f"{tests} fails without a change")
-    found: dict[str, list[str]] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    _passes(["--maxfail", "0", "-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}, seconds=None)
+    observed = json.loads(results.read_text(encoding="utf-8"))
+    return observed["tests_by_function"], observed["failed_tests"]
 
 
-def failing_tests(mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]]) -> str | None:
+def failing_tests(
+    mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]], excluded: list[str]
+) -> str | None:
     """Returns the tests that fail with a change: of its file, of its function, or of its room; ``None`` if none does.
+
+    Tests that do not call the changed function cannot notice the change. So all tests of the room run only for a
+    change outside of functions, or in a function that no test calls directly (a fixture of many tests may).
 
     Args:
         mutation: the change.
         copy: the copy of the checkout.
         tests_by_function: the tests that call each function, by ``file:line``.
+        excluded: tests that fail without the change.
     """
     path = copy / mutation.path
     source = path.read_text(encoding="utf-8")
@@ -168,20 +175,23 @@ def failing_tests(mutation: Mutation, copy: Path, tests_by_function: Mapping[str
     others = [test for test in tests if test not in of_file]
     path.write_text(mutation.apply(source), encoding="utf-8")
     try:
-        groups = {test_file: of_file, "tests that call it": others, "its room": [f"tests/{mutation.path.parts[1]}"]}
+        groups = {test_file: of_file, "tests that call it": others}
+        if not tests:
+            deselected = [argument for test in excluded for argument in ("--deselect", test)]
+            groups["its room"] = [*deselected, f"tests/{mutation.path.parts[1]}"]
         return next((name for name, group in groups.items() if group and not _passes(group, copy)), None)
     finally:
         path.write_text(source, encoding="utf-8")
 
 
 def line_of_function(source: str, line: int) -> int:
-    """Returns the first line of the innermost function that contains a line, with its decorators; 1 if none does."""
+    """Returns the first line of the innermost function that contains a line, with its decorators; 0 if none does."""
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     lines = [
         (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or 0)
         for node in functions
     ]
-    return max((first for first, last in lines if first <= line <= last), default=1)
+    return max((first for first, last in lines if first <= line <= last), default=0)
 
 
 def _passes(
@@ -215,15 +225,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "node_modules", "build"))
-        unnoticed = 0
-        tests_by_function: dict[str, list[str]] = {}
-        for room in arguments.room:
-            tests_by_function |= calling_tests(f"tests/{room}", copy, Path(folder, "called.json"))
-        for mutation in mutations:
-            tests = failing_tests(mutation, copy, tests_by_function)
-            unnoticed += tests is None
-            print(f"{tests or 'NOT NOTICED'}  {mutation}", flush=True)
+        unnoticed = sum(unnoticed_in_room(room, mutations, copy) for room in arguments.room)
     print(f"{len(mutations) - unnoticed} of {len(mutations)} changes are noticed by the tests of their room")
+
+
+def unnoticed_in_room(room: str, mutations: list[Mutation], copy: Path) -> int:
+    """Prints the changes of a room with the tests that notice each, and returns the number that no test notices.
+
+    Args:
+        room: a folder of the package.
+        mutations: changes, also of other rooms, which are left out.
+        copy: a copy of the checkout.
+    """
+    in_room = [mutation for mutation in mutations if mutation.path.parts[1] == room]
+    if not in_room:
+        return 0
+    tests_by_function, failed_tests = calling_tests(f"tests/{room}", copy, copy / "called.json")
+    for test in failed_tests:
+        print(f"fails without a change, left out: {test}", flush=True)
+    unnoticed = 0
+    for mutation in in_room:
+        tests = failing_tests(mutation, copy, tests_by_function, failed_tests)
+        unnoticed += tests is None
+        print(f"{tests or 'NOT NOTICED'}  {mutation}", flush=True)
+    print(f"{room}: {len(in_room) - unnoticed} of {len(in_room)} are noticed", flush=True)
+    return unnoticed
 
 
 if __name__ == "__main__":

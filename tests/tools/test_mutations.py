@@ -42,7 +42,7 @@ def test_a_draw_is_that_of_its_seed_and_every_change_can_be_parsed() -> None:
 
 def test_the_function_of_a_line_is_the_innermost_one_with_its_decorators() -> None:
     source = "a = 1\n\n@cache\n@other\ndef outer():\n    def inner():\n        return 1\n    return inner\n"
-    assert [line_of_function(source, line) for line in range(1, 9)] == [1, 1, 3, 3, 3, 6, 6, 3]
+    assert [line_of_function(source, line) for line in range(1, 9)] == [0, 0, 3, 3, 3, 6, 6, 3]
 
 
 @pytest.mark.slow
@@ -50,6 +50,16 @@ def test_tests_that_hypothesis_runs_are_among_those_that_call_a_function(tmp_pat
     path = Path("attnviz/text/tokens.py")
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     test = "tests/text/test_tokens.py::test_characters_joined_are_the_text"
-    tests = calling_tests(test, ROOT, tmp_path / "called.json")
+    tests, failed_tests = calling_tests(test, ROOT, tmp_path / "called.json")
+    assert not failed_tests
     line = next(number for number, text in enumerate(lines, 1) if text.startswith("def tokenize("))
     assert tests[f"{path}:{line}"] == [test]
+
+
+@pytest.mark.slow
+def test_tests_that_fail_without_a_change_notice_none(tmp_path: Path) -> None:
+    path = tmp_path / "test_failing.py"
+    path.write_text("from attnviz.text.tokens import tokenize\n\n\ndef test_it():\n    assert not tokenize('a b')\n")
+    tests, failed_tests = calling_tests(str(path), ROOT, tmp_path / "called.json")
+    assert [test.rpartition("::")[2] for test in failed_tests] == ["test_it"]
+    assert not any(tests.values())
