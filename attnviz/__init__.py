@@ -52,7 +52,10 @@ EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used, so that ``import attnviz`` itself imports nothing heavy."""
+    """Imports a public name when it is first used, so that ``import attnviz`` itself imports nothing heavy.
+
+    Raises AttributeError for any other name.
+    """
     if name not in EXPORTS:
         raise AttributeError(f"module 'attnviz' has no attribute {name!r}")
     module, _, attribute = EXPORTS[name].partition(":")

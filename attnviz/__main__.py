@@ -11,13 +11,13 @@ from typing import NoReturn
 
 
 def run() -> NoReturn:
-    """Runs the command line and ends the process with its exit code.
+    """Runs the command line and ends the process with its exit code, which is 130 after Ctrl-C.
 
     Garbage collection is off, and the interpreter is not shut down at the end: importing torch creates a million
     objects that live as long as the process, and collecting and freeing them takes a third of the time of a short run.
     """
     gc.disable()
-    code = 130
+    code = 130  # 128 + SIGINT, which shells report after Ctrl-C; replaced if no Ctrl-C interrupts the block
     with suppress(KeyboardInterrupt):  # Ctrl-C while the command line is being imported, or while a pipe's reader waits
         prepare_process()
         from attnviz.cli.commands import main
@@ -30,7 +30,10 @@ def run() -> NoReturn:
 
 
 def prepare_process() -> None:
-    """Prepares environment, standard streams and exception hook; exits with 1 if the working folder is gone."""
+    """Sets environment variables of libraries, opens closed streams, and installs `show_bug` as exception hook.
+
+    Ends the process with exit code 1 if the working folder no longer exists.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's arrays are small: more threads would slow it down
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
     open_closed_streams()
@@ -43,7 +46,10 @@ def prepare_process() -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens closed standard streams on the null device, so that no file gets descriptor 0, 1 or 2."""
+    """Opens closed standard streams on the null device, so that no file gets descriptor 0, 1 or 2.
+
+    Also creates ``sys.stderr`` if Python found it closed at the start.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -70,7 +76,10 @@ def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def finish_output() -> None:
-    """Flushes the standard streams; if matplotlib was imported, runs all exit handlers: one removes its folders."""
+    """Flushes the standard streams that are open.
+
+    If matplotlib was imported, also runs all exit handlers, since one of them removes matplotlib's temporary folders.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError):  # the failure has been reported already, or the pipe's reader is gone

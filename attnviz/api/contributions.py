@@ -21,7 +21,7 @@ def contributions(
 
     Args:
         source: any torch module, or a recording that was made with ``values=True``.
-        inputs: the module's arguments: a tensor, a tuple, or a mapping of names.
+        inputs: the module's arguments: a tensor, a tuple, or a mapping of names. Only for a module.
         layers: numbers of the layers; the module stops after the last of them. ``None`` for all. Only for a module.
         heads: numbers of the heads; ``None`` for all. Only for a module.
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only. Only for a module.

@@ -20,7 +20,9 @@ def steps(
     heads: str | None = None,
     queries: str | None = None,
 ) -> "DecodingSteps":
-    """Returns what heads looked at for each token that a model wrote, as ``attnviz steps`` prints it.
+    """Returns the share of attention on each turn, passage or sentence for each token that a model wrote.
+
+    ``attnviz steps`` prints the same numbers.
 
     Args:
         recording: the recording of a text that was generated, or of any text that was read from left to right.
@@ -39,8 +41,8 @@ def steps(
         >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2, causal=True)
         >>> with attnviz.record(module, tokens=["The", "sky", "is", "blue"]) as recording:
         ...     output = module(torch.rand(1, 4, 8))
-        >>> found = attnviz.steps(recording, heads="0.1")
-        >>> found.tokens, found.shares.shape  # (heads, steps, units)
+        >>> decoding = attnviz.steps(recording, heads="0.1")
+        >>> decoding.tokens, decoding.shares.shape  # (heads, steps, units)
         (('sky', 'is', 'blue'), (1, 3, 1))
     """
     from attnviz.metrics.steps import measure_steps
@@ -56,7 +58,7 @@ def kept(
     heads: str | None = None,
     queries: str | None = None,
 ) -> "KeptMass":
-    """Returns which share of each row's weight a cache would still hold, as ``attnviz kept`` prints it.
+    """Returns the share of each row's weight that a cache would still hold, as ``attnviz kept`` prints it.
 
     Args:
         recording: the recording of a text that was generated.
@@ -76,8 +78,8 @@ def kept(
         >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2, causal=True)
         >>> with attnviz.record(module) as recording:
         ...     output = module(torch.rand(1, 12, 8))
-        >>> found = attnviz.kept(recording, ["sinks:1+recent:3", "top:4"], queries="8:")
-        >>> found.kept.shape, found.held[0, 0].tolist()  # (policies, heads, steps)
+        >>> mass = attnviz.kept(recording, ["sinks:1+recent:3", "top:4"], queries="8:")
+        >>> mass.kept.shape, mass.held[0, 0].tolist()  # (policies, heads, steps)
         ((2, 2, 4), [4, 4, 4, 4])
     """
     from attnviz.metrics.kept import default_policies, measure_kept

@@ -113,7 +113,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     _refuse_types(arguments)
 
     def arguments_named(names: Iterable[str]) -> dict[str, Any]:
-        """Returns the arguments with these names, of those that the caller gave."""
+        """Returns those of the caller's ``arguments`` that have these names; {} if none has."""
         return {name: arguments[name] for name in names if name in arguments}
 
     return ReportOptions(
@@ -125,13 +125,16 @@ def report_options(options: DrawOptions) -> ReportOptions:
 
 
 def _refuse_types(options: dict[str, Any]) -> None:
-    """Raises AttnvizError if a value is not of the type of its option; a flag takes a value of any type."""
-    declared = get_type_hints(DrawOptions)
+    """Raises AttnvizError if a value is not of the type of its option.
+
+    An option that names a file also takes a path, and a flag takes a value of any type.
+    """
+    declared_types = get_type_hints(DrawOptions)
     for name, value in options.items():
-        types = get_args(declared[name]) or (declared[name],)
-        accepted, kind = TYPES.get(types[0], (object, ""))
-        paths = (PurePath,) if name in FILES else ()
-        if not isinstance(value, (accepted, *types[1:], *paths)):
+        types = get_args(declared_types[name]) or (declared_types[name],)
+        accepted_type, kind = TYPES.get(types[0], (object, ""))
+        path_types = (PurePath,) if name in FILES else ()
+        if not isinstance(value, (accepted_type, *types[1:], *path_types)):
             raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
 
 

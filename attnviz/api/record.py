@@ -29,6 +29,7 @@ class LiveRecording(DrawableRecording):
         raise AttnvizError(f"a recording has its {name} only after its with block; use them there")
 
     def __repr__(self) -> str:
+        """Returns a sentence that says whether the ``with`` block still runs, or has failed."""
         if vars(self).get("failed"):
             return f"Recording of {self.model}, empty, since its with block failed"
         return f"Recording of {self.model}, still running: it has its maps after the with block"

@@ -31,7 +31,7 @@ def replay(
 ) -> DrawableRecording:
     """Returns the recording of one forward pass over token ids, as a server read and wrote them.
 
-    The maps are those of the steps in which the ids were generated. No text is split again, so that the ids are those
+    The maps are those of the steps in which the ids were generated. No text is tokenized again, so the ids are those
     that the server's model saw. ``attnviz show answer.json --model FOLDER`` does the same with a server's answer.
 
     Args:
@@ -46,8 +46,8 @@ def replay(
         values: if true, value norms are kept, from which contributions are computed.
 
     Raises:
-        AttnvizError: if there are no ids, the model lacks one of them, or the log-probabilities differ by 0.5 or more
-            on average: another model wrote the answer.
+        AttnvizError: if there are no ids, ``prompt_length`` does not fit them, the model lacks one of them, or the
+            log-probabilities differ by 0.5 or more on average: another model wrote the answer.
 
     Example:
         >>> import attnviz
@@ -56,7 +56,7 @@ def replay(
         >>> recording.maps[0].key_tokens.labels
         ('72', '105', '33', '72', '105')
     """
-    answer = _answer_of(ids, prompt_length, logprobs)
+    answer = _server_answer(ids, prompt_length, logprobs)
     refuse_unknown_ids(answer, _embedding_rows(model), type(model).__name__)
     prepared = Prepared(
         _inputs_of(model, answer),
@@ -68,20 +68,25 @@ def replay(
     )
     with evaluation_mode(model):
         recording = record_module(
-            model, prepared, selection, values=values, dense=dense, refuse_broken=lambda _inputs: None
+            model,
+            prepared,
+            selection,
+            values=values,
+            dense=dense,
+            refuse_broken=lambda _inputs: None,  # the caller's own model: if it fails, its error is raised unchanged
         )
     return drawable(recording)
 
 
-def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
-    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are known.
+def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
+    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are given.
 
     Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others;
-    without both, all ids are the prompt. A list with one list of ids, as a tensor of one text, counts as that list.
+    without both, all ids are the prompt. A batch of one text, ``[[…]]``, counts as the ids of this text.
 
     Raises:
-        AttnvizError: if the ids are no list of whole numbers, if the prompt is longer than they are, or if it is empty
-            although log-probabilities are given.
+        AttnvizError: if the ids are no list of whole numbers, if ``prompt_length`` is negative or exceeds their number,
+            or if the prompt is empty although log-probabilities are given.
     """
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(numbers) == 1 and isinstance(numbers[0], list):
@@ -105,10 +110,10 @@ def _embedding_rows(model: "nn.Module") -> int | None:
 
 
 def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
-    """Returns the keyword arguments with which a model reads the ids, on its device.
+    """Returns the keyword arguments of a forward pass over the ids of an answer, on the model's device.
 
-    A model with a cache does not use it. To compare log-probabilities, a model that takes ``logits_to_keep`` computes
-    only the logits of the answer; without log-probabilities or that argument, all logits are computed.
+    The model's cache is off, if it has one. To compare log-probabilities, a model that takes ``logits_to_keep``
+    computes only the logits of the answer; without log-probabilities or that argument, it computes all.
     """
     import torch
 
@@ -122,5 +127,5 @@ def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
     if "use_cache" in names:
         inputs["use_cache"] = False
     if "logits_to_keep" in names and answer.logprobs is not None:
-        inputs["logits_to_keep"] = LogprobCheck(answer, "").kept_logits
+        inputs["logits_to_keep"] = LogprobCheck(answer, name="").kept_logits  # the name is only for refusals
     return inputs

@@ -47,7 +47,8 @@ def from_arrays(
         A recording of the given numbers; a remark says that they were not compared with a model's output.
 
     Raises:
-        AttnvizError: if a shape is another, a number is NaN, a row does not sum to 1, or the number of labels differs.
+        AttnvizError: if no arrays are given, queries or keys are given without the other or with weights or scores, a
+            shape does not fit, a number is NaN, a row does not sum to 1, or the number of labels differs.
 
     Example:
         >>> import attnviz, numpy

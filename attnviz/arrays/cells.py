@@ -30,7 +30,7 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
         axis_labels: the labels of both axes.
 
     Raises:
-        AttnvizError: if shapes differ, a number is NaN, or rows of weights do not sum to 1.
+        AttnvizError: if shapes differ, a number is NaN, a score is +inf, or rows of weights do not sum to 1.
     """
     weight_layers = None if weights is None else layers_of(weights, "weights")
     score_layers = None if scores is None else layers_of(scores, "scores")
@@ -53,7 +53,9 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
                 )
             )
     remarks = [ASSUMED_CAUSAL] if is_causal else []
-    return maps, [*remarks, LOG_WEIGHTS] if scores is None else remarks
+    if scores is None:
+        remarks.append(LOG_WEIGHTS)
+    return maps, remarks
 
 
 def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
@@ -71,7 +73,7 @@ def _dense_maps(
     checks_mask: bool,
     axis_labels: AxisLabels,
 ) -> DenseMaps:
-    """Returns the maps of one text in one layer.
+    """Returns the maps of one text in one layer; computes weights or scores that are missing.
 
     Args:
         layer: the layer.
@@ -81,6 +83,9 @@ def _dense_maps(
         visible: the mask of the layer; ``None`` if there is none.
         checks_mask: true to refuse weights in cells that the mask hides; a mask read from the weights hides none.
         axis_labels: the labels of both axes.
+
+    Raises:
+        AttnvizError: if the maps need more memory than is free, or numbers or labels do not suit the maps.
     """
     heads, queries, keys = layer.array.shape[1:]
     needed_bytes = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
@@ -110,9 +115,10 @@ def _is_causal(layer: ArrayLayer) -> bool:
 
 
 def _is_zero_above(squares: NDArray[Any]) -> bool:
-    """True if square maps are 0 above their diagonals.
+    """True if square maps ``(..., tokens, tokens)`` are 0 above their diagonals.
 
-    Halves them until they are small: a block above the diagonal is searched by its extremes, which needs no copy.
+    Splits large squares in halves: the block above the diagonal is 0 if its extremes are, which needs no copy. Only
+    squares of at most `SMALL_SQUARE` tokens are copied.
     """
     size = squares.shape[-1]
     if size <= SMALL_SQUARE:
@@ -131,7 +137,7 @@ def _arrays_of_weights(
     location: str,
     checks_mask: bool,
 ) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for weights; missing scores are their logarithms.
+    """Returns the arrays of ``DenseMaps`` for weights; without scores, the logarithms of the weights replace them.
 
     Args:
         raw_weights: ``(heads, queries, keys)``; used without a copy if it is read-only float32.
@@ -141,7 +147,8 @@ def _arrays_of_weights(
         checks_mask: true to refuse weights in cells that the mask hides.
 
     Raises:
-        AttnvizError: if a weight is NaN or negative, a row does not sum to 1 or 0, or a hidden cell has a weight.
+        AttnvizError: if a weight is NaN or negative, a row does not sum to 1 or 0, or a hidden cell has a weight, each
+            by more than `ROW_TOLERANCE`.
     """
     is_shared = raw_weights.dtype == np.float32 and _is_frozen(raw_weights)
     weights = raw_weights if is_shared else np.array(raw_weights, dtype=np.float32)
@@ -149,7 +156,7 @@ def _arrays_of_weights(
     if np.isnan(sums).any():
         refuse_nan(weights, "weights", location)
     sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
-    checked_sums = sums[sees_key] if sees_key.any() else np.ones(1)
+    checked_sums = sums[sees_key] if sees_key.any() else np.ones(1)  # one valid sum if there is none to check
     smallest, largest = float(checked_sums.min()), float(checked_sums.max())
     if weights.min() < -ROW_TOLERANCE or smallest < 1 - ROW_TOLERANCE or largest > 1 + ROW_TOLERANCE:
         raise AttnvizError(
@@ -198,7 +205,8 @@ def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: t
 def _arrays_of_scores(raw_scores: NDArray[Any] | None, visible: BoolArray | None, location: str) -> dict[str, Any]:
     """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: weights are their softmax.
 
-    Scores up to `MASKED_SCORE` are masked. A query without a visible key has weights of 0. Refuses NaN and +inf.
+    Cells are masked if ``visible`` is False or their score is at most `MASKED_SCORE`. A query without a visible key has
+    weights of 0. Raises AttnvizError, which names ``location``, if a score is NaN or +inf.
     """
     scores = np.array(raw_scores, dtype=np.float32)
     refuse_nan(scores, "scores", location)
@@ -207,9 +215,9 @@ def _arrays_of_scores(raw_scores: NDArray[Any] | None, visible: BoolArray | None
     cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
     weights = np.zeros_like(scores)
     for head_scores, head_visible, head_weights in zip(scores, cells, weights, strict=True):
-        exact = np.where(head_visible, head_scores, -np.inf).astype(np.float64)
-        peaks = np.maximum(exact.max(axis=1, keepdims=True), MASKED_SCORE)  # finite where a query sees no key
-        powers = np.exp(exact - peaks)
+        visible_scores = np.where(head_visible, head_scores, -np.inf).astype(np.float64)
+        peaks = np.maximum(visible_scores.max(axis=1, keepdims=True), MASKED_SCORE)  # finite where a query sees no key
+        powers = np.exp(visible_scores - peaks)
         head_weights[...] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
     return {"weights": weights, "scores": scores, "visible": _without_equal_heads(cells)}
 

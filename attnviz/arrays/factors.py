@@ -72,6 +72,9 @@ def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float 
         mask: the mask of `from_arrays`.
         scale: the factor of q·k; ``None`` for 1/√features.
         layer: the index of the layer.
+
+    Raises:
+        AttnvizError: if a number is NaN, or `_mask` refuses the mask.
     """
     query_numbers, key_numbers = (np.array(array, dtype=np.float32) for array in (queries, keys))
     refuse_nan(query_numbers, "queries", f"layer {layer}")
@@ -97,6 +100,13 @@ def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float 
 
 def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
     """Returns the mask of a layer as a rule; without a mask, every cell is visible.
+
+    Args:
+        mask: the mask of `from_arrays`.
+        heads: the number of heads.
+        queries: the number of queries.
+        keys: the number of keys.
+        layer: the index of the layer, for a mask with an axis of layers.
 
     Raises:
         AttnvizError: if heads see different cells, or `visible_cells` refuses the mask.
@@ -131,7 +141,7 @@ def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) 
         scores = (queries[start:stop].astype(np.float64) * scale) @ transposed_keys
         scores[~mask.visible(slice(start, stop), slice(0, len(keys)))] = -np.inf
         peaks = np.maximum(scores.max(axis=1, keepdims=True), LOWEST_PEAK)  # finite where a query sees no key
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):  # log(0) is the −inf of a query that sees no key
             logsumexp[start:stop] = np.log(np.exp(scores - peaks).sum(axis=1)) + peaks[:, 0]
     return logsumexp
 

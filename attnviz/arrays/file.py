@@ -38,7 +38,7 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
         tokens: a text file with one label of a token on each line, which replace the labels in ``path``.
 
     Raises:
-        AttnvizError: if a file cannot be read, needs pickle, or holds no attention.
+        AttnvizError: if a file cannot be read, needs pickle or holds no attention, or `from_arrays` refuses the arrays.
     """
     arrays, metadata = _load(path)
     labels = None if tokens is None else read_lines(tokens, MAX_LABEL_BYTES, "a file of labels")
@@ -67,7 +67,8 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none.
 
     Raises:
-        AttnvizError: if the file cannot be read, is too large for the memory, needs pickle, or has other metadata.
+        AttnvizError: if the file cannot be read, is too large for the memory, needs pickle, or its
+            metadata are not a JSON object.
     """
     readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
     with open_file(path, f"a file that ends in {or_list(readers)}"):  # refuses folders, pipes and devices
@@ -108,9 +109,9 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
 
 
 def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
-    """Returns the arrays of a .safetensors file by name (bfloat16 as float32), and its metadata.
+    """Returns the arrays of a .safetensors file by name, and its metadata; {} if it has none.
 
-    Token labels in the metadata become the array ``tokens``.
+    If any array is bfloat16, all are converted to float32. Token labels in the metadata become the array ``tokens``.
 
     Raises:
         AttnvizError: if the file is damaged, or its labels are not JSON.
@@ -135,7 +136,11 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
     """Returns the arguments of ``from_arrays``: for each field (``weights``, …) a mapping from layers to arrays.
 
-    A field whose only array names no layer is that array. If no array has a known name, all are weights.
+    A field whose only array names no layer is that array. Labels, scale and mask are added if the file has them. If no
+    array is named after a field, all other arrays are weights.
+
+    Raises:
+        AttnvizError: if labels or scale are not valid, or no array can be weights.
     """
     arguments: dict[str, Any] = {}
     for name in list(arrays):
@@ -157,6 +162,7 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
 
 def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
     """Raises AttnvizError if an array cannot be weights by its axes or dtype, or if there is none."""
+    # weights are (queries, keys), with heads and layers or texts before them
     may_be_weights = [array.ndim in (2, 3, 4) and array.dtype.kind in "fiub" for array in arrays.values()]
     if not arrays or not all(may_be_weights):
         names = [*list(arrays)[:MAX_LISTED], *(["…"] if len(arrays) > MAX_LISTED else [])]

@@ -52,7 +52,13 @@ class AxisLabels:
         self.cached: dict[tuple[str, int], Tokens] = {}
 
     def of_axes(self, queries: int, keys: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens."""
+        """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens.
+
+        They are the same if there are as many queries as keys, and the queries have no labels.
+
+        Raises:
+            AttnvizError: if the number of labels of an axis differs from its number of tokens.
+        """
         key_tokens = self._tokens("keys", self.tokens, keys)
         if self.query_tokens is None and queries == keys:
             return key_tokens, key_tokens
@@ -105,29 +111,37 @@ def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name, such as ``blocks.3.attn``; 0, 1, … unless each has one that no other has."""
+    """Returns the number in each name, such as 3 in ``blocks.3.attn``.
+
+    Returns 0, 1, … if a name has no number or several, if two names have the same, or if one has 7 digits or more.
+    """
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
-    single_numbers = [found[0] for found in numbers_in_names if len(found) == 1]
-    numbers = [int(digits) for digits in single_numbers if len(digits) < 7]
+    single_numbers = [digits_of_name[0] for digits_of_name in numbers_in_names if len(digits_of_name) == 1]
+    numbers = [int(digits) for digits in single_numbers if len(digits) < 7]  # more digits do not count layers
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
 def _array_layer(number: int, name: str, array: NDArray[Any], role: str) -> ArrayLayer:
-    """Returns a layer of an array of two to four axes, with axes of texts and heads added; refuses other arrays."""
+    """Returns a layer of an array of two to four axes; adds axes of length 1 for texts and heads that it lacks.
+
+    Raises AttnvizError if the array has another number of axes, or is empty.
+    """
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
     return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape))
 
 
 def array_of(values: Any, role: str) -> NDArray[Any]:
-    """Returns the numbers of an array of any library, without importing it; bfloat16 and float16 become float32.
+    """Returns an array of any library as a numpy array, without importing that library.
+
+    bfloat16 and float16 become float32; other dtypes stay.
 
     Args:
         values: an array, or nested lists of numbers.
         role: the name of the array in refusals.
 
     Raises:
-        AttnvizError: if it is not an array of numbers.
+        AttnvizError: if ``values`` are not an array of numbers or booleans.
     """
     if hasattr(values, "detach"):  # a torch tensor: numpy takes none that has a gradient or lies on another device
         values = values.detach().cpu()
@@ -139,7 +153,10 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
 
 
 def _to_numpy(values: Any) -> NDArray[Any] | None:
-    """Returns the values as a numpy array, by DLPack or ``__array__``; ``None`` if they cannot be converted."""
+    """Returns the values as a numpy array, by DLPack or ``__array__``; a numpy array unchanged.
+
+    Returns ``None`` if they cannot be converted.
+    """
     if type(values) is np.ndarray:
         return values
     if str(getattr(values, "dtype", "")) == "bfloat16":  # numpy has no bfloat16, though DLPack has
@@ -181,6 +198,7 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     if mask_array.ndim == 3 and len(mask_array) == 1:
         mask_array = mask_array[0]
     try:
+        # the mask gets an axis of heads only if it has one itself
         return np.broadcast_to(mask_array, (heads, queries, keys)[-max(mask_array.ndim, 2) :]).astype(bool)
     except ValueError:
         raise AttnvizError(

@@ -25,7 +25,7 @@ def recording_of_numbers(
         about: the metadata of the file: ``heads``, each with its name, layer, module and tokens, and ``recording``.
         arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
         file_name: the name of the file in refusals.
-        labels: labels that replace those in the file; ``None`` to keep these.
+        labels: labels that replace those in the file; ``None`` to keep the labels of the file.
 
     Raises:
         AttnvizError: if the file holds a comparison, or lacks a value or an array.
@@ -40,11 +40,11 @@ def recording_of_numbers(
     heads = [head for call_heads in heads_of_call.values() for head in call_heads]
     is_part = any(head.entry(axis).count("first") for head in heads for axis in ("queries", "keys"))
     return Recording(
-        maps=tuple(_maps(call, heads, arrays, file_name, labels) for call, heads in heads_of_call.items()),
+        maps=tuple(_maps(call, call_heads, arrays, file_name, labels) for call, call_heads in heads_of_call.items()),
         model=source.line("model"),
         untrained=source.required_value("untrained", bool),
         settings=source.required_value("settings", dict),
-        seed=None if source.value.get("seed") is None else source.count("seed", 2**64),
+        seed=None if source.value.get("seed") is None else source.count("seed", 2**64),  # torch's seeds have 64 bits
         version=source.line("version"),
         remarks=(*source.sentences("remarks"), *([CUT_OUT] if is_part else [])),
     )
@@ -53,7 +53,18 @@ def recording_of_numbers(
 def _maps(
     call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], file_name: str, labels: Labels | None
 ) -> DenseMaps:
-    """Returns the maps of the heads of one attention call; refuses missing arrays."""
+    """Returns the maps of the heads of one attention call.
+
+    Args:
+        call: layer, module, kind and text of the call.
+        heads: the metadata of its heads.
+        arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
+        file_name: the name of the file in refusals.
+        labels: labels that replace those in the file; ``None`` to keep the labels of the file.
+
+    Raises:
+        AttnvizError: if an array is missing, or of another shape than those of the other heads.
+    """
     layer, module, kind, item = call
     scores, weights, visible = (_stacked_arrays(heads, arrays, name, file_name) for name in QUANTITIES)
     query_labels, key_labels = (_labels(heads[0].entry(axis), labels) for axis in ("queries", "keys"))

@@ -39,6 +39,7 @@ class Bias:
         shapes = {"by_key": (heads, keys), "explicit": (heads, queries, keys)}
         parts = {name: getattr(self, name) for name in shapes}
         wrong_parts = {name for name, part in parts.items() if part is not None and part.shape != shapes[name]}
+        # `relative` has to hold every distance from 1 - queries (last query, first key) to keys - 1
         relative = self.relative
         if relative is not None and (
             len(relative) != heads or self.origin < queries - 1 or relative.shape[1] - self.origin < keys
@@ -51,12 +52,12 @@ class Bias:
             )
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:
-        """Returns the bias of a block of cells, ``(heads, queries, keys)``.
+        """Returns the bias of a block of cells, ``(heads, queries, keys)``; zeros if the bias has no part.
 
         Args:
             heads: indices of the heads in the arrays of this bias.
-            queries: the queries of the block, with both ends.
-            keys: the keys of the block, with both ends.
+            queries: the queries of the block; the slice has start and stop.
+            keys: the keys of the block; the slice has start and stop.
         """
         shape = (len(heads), queries.stop - queries.start, keys.stop - keys.start)
         total = np.zeros(shape, dtype=np.float32)
@@ -72,7 +73,7 @@ class Bias:
         return total
 
     def of_cells(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
-        """Returns the bias of single cells, ``(heads, cells)``.
+        """Returns the bias of single cells, ``(heads, cells)``; zeros if the bias has no part.
 
         Args:
             heads: indices of the heads in the arrays of this bias.

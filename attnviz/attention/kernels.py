@@ -33,10 +33,11 @@ def flash_attention(
     Returns:
         The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
     """
+    score_terms = mask
     if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=queries.dtype).masked_fill_(~mask, float("-inf"))
+        score_terms = torch.zeros_like(mask, dtype=queries.dtype).masked_fill_(~mask, float("-inf"))
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    output, logsumexp = kernel(queries, keys, values, is_causal=causal, attn_mask=mask, scale=scale)
+    output, logsumexp = kernel(queries, keys, values, is_causal=causal, attn_mask=score_terms, scale=scale)
     return output, logsumexp
 
 
@@ -50,6 +51,7 @@ def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device)
     """
     if device.type != "cuda":
         return has_logsumexp_kernel(device)
+    # torch decides by dtype and features; the 8 tokens only make the tensor valid
     probe = torch.empty(1, 1, 8, features, dtype=dtype, device=device)
     parameters = _kernel_parameters(probe, probe)
     return can_use_flash_attention(parameters) or can_use_efficient_attention(parameters)
@@ -77,22 +79,25 @@ def fused_attention(
         return flash_attention(queries, keys, values, causal=causal, scale=scale)
     if can_use_flash_attention(_kernel_parameters(queries, keys)):
         flash = torch.ops.aten._scaled_dot_product_flash_attention
-        output, logsumexp, *_ = flash(queries, keys, values, 0.0, causal, False, scale=scale)
+        output, logsumexp, *_ = flash(queries, keys, values, dropout_p=0.0, is_causal=causal, scale=scale)
     else:
         efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-        output, logsumexp, *_ = efficient(queries, keys, values, None, True, 0.0, causal, scale=scale)
+        output, logsumexp, *_ = efficient(
+            queries, keys, values, attn_bias=None, compute_log_sumexp=True, is_causal=causal, scale=scale
+        )
     return output, logsumexp.narrow(-1, 0, queries.shape[2])
 
 
 def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
     """Returns torch's description of attention without mask or dropout, which its ``can_use_…`` functions take."""
+    # values of the keys' shape, no mask, no dropout, not causal, no grouped queries; torch gives these no names
     return SDPAParams(queries, keys, keys, None, 0.0, False, False)
 
 
 def attention_with_logsumexp(
     function: Callable[..., Tensor], arguments: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes ``scaled_dot_product_attention`` with exactly torch's numbers, and the log-sum-exp if known.
+    """Computes ``scaled_dot_product_attention`` with exactly torch's numbers, and its log-sum-exp if available.
 
     Args:
         function: torch's ``scaled_dot_product_attention``.
@@ -114,14 +119,14 @@ def attention_with_logsumexp(
 def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
     """True if torch would call the CPU's flash kernel for these arguments, so a direct call changes no bit.
 
-    False for float16 and bfloat16 in any case, since the kernel's log-sum-exp is rounded there.
+    False in any case for subclasses of Tensor, and for float16 and bfloat16, whose log-sum-exp the kernel rounds.
     """
     tensors = [arguments[name] for name in ("query", "key", "value")]
-    are_plain = all(
+    are_plain_tensors = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_logsumexp_kernel(tensor.device)
         for tensor in tensors
     )
-    if not are_plain or arguments["query"].dtype not in EXACT_DTYPES:
+    if not are_plain_tensors or arguments["query"].dtype not in EXACT_DTYPES:
         return False
     if arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False

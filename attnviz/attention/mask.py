@@ -37,6 +37,7 @@ class Mask:
     explicit: BoolArray | None = None
 
     def __post_init__(self) -> None:
+        """Raises AttnvizError if ``window`` or ``chunk`` is below 1, or ``prefix`` is negative."""
         for name in ("window", "chunk"):
             tokens = getattr(self, name)
             if tokens is not None and tokens < 1:
@@ -45,33 +46,33 @@ class Mask:
             raise AttnvizError(f"the mask's prefix of {self.prefix} tokens is negative; give 0 or more")
 
     def visible(self, queries: slice, keys: slice) -> BoolArray:
-        """Returns the visible cells of a block, bool ``(queries, keys)``; both slices have both ends."""
+        """Returns the visible cells of a block, bool ``(queries, keys)``; both slices have start and stop."""
         columns = np.arange(keys.start, keys.stop)
-        start, stop = self.key_spans(queries, keys.stop)
-        allowed = (columns >= start[:, None]) & (columns < stop[:, None])
+        starts, stops = self.key_spans(queries, keys.stop)
+        cells = (columns >= starts[:, None]) & (columns < stops[:, None])
         if self.prefix > keys.start:
-            allowed |= columns < self.prefix
+            cells |= columns < self.prefix
         if self.padding is not None:
-            allowed &= self.padding[keys]
+            cells &= self.padding[keys]
         if self.explicit is not None:
-            allowed &= self.explicit[queries, keys]
-        return allowed
+            cells &= self.explicit[queries, keys]
+        return cells
 
     def sees(self, queries: IntArray, keys: IntArray) -> BoolArray:
-        """Returns True, element-wise, where a query sees a key; the two broadcast, and a key below 0 is hidden.
+        """Returns True, element-wise, where a query sees a key; False for keys below 0.
 
         Args:
             queries: indices of queries, of any shape.
             keys: indices of keys, of a shape that broadcasts with the queries.
         """
-        start, stop = self._spans_of_positions(queries + self.offset)
-        allowed = ((keys >= start) & (keys < stop)) | (keys < self.prefix)
-        allowed &= keys >= 0
+        starts, stops = self._spans_of_positions(queries + self.offset)
+        is_visible = ((keys >= starts) & (keys < stops)) | (keys < self.prefix)
+        is_visible &= keys >= 0
         if self.padding is not None:
-            allowed &= self.padding[keys]
+            is_visible &= self.padding[keys]
         if self.explicit is not None:
-            allowed &= self.explicit[queries, keys]
-        return np.asarray(allowed)
+            is_visible &= self.explicit[queries, keys]
+        return np.asarray(is_visible)
 
     def key_spans(self, queries: slice, keys: int) -> tuple[IntArray, IntArray]:
         """Returns start and end of the run of keys that causal, window and chunk allow each query, both ``(queries,)``.
@@ -91,8 +92,9 @@ class Mask:
             queries: the queries, with both ends; at least one.
             keys: number of keys, to which the run is clipped.
         """
-        first, last = (self._span_of_position(row + self.offset) for row in (queries.start, queries.stop - 1))
-        start, stop = (min(max(end, 0), keys) for end in (first[0], last[1]))
+        first_start, _ = self._span_of_position(queries.start + self.offset)
+        _, last_stop = self._span_of_position(queries.stop - 1 + self.offset)
+        start, stop = (min(max(end, 0), keys) for end in (first_start, last_stop))
         if self.prefix:
             return slice(0, min(max(stop, self.prefix), keys))
         return slice(start, max(start, stop))
@@ -101,14 +103,21 @@ class Mask:
         """Returns True if a whole block is visible, False if a whole block is hidden, ``None`` if neither is certain.
 
         ``None`` means that the cells have to be computed; they may still be all visible or all hidden.
+
+        Args:
+            queries: the queries of the block, at least one; the slice has start and stop.
+            keys: the keys of the block; the slice has start and stop.
         """
         if self.explicit is not None or (self.padding is not None and not self.padding[keys].all()):
             return None
-        first, last = (self._span_of_position(row + self.offset) for row in (queries.start, queries.stop - 1))
-        if keys.stop <= self.prefix or (last[0] <= keys.start and first[1] >= keys.stop):
+        first_start, first_stop = self._span_of_position(queries.start + self.offset)
+        last_start, last_stop = self._span_of_position(queries.stop - 1 + self.offset)
+        # starts and stops never decrease from query to query, so the first and the last query decide
+        all_see_block = last_start <= keys.start and first_stop >= keys.stop
+        if all_see_block or keys.stop <= self.prefix:
             return True
-        hidden = first[0] >= keys.stop or last[1] <= keys.start
-        return False if hidden and self.prefix <= keys.start else None
+        none_sees_block = first_start >= keys.stop or last_stop <= keys.start
+        return False if none_sees_block and self.prefix <= keys.start else None
 
     @property
     def depends_on_distance(self) -> bool:
@@ -130,15 +139,20 @@ class Mask:
         keys = int(columns[-1])
         is_real = np.ones(keys, dtype=bool) if self.padding is None else self.padding[:keys]
         real_before = np.concatenate([[0], np.cumsum(is_real)])  # real keys before each key: (keys + 1,)
-        start, stop = self.key_spans(slice(int(rows[0]), int(rows[-1])), keys)
         prefix = min(self.prefix, keys)
-        start, stop = np.maximum(start, prefix), np.maximum(stop, prefix)
-        sums_below = [_capped_sums(real_before[end], rows - rows[0], real_before[columns]) for end in (start, stop)]
+        spans = self.key_spans(slice(int(rows[0]), int(rows[-1])), keys)
+        start_sums, stop_sums = (  # sums over the queries of each block: the real keys before a column and a span's end
+            _capped_sums(real_before[np.maximum(ends, prefix)], rows - rows[0], real_before[columns]) for ends in spans
+        )
         prefix_counts = np.minimum(real_before[columns], real_before[prefix]) * np.diff(rows)[:, None]
-        return np.asarray(np.diff(sums_below[1] - sums_below[0] + prefix_counts, axis=1))
+        cells_before = stop_sums - start_sums + prefix_counts  # visible cells of each block of rows before each column
+        return np.asarray(np.diff(cells_before, axis=1))
 
     def _span_of_position(self, position: int) -> tuple[int, int]:
-        """Returns start and end of the keys that causal, window and chunk allow one position, not clipped."""
+        """Returns start and end of the keys that causal, window and chunk allow a query at ``position``.
+
+        They are not clipped to the number of keys; the end is `UNBOUNDED` if no rule limits it.
+        """
         start, stop = 0, UNBOUNDED
         if self.causal:
             stop = position + 1
@@ -150,19 +164,22 @@ class Mask:
         return start, stop
 
     def _spans_of_positions(self, positions: IntArray) -> tuple[IntArray, IntArray]:
-        """Returns start and end of the keys that causal, window and chunk allow each position, not clipped."""
-        start, stop = np.zeros_like(positions), np.full_like(positions, UNBOUNDED)
+        """Returns starts and ends of the keys that causal, window and chunk allow a query at each position.
+
+        They are not clipped to the number of keys; ends are `UNBOUNDED` if no rule limits them.
+        """
+        starts, stops = np.zeros_like(positions), np.full_like(positions, UNBOUNDED)
         if self.causal:
-            stop = positions + 1
+            stops = positions + 1
         if self.window is not None:
-            start, stop = np.maximum(start, positions - self.window + 1), np.minimum(stop, positions + self.window)
+            starts, stops = np.maximum(starts, positions - self.window + 1), np.minimum(stops, positions + self.window)
         if self.chunk is not None:
             chunk_starts = positions // self.chunk * self.chunk
-            start, stop = np.maximum(start, chunk_starts), np.minimum(stop, chunk_starts + self.chunk)
-        return start, stop
+            starts, stops = np.maximum(starts, chunk_starts), np.minimum(stops, chunk_starts + self.chunk)
+        return starts, stops
 
     def _counts_by_cells(self, rows: IntArray, columns: IntArray) -> IntArray:
-        """Returns the numbers of `counts`, for a mask with explicit cells, by counting cells."""
+        """Returns the number of visible cells in each block, as `counts` does, by counting the cells of the mask."""
         keys = slice(int(columns[0]), int(columns[-1]))
         counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
         for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):

@@ -121,28 +121,34 @@ class MultiHeadAttention(nn.Module):
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
-        qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
+        query_width, value_width = head_widths(embed_dim, num_heads, qk_dim, value_dim)
         self.num_heads = num_heads
-        output_dim = embed_dim if output_dim is None else output_dim
+        output_width = embed_dim if output_dim is None else output_dim
         refuse_not_positive(
-            embed_dim=embed_dim, num_heads=num_heads, qk_dim=qk_dim, value_dim=value_dim, output_dim=output_dim
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            qk_dim=query_width,
+            value_dim=value_width,
+            output_dim=output_width,
         )
-        self.query = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "query"), init)
-        self.key = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "key"), init)
-        self.value = draw_linear(embed_dim, num_heads * value_dim, has_bias(bias, "value"), init)
-        self.output = draw_output(num_heads * value_dim, output_dim, bias, init, projected=output_projection)
-        self._set_options(qk_dim, options)
+        self.query = draw_linear(embed_dim, num_heads * query_width, has_bias(bias, "query"), init)
+        self.key = draw_linear(embed_dim, num_heads * query_width, has_bias(bias, "key"), init)
+        self.value = draw_linear(embed_dim, num_heads * value_width, has_bias(bias, "value"), init)
+        self.output = draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
+        self._set_options(query_width, options)
 
     def _set_options(self, width: int, options: AttentionOptions) -> None:
-        """Checks the options and stores them as attributes; ``width`` is the width of a query.
+        """Checks the options and stores them, or their defaults, as attributes; ``width`` is the width of a query.
+
+        ``scale`` is stored divided by ``temperature``.
 
         Raises:
             TypeError: if an option is unknown.
             AttnvizError: if a number is out of range.
         """
-        unknown = options.keys() - AttentionOptions.__annotations__
-        if unknown:
-            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        unknown_names = options.keys() - AttentionOptions.__annotations__
+        if unknown_names:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown_names)!r}")
         dropout, scale, temperature = options.get("dropout", 0.0), options.get("scale"), options.get("temperature", 1.0)
         if not 0 <= dropout < 1:
             raise AttnvizError(f"dropout {dropout} is out of range; give a number from 0 to below 1")
@@ -261,12 +267,12 @@ class SelfAttention(MultiHeadAttention):
         init: Init = "linear",
         **options: Unpack[AttentionOptions],
     ) -> None:
-        qk_dim = embed_dim if qk_dim is None else qk_dim
+        query_width = embed_dim if qk_dim is None else qk_dim
         super().__init__(
             embed_dim,
-            1,
-            qk_dim=qk_dim,
-            value_dim=qk_dim if value_dim is None else value_dim,
+            num_heads=1,
+            qk_dim=query_width,
+            value_dim=query_width if value_dim is None else value_dim,
             bias=bias,
             output_projection=False,
             init=init,
@@ -315,12 +321,15 @@ class SeparateHeads(nn.Module):
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
-        qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
-        output_dim = embed_dim if output_dim is None else output_dim
-        refuse_not_positive(num_heads=num_heads, output_dim=output_dim)
-        heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **options) for _ in range(num_heads)]
+        query_width, value_width = head_widths(embed_dim, num_heads, qk_dim, value_dim)
+        output_width = embed_dim if output_dim is None else output_dim
+        refuse_not_positive(num_heads=num_heads, output_dim=output_width)
+        heads = [
+            SelfAttention(embed_dim, query_width, value_width, bias=bias, init=init, **options)
+            for _ in range(num_heads)
+        ]
         self.heads = nn.ModuleList(heads)
-        self.output = draw_output(num_heads * value_dim, output_dim, bias, init, projected=output_projection)
+        self.output = draw_output(num_heads * value_width, output_width, bias, init, projected=output_projection)
 
     def forward(
         self,

@@ -13,7 +13,7 @@ Init = Literal["linear", "uniform"]
 
 
 def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
-    """Returns a projection ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random state.
+    """Returns a projection from ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random state.
 
     Args:
         features: width of the input.
@@ -45,9 +45,9 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
     """
     if isinstance(bias, bool):
         return bias
-    unknown = [name for name in bias if name not in PROJECTIONS]
-    if unknown:
-        raise AttnvizError(f"bias for unknown projection {unknown[0]!r}; choose {or_list(PROJECTIONS)}")
+    unknown_names = [name for name in bias if name not in PROJECTIONS]
+    if unknown_names:
+        raise AttnvizError(f"bias for unknown projection {unknown_names[0]!r}; choose {or_list(PROJECTIONS)}")
     return projection in bias
 
 

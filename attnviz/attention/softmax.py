@@ -43,30 +43,30 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
         AttnvizError: if a mask does not fit the scores.
     """
     batch, _, queries, keys = scores.shape
-    rules = []
+    masks = []
     if visible is not None:
         refuse_mask(visible, scores)
-        rules.append(visible.to(scores.device).bool())
+        masks.append(visible.to(scores.device).bool())
     if padding is not None:
         if padding.shape != (batch, keys):
             raise AttnvizError(f"padding has shape {tuple(padding.shape)}; give (batch, keys), here {(batch, keys)}")
-        rules.append(padding.to(scores.device).bool()[:, None, None, :])  # (batch, 1, 1, keys)
+        masks.append(padding.to(scores.device).bool()[:, None, None, :])  # (batch, 1, 1, keys)
     if causal:
-        rules.append(torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril())
-    allowed: Tensor | None = None
-    for rule in rules:
-        allowed = rule if allowed is None else allowed & rule
-    return allowed
+        masks.append(torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril())
+    visible_cells: Tensor | None = None
+    for mask in masks:
+        visible_cells = mask if visible_cells is None else visible_cells & mask
+    return visible_cells
 
 
 def refuse_mask(visible: Tensor, scores: Tensor) -> None:
-    """Raises AttnvizError unless the mask has two or four axes that broadcast to those of the scores."""
-    shape, expected = tuple(visible.shape), tuple(scores.shape)
-    fits = len(shape) in (2, 4) and all(
-        size in (1, target) for size, target in zip(shape[::-1], expected[::-1], strict=False)
+    """Raises AttnvizError unless the mask has two or four axes, each of length 1 or as long as that of the scores."""
+    mask_shape, scores_shape = tuple(visible.shape), tuple(scores.shape)
+    fits = len(mask_shape) in (2, 4) and all(
+        size in (1, scores_size) for size, scores_size in zip(mask_shape[::-1], scores_shape[::-1], strict=False)
     )
     if not fits:
         raise AttnvizError(
-            f"a mask of shape {shape} does not fit scores of shape {expected}; give (queries, keys), "
-            f"here {expected[-2:]}, or a shape that broadcasts to (batch, heads, queries, keys)"
+            f"a mask of shape {mask_shape} does not fit scores of shape {scores_shape}; give (queries, keys), "
+            f"here {scores_shape[-2:]}, or a shape that broadcasts to (batch, heads, queries, keys)"
         )

@@ -26,6 +26,7 @@ class HalfArray:
     def rounded(cls, numbers: FloatArray) -> "HalfArray":
         """Returns finite numbers rounded to the nearest bfloat16, ties to even."""
         bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+        # 0x7FFF is just less than half of the lowest bit that stays; adding this bit itself rounds ties to even
         return cls(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16))
 
     @property
@@ -34,6 +35,6 @@ class HalfArray:
         return self.bits.shape
 
     def __getitem__(self, index: Any) -> FloatArray:
-        """Returns the indexed part as float32."""
+        """Returns the indexed part as float32, whose lower 16 bits are 0."""
         bits = np.asarray(self.bits[index]).astype(np.uint32)
         return np.asarray((bits << np.uint32(16)).view(np.float32))

@@ -33,7 +33,7 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; the fork uses none
         child_pid = os.fork()
-    if not child_pid:
+    if not child_pid:  # 0 in the fork, which ends in this branch
         os.close(read_end)
         _run_in_fork(work, write_end)
     os.close(write_end)
@@ -82,14 +82,17 @@ def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
 
 
 def _failure_reason(error: Exception) -> str:
-    """Returns why the work failed, as a verb phrase: ``takes more memory than is allowed``, ``fails: …``."""
+    """Returns ``takes more memory than is allowed`` for a MemoryError, else ``fails:`` and the message or type."""
     if isinstance(error, MemoryError):
         return "takes more memory than is allowed"
     return f"fails: {str(error) or type(error).__name__}"
 
 
 def _limit_own_memory() -> None:
-    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, if the system can."""
+    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, or to the hard limit if that is less.
+
+    Does nothing if the system does not tell the use, or refuses the limit.
+    """
     import resource
 
     with suppress(OSError, ValueError):
@@ -102,7 +105,7 @@ def _limit_own_memory() -> None:
 
 
 def _read_result(read_end: int, deadline: float) -> bytes | None:
-    """Returns all bytes of the pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first.
+    """Returns all bytes of a pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first.
 
     Args:
         read_end: the file descriptor of the pipe.
@@ -113,7 +116,7 @@ def _read_result(read_end: int, deadline: float) -> bytes | None:
         ready = select.select([read_end], [], [], max(0, deadline - time.monotonic()))[0]
         if not ready:
             return None
-        chunk = os.read(read_end, 2**20)
+        chunk = os.read(read_end, 2**20)  # at most one MiB
         if not chunk:
             return bytes(content)
         content += chunk

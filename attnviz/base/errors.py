@@ -44,12 +44,12 @@ def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
         name_option: returns an option in words, given its name and value (``None`` for no value).
     """
 
-    def formatted(match: re.Match[str]) -> str:
-        """Returns the marked option of a match in words."""
+    def option_in_words(match: re.Match[str]) -> str:
+        """Returns the option that ``match`` marks, as ``name_option`` writes it."""
         name, _, value = match[1].partition("=")
         return name_option(name, ast.literal_eval(value) if value else None)
 
-    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", formatted, text)
+    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", option_in_words, text)
 
 
 def argument(name: str, value: Value = None) -> str:
@@ -82,11 +82,14 @@ def or_list(names: Iterable[object]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[object]) -> str:
-    """Returns the question ``did you mean dark? `` with the known name closest to ``name``; "" if none is close."""
+    """Returns the question ``did you mean dark? `` with the one of ``names`` closest to ``name``.
+
+    Ignores case; returns "" if none is close.
+    """
     from difflib import get_close_matches
 
     by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
-    closest_names = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    closest_names = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)  # of 1; difflib's default
     return f"did you mean {by_lower_case[closest_names[0]]}? " if closest_names else ""
 
 
@@ -106,7 +109,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
     runs: list[list[int]] = []  # the first and the last number of each run; a single number if they are the same
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
+            runs[-1][1:] = [number]  # the new last number of the run
         else:
             runs.append([number])
     return ", ".join("-".join(map(str, run)) for run in runs) or "none"

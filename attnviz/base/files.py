@@ -36,27 +36,28 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     Raises:
         AttnvizError: if the target exists and ``force`` is False, or cannot be written.
     """
-    target, replaced = _checked_target(path, force)
-    temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
+    target, replaced_status = _checked_target(path, force)
+    temporary_path = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
 
     def discard() -> None:
         """Removes the temporary file, if it still exists."""
         with suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary_path)
 
     def create(name: str, flags: int) -> int:
-        """Opens the temporary file; if it replaces a file, only its owner may read it until access is copied."""
-        return os.open(name, flags, 0o666 if replaced is None else 0o600)
+        """Returns a descriptor of the new file ``name``; if it replaces a file, only its owner may read it at first."""
+        # 0o666 leaves access to the umask; 0o600 is the owner alone, until `_copy_access`
+        return os.open(name, flags, 0o666 if replaced_status is None else 0o600)
 
     with cleanup_on_signals(discard):
         try:
-            with open(temporary, "xb", opener=create) as file:
-                if replaced is not None:
-                    _copy_access(temporary, replaced)
+            with open(temporary_path, "xb", opener=create) as file:
+                if replaced_status is not None:
+                    _copy_access(temporary_path, replaced_status)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _rename_to_target(temporary, target, force)
+            _rename_to_target(temporary_path, target, force)
         except FileExistsError as error:
             raise _exists_error(path) from error
         except OSError as error:
@@ -124,7 +125,7 @@ def _checked_target(path: Path, force: bool) -> tuple[Path, os.stat_result | Non
 
 def _exists_error(path: Path) -> AttnvizError:
     """Returns the refusal to replace the file at ``path``."""
-    return AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
+    return AttnvizError(f"{str(path)!r} exists; {option('force', value=True)} replaces it")
 
 
 def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
@@ -132,16 +133,21 @@ def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
     return AttnvizError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")
 
 
-def _copy_access(path: Path, replaced: os.stat_result) -> None:
-    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces."""
+def _copy_access(path: Path, replaced_status: os.stat_result) -> None:
+    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces.
+
+    The bits setuid, setgid and sticky are not copied.
+    """
     if hasattr(os, "chown"):
         with suppress(OSError):
-            os.chown(path, replaced.st_uid, replaced.st_gid)
-    os.chmod(path, stat.S_IMODE(replaced.st_mode) & 0o777)
+            os.chown(path, replaced_status.st_uid, replaced_status.st_gid)
+    os.chmod(path, stat.S_IMODE(replaced_status.st_mode) & 0o777)  # read, write and execute
 
 
 def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
-    """Renames a complete file to its target; replaces an existing file only if ``force`` is True.
+    """Renames a complete file to its target, and flushes the folder; replaces a file only if ``force`` is True.
+
+    Without ``force``, the file may keep its temporary name too, which the caller removes.
 
     Raises:
         FileExistsError: if the target exists and ``force`` is False, even if it was created a moment ago.

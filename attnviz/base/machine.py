@@ -86,7 +86,7 @@ def describe_devices() -> list[tuple[str, str]]:
 
 
 def refuse_little_memory() -> None:
-    """Raises AttnvizError if a limit of the process leaves torch too little memory, so that its C++ would abort.
+    """Raises AttnvizError if this process may take less memory than torch needs, since torch would abort the process.
 
     Does nothing on Windows, which has no such limits.
     """
@@ -116,32 +116,32 @@ def available_memory() -> int | None:
     of what the limits of the process (``ulimit -v``, ``ulimit -d``) leave.
     """
     limits = (_machine_memory(), *_group_memory(), *_process_memory())
-    known_limits = [free for free in limits if free is not None]
+    known_limits = [limit for limit in limits if limit is not None]
     return max(min(known_limits), 0) if known_limits else None
 
 
-def refuse_without_memory(needed: int, what: str, advice: str) -> None:
-    """Raises AttnvizError if more memory is needed than is free; does nothing if the system does not tell how much is.
+def refuse_without_memory(needed_bytes: int, what: str, advice: str) -> None:
+    """Raises AttnvizError if more memory is needed than is free; does nothing if the free memory is unknown.
 
     Args:
-        needed: the bytes that are needed.
+        needed_bytes: the bytes that are needed.
         what: the subject of the message, such as ``a text of 9 tokens``.
         advice: the end of the message, such as ``use a shorter text``.
     """
-    free = available_memory()
-    if free is not None and needed > free:
+    free_bytes = available_memory()
+    if free_bytes is not None and needed_bytes > free_bytes:
         raise AttnvizError(
-            f"{what} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; {advice}"
+            f"{what} would take {needed_bytes / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB is free; {advice}"
         )
 
 
 def _machine_memory() -> int | None:
-    """Returns the free bytes of the machine's main memory, or all of it if only that is known; else ``None``."""
+    """Returns the free bytes of the machine's main memory; all its bytes if only those are known, else ``None``."""
     import os
 
     free_kilobytes = _fields_of("/proc/meminfo").get("MemAvailable")
     if free_kilobytes is not None:
-        return free_kilobytes * 1024
+        return free_kilobytes * 1024  # "kB" in /proc are 1024 bytes
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -157,7 +157,7 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/c
         root: the folder of the control groups.
         groups_file: the file that lists the groups of this process; their parents limit it too.
     """
-    free = []
+    free_bytes = []
     for line in _lines(groups_file):
         _, controllers, path = line.rstrip().split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -167,13 +167,13 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/c
         parts = [part for part in path.split("/") if part and part != ".."]
         for depth in range(len(parts) + 1):
             group = "/".join([folder, *parts[:depth]])
-            limit, used = _number_in(f"{group}/memory.{limit_file}"), _number_in(f"{group}/memory.{usage_file}")
-            if limit is not None and used is not None:
+            limit, used_bytes = _number_in(f"{group}/memory.{limit_file}"), _number_in(f"{group}/memory.{usage_file}")
+            if limit is not None and used_bytes is not None:
                 reclaimable = _fields_of(f"{group}/memory.stat").get(
                     "inactive_file", 0
                 )  # the kernel frees it on demand
-                free.append(limit - used + reclaimable)
-    return free
+                free_bytes.append(limit - used_bytes + reclaimable)
+    return free_bytes
 
 
 def _process_memory() -> list[int]:
@@ -183,12 +183,12 @@ def _process_memory() -> list[int]:
     except ImportError:  # Windows has no such limits
         return []
     kilobytes_used = _fields_of("/proc/self/status")
-    free = []
-    for number, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        limit = resource.getrlimit(number)[0]
+    free_bytes = []
+    for resource_number, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(resource_number)[0]
         if limit != resource.RLIM_INFINITY:
-            free.append(limit - kilobytes_used.get(field, 0) * 1024)
-    return free
+            free_bytes.append(limit - kilobytes_used.get(field, 0) * 1024)  # kB of 1024 bytes
+    return free_bytes
 
 
 def _lines(path: str) -> list[str]:

@@ -9,19 +9,20 @@ from contextlib import contextmanager, suppress
 def discard_output() -> Iterator[None]:
     """Discards all output of the block: native code may print parts of untrusted files, with terminal controls.
 
-    Redirects the file descriptors, since native code does not write to Python's streams; those that are closed stay so.
+    Redirects the file descriptors, since native code does not write to Python's streams, and restores them after
+    the block; a descriptor that is closed stays so.
     """
     copies = []
     with suppress(OSError):
-        for number in (1, 2):
-            copies.append((os.dup(number), number))
-    null = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (1, 2):  # standard output and standard error
+            copies.append((os.dup(descriptor), descriptor))
+    null_device = os.open(os.devnull, os.O_WRONLY)
     try:
-        for _, number in copies:
-            os.dup2(null, number)
+        for _, descriptor in copies:
+            os.dup2(null_device, descriptor)
         yield
     finally:
-        for copy, number in copies:
-            os.dup2(copy, number)
+        for copy, descriptor in copies:
+            os.dup2(copy, descriptor)
             os.close(copy)
-        os.close(null)
+        os.close(null_device)

@@ -121,20 +121,20 @@ def name_lister(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
     return lambda: dict.fromkeys(names, "")
 
 
-def in_range(low: float, high: float, unit: str = "") -> Check:
+def in_range(minimum: float, maximum: float, unit: str = "") -> Check:
     """Returns a check that raises AttnvizError for numbers outside a range.
 
     Args:
-        low: the smallest number that it accepts.
-        high: the largest number that it accepts.
+        minimum: the smallest number that it accepts.
+        maximum: the largest number that it accepts.
         unit: the plural noun after the range in the message, such as ``points``.
     """
 
     def check(name: str, value: float) -> None:
-        """Raises AttnvizError if the value of the option ``name`` is out of range."""
-        if not low <= value <= high:
+        """Raises AttnvizError if the value of the option ``name`` is not from ``minimum`` to ``maximum``."""
+        if not minimum <= value <= maximum:
             number = f"{value:g}" if isinstance(value, float) else value
-            span = f"{low} to {high} {unit}".rstrip()
+            span = f"{minimum} to {maximum} {unit}".rstrip()
             raise AttnvizError(f"{option(name)} {number} is out of range; give {span}")
 
     return check

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
     """Returns the text with escapes for invisible characters, and plain spaces for all other spaces.
 
     Escaped are control characters (C0, C1), line ends, marks of writing direction, invisible and unassigned characters,
-    and lone surrogates: ``\\x1b``, ``\\n``, ``\\u202e``, ``\\ud800``.
+    and lone surrogates: ``\\x1b``, ``\\n``, ``\\u202e``, ``\\ud800``. A text without these is returned unchanged.
     """
     return text if text.isprintable() else "".join(map(_visible_form, text))
 
@@ -48,7 +48,9 @@ def printable_json(text: str) -> str:
     import json
 
     return "".join(
-        character if _is_harmless(character) or character == "\n" else json.dumps(character)[1:-1] for character in text
+        # the escape is the character's JSON string without its quotes
+        character if _is_harmless(character) or character == "\n" else json.dumps(character)[1:-1]
+        for character in text
     )
 
 

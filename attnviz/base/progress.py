@@ -33,7 +33,7 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     bar, task = None, None
     active_bars.append(what)
     try:
-        with cleanup_on_signals(lambda: bar and _show_cursor()):
+        with cleanup_on_signals(lambda: None if bar is None else _show_cursor()):
             for count, item in enumerate(items):
                 if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
                     bar = _item_bar()
@@ -63,29 +63,30 @@ class TextProgress(NamedTuple):
 
 
 @contextmanager
-def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgress], None]]:
+def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProgress], None]]:
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
-    The bar appears after a second. The function does nothing if stderr is not a terminal, or shows another bar.
+    The bar appears after a second. The function does nothing if stderr is not a terminal, or shows another
+    bar, or if ``show_bar`` is False.
 
     Args:
         what: the label of the bar.
-        shown: False to show no bar.
+        show_bar: False to show no bar.
     """
     start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 
     def update(progress: TextProgress) -> None:
-        """Shows the progress in the bar; starts the bar after the first second."""
+        """Shows the progress in the bar, which starts with the first call that is a second after ``start``."""
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_text_bar(what))
             bars[0].start()
         if bars:
-            remaining = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
-            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining}"
+            remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
+            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining_time}"
             bars[0].update(bars[0].task_ids[0], completed=progress.share or 0, status=status)
 
-    if not shown or active_bars or not sys.stderr.isatty():
+    if not show_bar or active_bars or not sys.stderr.isatty():
         yield lambda _: None
         return
     active_bars.append(what)
@@ -99,7 +100,7 @@ def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgres
 
 
 def _text_bar(what: str) -> Any:
-    """Returns a bar with one task, whose ``status`` is shown after the bar."""
+    """Returns a bar, not yet started, with one task labelled ``what``, whose ``status`` is shown after the bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

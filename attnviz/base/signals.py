@@ -29,12 +29,19 @@ class CleanupHandler:
         self.previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Cleans up, restores the replaced handler, and passes the signal to it."""
+        """Cleans up, restores the handler that this one replaced, and passes the signal to it.
+
+        A handler of the system, which Python cannot call, gets the signal by raising it again.
+
+        Args:
+            number: the number of the signal.
+            frame: the frame that the signal interrupted.
+        """
         self.undo()
-        previous = self.previous.pop(number)
-        signal.signal(number, previous)
-        if callable(previous):
-            previous(number, frame)
+        previous_handler = self.previous.pop(number)
+        signal.signal(number, previous_handler)
+        if callable(previous_handler):
+            previous_handler(number, frame)
         else:
             signal.raise_signal(number)
 

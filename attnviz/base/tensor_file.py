@@ -116,9 +116,10 @@ class TensorFile(Tensors):
         try:
             with safe_open(str(path), framework="numpy") as file:  # raises for truncated files and overlapping arrays
                 metadata = file.metadata() or {}
-            with path.open("rb") as opened:
-                self.entries = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-                self.start = opened.tell()
+            with path.open("rb") as raw_file:
+                header_bytes = int.from_bytes(raw_file.read(8), "little")  # a safetensors file begins with this number
+                self.entries = json.loads(raw_file.read(header_bytes))
+                self.start = raw_file.tell()
             self.content = np.asarray(np.memmap(path, np.uint8, mode="r"))
         except SafetensorError as error:
             raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
@@ -132,7 +133,12 @@ class TensorFile(Tensors):
         self.checks_arrays = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array as a read-only view of the file; see `Tensors.array`."""
+        """Returns an array as a read-only view of the file; see `Tensors.array`.
+
+        Raises:
+            AttnvizError: if it is missing, of another dtype or shape, or has bools other than 0 and 1, or if its
+                checksum differs, in files whose checksums are compared.
+        """
         entry = self.entries.get(name)
         actual = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
         self.refuse_mismatch(name, actual, (DTYPE_CODES[dtype], shape))
@@ -153,6 +159,9 @@ class Entry:
     Args:
         value: a JSON value, which should be an object.
         what: the name of the file in refusals.
+
+    Raises:
+        AttnvizError: if the value is not an object.
     """
 
     def __init__(self, value: Any, what: str) -> None:
@@ -294,22 +303,22 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
         AttnvizError: if the header exceeds `MAX_HEADER_BYTES`.
     """
     # The widest items first, so that every array is aligned.
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)
-    header = header | {CHECKSUMS: {name: zlib.crc32(_raw_bytes(array)) for name, array in ordered}}
-    entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(header)}}
+    sorted_arrays = sorted(arrays.items(), key=lambda item: -item[1].itemsize)
+    checked_header = header | {CHECKSUMS: {name: zlib.crc32(_raw_bytes(array)) for name, array in sorted_arrays}}
+    entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(checked_header)}}
     stop = 0
-    for name, array in ordered:
+    for name, array in sorted_arrays:
         start, stop = stop, stop + array.nbytes
         entries[name] = {"dtype": DTYPE_CODES[array.dtype.name], "shape": array.shape, "data_offsets": (start, stop)}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER_BYTES:
+    header_text = json.dumps(entries, separators=(",", ":")).encode()
+    header_text += b" " * (-len(header_text) % 8)  # spaces up to a multiple of 8 bytes, which aligns the arrays
+    if len(header_text) > MAX_HEADER_BYTES:
         raise AttnvizError(
-            f"text and labels would take {len(text) / 1e6:.0f} MB of the file's header, which holds "
+            f"text and labels would take {len(header_text) / 1e6:.0f} MB of the file's header, which holds "
             f"{MAX_HEADER_BYTES // 10**6} MB; use a shorter text"
         )
-    file.write(len(text).to_bytes(8, "little") + text)
-    for _, array in ordered:
+    file.write(len(header_text).to_bytes(8, "little") + header_text)
+    for _, array in sorted_arrays:
         file.write(_raw_bytes(array))
 
 

@@ -46,7 +46,10 @@ def students_t(freedom: int) -> float:
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < SHARE else (low, middle)
+        if _share_within(middle, freedom) < SHARE:
+            low = middle
+        else:
+            high = middle
     return math.tan(low) * math.sqrt(freedom)
 
 
@@ -59,10 +62,10 @@ def _share_within(angle: float, freedom: int) -> float:
     """
     # The finite series for odd and even degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
     sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = freedom % 2
+    is_odd = freedom % 2 == 1
     term = cosine if is_odd else 1.0
-    total = 0.0 if freedom == 1 else term
+    series_sum = 0.0 if freedom == 1 else term
     for step in range(3 if is_odd else 2, freedom - 1, 2):
         term *= cosine**2 * (step - 1) / step
-        total += term
-    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+        series_sum += term
+    return 2 / math.pi * (angle + sine * series_sum) if is_odd else sine * series_sum

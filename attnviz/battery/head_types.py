@@ -141,7 +141,7 @@ class HeadTypes:
         return [header, *(list(row.values()) for row in self._rows())]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all results as JSON values."""
+        """Returns all results as JSON values; numbers that are not finite become ``None``."""
         detections = {
             name: {f"{layer}.{head}": scores.tolist() for (layer, head), scores in heads.items()}
             for name, heads in self.detected.items()
@@ -170,7 +170,7 @@ class HeadTypes:
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Yields a row per type and head, by the names of the columns."""
+        """Yields a row for each type and head: a dictionary from the names of the columns to their values."""
         for name in self.scores.names:
             columns = {
                 "score": self.scores.column(name),
@@ -186,7 +186,9 @@ class HeadTypes:
 
 
 def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
-    """Tests every head of a model for each known type.
+    """Returns the scores of every head of a model for each known type.
+
+    A type that the model cannot be tested for is left out, with the reason in ``skipped``.
 
     Args:
         model: the model.
@@ -240,12 +242,13 @@ def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequen
         probes: the probe that each control belongs to, ``(controls,)``; one with several controls occurs several times.
         controls: the probes that are controls.
     """
-    text_numbers = {probe: number for number, probe in enumerate(dict.fromkeys(probes))}
-    texts = np.array([text_numbers[probe] for probe in probes])
-    scores, control_scores = model.scores(list(text_numbers))[0], model.scores(controls)[0]
+    text_indices = {probe: index for index, probe in enumerate(dict.fromkeys(probes))}
+    text_of_control = np.array([text_indices[probe] for probe in probes])
+    scores, _ = model.scores(list(text_indices))
+    control_scores, _ = model.scores(controls)
     means = {
-        head: np.array([numbers[texts == number].mean() for number in text_numbers.values()])
-        for head, numbers in control_scores.items()
+        head: np.array([head_scores[text_of_control == text].mean() for text in text_indices.values()])
+        for head, head_scores in control_scores.items()
     }
     return scores, means
 

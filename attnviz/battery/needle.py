@@ -89,7 +89,15 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             haystack: Haystack = haystack,
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
-            """Stores the key with the largest weight of each head, for each query before a token of the answer."""
+            """Stores in ``top_keys`` each head's key with the largest weight, for each query before an answer token.
+
+            Args:
+                site: the place of the call in the model.
+                heads: the numbers of its heads.
+                call: the call.
+                haystack: the haystack that the model reads; the default binds that of this iteration.
+                top_keys: by head, the keys ``(tokens of the answer,)``.
+            """
             weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
             keys = weights[0].argmax(-1).cpu().numpy()
             top_keys.update({(site.layer, head): keys[index] for index, head in enumerate(heads)})
@@ -99,12 +107,12 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
         if logits is None or logits.shape[1] != len(haystack.ids):
             return None
         predicted_ids = logits[0, haystack.answer - 1].float().argmax(-1).cpu().numpy()
-        target = haystack.ids[haystack.answer]
-        is_predicted = predicted_ids == target
+        answer_ids = haystack.ids[haystack.answer]
+        is_predicted = predicted_ids == answer_ids
         predicted_share[text_index] = is_predicted.mean()
         for head, keys in top_keys.items():
             in_needle = (keys >= haystack.needle[0]) & (keys < haystack.needle[1])
-            is_target = haystack.ids[keys] == target
+            is_target = haystack.ids[keys] == answer_ids
             for table, is_counted in (
                 (scores, in_needle & is_target & is_predicted),
                 (controls, in_needle & ~is_target),
@@ -114,9 +122,9 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
 
 
 def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
-    """Returns haystacks of several lengths and depths that the model can read.
+    """Returns the haystacks of several lengths and depths that the model can read; empty if it can read none.
 
-    They are of words if the model knows a language, else of random tokens.
+    They consist of words if the model knows a language, else of random tokens.
     """
     readable_haystacks = []
     for length in LENGTHS:
@@ -142,12 +150,12 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
         depth: the place of the needle, from 0 for the start to 1 for the end.
         seed: the seed of the tokens.
     """
-    random = np.random.default_rng([seed, length, round(100 * depth)])
-    ids_at_random = random.permutation(model.ordinary_ids)
-    needle, other_words = ids_at_random[:RANDOM_NEEDLE], ids_at_random[RANDOM_NEEDLE:]
-    if not len(other_words):
+    random = np.random.default_rng([seed, length, round(100 * depth)])  # seeds are whole numbers
+    shuffled_ids = random.permutation(model.ordinary_ids)
+    needle, other_ids = shuffled_ids[:RANDOM_NEEDLE], shuffled_ids[RANDOM_NEEDLE:]
+    if not len(other_ids):
         return None
-    hay = random.choice(other_words, length - RANDOM_NEEDLE)
+    hay = random.choice(other_ids, length - RANDOM_NEEDLE)
     index = round(depth * len(hay))
     ids = model.framed(np.concatenate([hay[:index], needle, hay[index:], needle]))
     start = len(model.prefix_ids) + index
@@ -169,7 +177,7 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
     free_tokens = length - len(model.read(NEEDLE))
     hay = list[str]()
-    for sentence in sentences * 8:
+    for sentence in sentences * 8:  # repeated, since the sample may be shorter than the longest haystack
         if len(model.read(" ".join([*hay, sentence]))) > free_tokens:
             break
         hay.append(sentence)

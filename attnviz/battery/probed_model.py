@@ -112,9 +112,9 @@ class ProbedModel:
             receive(site, heads, call)
 
         block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=receive_whole_text))
-        numbers = torch.from_numpy(np.stack(ids)).to(self.device)
+        token_ids = torch.from_numpy(np.stack(ids)).to(self.device)
         with block, torch.inference_mode():
-            output = self.module(**self.inputs_of(numbers))
+            output = self.module(**self.inputs_of(token_ids))
         block.capture.finish()
         return output
 
@@ -138,7 +138,15 @@ class ProbedModel:
                 indices: list[int] = indices,
                 cells: Tensor = cells,
             ) -> None:
-                """Adds the scores of a call's heads, and those of uniform attention, for the texts of this batch."""
+                """Stores a call's scores in ``scores_by_head``, and those of uniform attention in ``uniform_by_head``.
+
+                Args:
+                    site: the place of the call in the model.
+                    heads: the numbers of its heads.
+                    call: the call, over the texts of one batch.
+                    indices: the indices of these texts in ``probes``; the default binds those of this iteration.
+                    cells: the cells that count, ``(texts, queries, keys)``.
+                """
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
                 uniform_weights = visible / visible.sum(-1, keepdim=True).clamp(min=1)
@@ -160,8 +168,8 @@ def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
         weights: ``(texts, heads, queries, keys)``.
         cells: the cells that count, ``(texts, 1, queries, keys)``.
     """
-    rows = cells.any(-1)
-    return ((weights * cells).sum(-1) * rows).sum(-1) / rows.sum(-1)
+    has_cell = cells.any(-1)
+    return ((weights * cells).sum(-1) * has_cell).sum(-1) / has_cell.sum(-1)
 
 
 def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:

@@ -26,9 +26,9 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     for name in ("previous", "duplicate", "induction"):
         probes[name] = [], []
     for _ in range(SEQUENCES):
-        words = random.choice(model.ordinary_ids, segment, replace=False)
-        repeated_ids = model.framed(np.concatenate([words, words]))
-        shuffled_ids = model.framed(np.concatenate([words, random.permutation(words)]))
+        segment_ids = random.choice(model.ordinary_ids, segment, replace=False)
+        repeated_ids = model.framed(np.concatenate([segment_ids, segment_ids]))
+        shuffled_ids = model.framed(np.concatenate([segment_ids, random.permutation(segment_ids)]))
         cells = {
             "previous": (_cells_before(model, segment, 1), repeated_ids, _cells_before(model, segment, 2)),
             "duplicate": (
@@ -110,13 +110,12 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
     count = len(ids)
     if name == "previous":
         return np.eye(count, k=-1, dtype=bool)
-    copies = (ids[:, None] == ids) & ~np.eye(count, dtype=bool)
-    copies = np.asarray(np.tril(copies))
+    earlier_copies = np.asarray(np.tril(ids[:, None] == ids, -1))
     if name == "duplicate":
-        return copies
-    next_cells = np.zeros_like(copies)
-    next_cells[:, 1:] = copies[:, :-1]
-    return np.asarray(np.tril(next_cells))
+        return earlier_copies
+    cells_after_copies = np.zeros_like(earlier_copies)
+    cells_after_copies[:, 1:] = earlier_copies[:, :-1]
+    return np.asarray(np.tril(cells_after_copies))
 
 
 def detect_head_scores(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:

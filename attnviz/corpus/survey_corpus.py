@@ -76,7 +76,7 @@ class SurveyRun:
             AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
         """
         start, progress = self._starting_progress(resume), Progress()
-        with track_texts("surveying", shown=self.processes.is_first) as show:
+        with track_texts("surveying", show_bar=self.processes.is_first) as show:
             for progress, batch in self._rounds(reader, start):
                 if batch is not None:
                     self.survey = merge_surveys(self.survey, survey_of_batch(self.model, batch, self.options))
