@@ -83,7 +83,7 @@ class TextLoops:
 
         The piece must have a row for each text of the call, and be part of a longer axis with a row for each text of
         the batch. If the number of texts in the batch is unknown, or that axis may also be tokens, the rows are taken
-        for texts unless there are as many queries.
+        for texts unless there are as many queries; one query that sees only one key is a text of one token.
 
         Args:
             piece: a range of rows in a longer tensor.
@@ -94,7 +94,8 @@ class TextLoops:
         if piece.rows != shape[0] or piece.rows == total:
             return False
         if batch is None or (total, shape[2]) in self.runs.second_axes_of(site.module):
-            return piece.rows != shape[2]  # the longer axis may be texts or tokens
+            # The longer axis may be texts or tokens; a loop over tokens would show the second one two keys.
+            return piece.rows != shape[2] or shape[2:] == (1, 1)
         return total == batch
 
 

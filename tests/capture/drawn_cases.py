@@ -273,7 +273,10 @@ def variants() -> Iterator[tuple[str, Case]]:
         "kind cross, heads third, as many as queries",
         replace(PLAIN, kind="cross", layout="4-D heads third", heads=6, queries=6, keys=6, counted="heads"),
     )
-    yield "loop texts, sequence first", replace(PLAIN, loop="texts", layout="folded sequence first")
+    sequence_first = replace(PLAIN, layout="folded sequence first")
+    yield "loop texts, sequence first", replace(sequence_first, loop="texts")
+    one_token = replace(sequence_first, queries=1, keys=1, hides="nothing")
+    yield "loop texts and heads, sequence first, one token", replace(one_token, loop="texts and heads")
     yield "softmax sink, one key, broadcast", replace(one_key, mixing="broadcast")
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")
     yield "one query", replace(PLAIN, queries=1, keys=1)
