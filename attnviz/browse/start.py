@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 def refuse_browse() -> None:
     """Raises AttnvizError if the inspector cannot run: without textual, outside POSIX, or without a terminal.
 
-    Both standard output and standard error must be a terminal, and ``TERM`` must not be ``dumb``.
-
-    It is called before a model runs, which takes long.
+    Both standard output and standard error must be a terminal, and ``TERM`` must not be ``dumb``. Callers check this
+    before they run a model, which takes long.
     """
     if find_spec("textual") is None:
         raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
@@ -49,7 +48,7 @@ def browse(
     address: str | None = None,
     grouping: Grouping | None = None,
 ) -> int:
-    """Shows a recording until the user quits.
+    """Shows a recording in the full-screen inspector until the user quits.
 
     Args:
         recording: the recording.
@@ -65,8 +64,9 @@ def browse(
         The exit code.
 
     Raises:
-        AttnvizError: if the two recordings have other heads, queries or keys, the address is not a place, or there is
-            no terminal to read keys from.
+        AttnvizError: if the two recordings differ in heads, queries or keys, the recording lacks the units of the
+            grouping, a file of names or effects cannot be used, the address is not a place, or there is no terminal to
+            read keys from.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.process.terminal import tolerated_terminal
@@ -94,12 +94,12 @@ def browse(
     )
     _refuse_unknown_place(session)
     _take_keys_from_terminal()
-    ascii = look.ascii or not has_half_blocks(sys.stderr)
-    with tolerated_terminal(), early_screen(session, ascii):
+    uses_ascii = look.ascii or not has_half_blocks(sys.stderr)
+    with tolerated_terminal(), early_screen(session, uses_ascii):
         from attnviz.browse.app import Browser
         from attnviz.browse.save import save_picture
 
-        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
+        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), uses_ascii)
         browser.run()
     return _exit_code(browser.return_code or 0)
 
@@ -150,7 +150,7 @@ def browse_survey(
         view: the survey, with the first order and filter of its heads.
         look: how saved pictures are drawn.
         file: the file of the survey, which the copied command names.
-        record: runs the surveyed model over a text.
+        record: runs the surveyed model over a text and returns the recording.
         line: the index of the line in the list whose head is opened first; ``None`` opens none.
 
     Returns:
@@ -180,17 +180,18 @@ def _exit_code(return_code: int) -> int:
 
 
 def _refuse_unknown_place(session: "Session") -> None:
-    """Raises AttnvizError if the session begins at an address that is not a place of its recording."""
+    """Raises AttnvizError if the session's address is not a place in its recording; accepts an empty address."""
     if session.address:
         from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
         from attnviz.browse.session.state import Size
 
-        start_state(Screen(session, Size(80, 24), 0))
+        any_size, colors = Size(80, 24), 0  # neither changes which addresses are refused
+        start_state(Screen(session, any_size, colors))
 
 
 def has_half_blocks(terminal: TextIO) -> bool:
-    """True if the terminal's encoding has half blocks, the characters of which thumbnails consist."""
+    """True if the terminal's encoding has the half block ``▀``, the character that thumbnails are drawn with."""
     try:
         "▀".encode(terminal.encoding)
     except UnicodeEncodeError:
@@ -199,7 +200,9 @@ def has_half_blocks(terminal: TextIO) -> bool:
 
 
 def _take_keys_from_terminal() -> None:
-    """Makes the terminal the standard input, if this is something else, such as a pipe with the text.
+    """Replaces the standard input by the terminal, unless the standard input is a terminal already.
+
+    The standard input may be a pipe with the text, for example.
 
     Raises:
         AttnvizError: if there is no terminal.
@@ -210,5 +213,5 @@ def _take_keys_from_terminal() -> None:
         terminal = os.open("/dev/tty", os.O_RDWR)
     except OSError as error:
         raise AttnvizError("browse needs a terminal for its keys; use attnviz show") from error
-    os.dup2(terminal, 0)
+    os.dup2(terminal, 0)  # 0 is the standard input
     os.close(terminal)

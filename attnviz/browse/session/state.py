@@ -156,10 +156,10 @@ class State:
 
     @property
     def token(self) -> int:
-        """The token whose row the lens shows, in units: a query, or with direction ``from`` a key."""
+        """The index of the token whose row the token lens shows, in units: a query, or with ``from`` a key."""
         return self.query if self.direction == "to" else self.key
 
     @property
     def other_token(self) -> int:
-        """The token under the lens's cursor, in units of the axis that ``token`` is not on."""
+        """The index of the token under the cursor of the token lens, in units: a key, or with ``from`` a query."""
         return self.key if self.direction == "to" else self.query

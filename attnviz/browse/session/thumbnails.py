@@ -41,7 +41,7 @@ class HeadThumbnails:
         ]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
-        """Computes and caches missing thumbnails of some heads: one of a long map, or several of one attention call.
+        """Computes and caches missing thumbnails: the first one, and others of its attention call if its map is short.
 
         The thumbnail of a long map begins as a preview, which is refined later.
 
@@ -51,22 +51,23 @@ class HeadThumbnails:
             pixels: the most cells along a side.
 
         Returns:
-            The heads whose thumbnails were computed now.
+            The heads whose thumbnails were computed now; empty if none was missing.
         """
         key = pooled_key(view, pixels)
         missing = [head for head in heads if (head, *key) not in self._cache]
         if not missing:
             return []
         maps = self.heads.heads[missing[0]][0]
-        spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-        if spans[0].stop * spans[1].stop > MAX_POOLED_CELLS:
+        queries, keys = len(maps.query_tokens), len(maps.key_tokens)
+        spans = slice(0, queries), slice(0, keys)
+        if queries * keys > MAX_POOLED_CELLS:
             block = RefinedBlock(self.heads.inspected_head(missing[0]), view, *spans, pixels, pixels)
             self._cache.keep((missing[0], *key), block)
             return missing[:1]
-        batch_size = max(1, MAX_THUMBNAIL_CELLS // (spans[0].stop * spans[1].stop))
+        batch_size = max(1, MAX_THUMBNAIL_CELLS // (queries * keys))
         batch = [head for head in missing if self.heads.heads[head][0] is maps][:batch_size]
-        cells = pooled_blocks([self.heads.inspected_head(head) for head in batch], view, *spans, pixels, pixels)
-        for head, thumbnail in zip(batch, cells, strict=True):
+        thumbnails = pooled_blocks([self.heads.inspected_head(head) for head in batch], view, *spans, pixels, pixels)
+        for head, thumbnail in zip(batch, thumbnails, strict=True):
             self._cache.keep((head, *key), thumbnail)
         return batch
 

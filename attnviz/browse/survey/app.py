@@ -40,6 +40,9 @@ from attnviz.text.tokens import first_words
 WIDE_SCREEN = 120  # columns; on a screen of this width the card is to the right of the list
 Record = Callable[[str], Recording]
 PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
+MIN_POINTS_COLUMNS, MIN_POINTS_LINES, MIN_CARD_COLUMNS = 20, 6, 40  # drawn at this size where widgets are smaller
+TRUE_COLORS = 2**24
+SPACES_OF_HINT = 3  # columns: one between a key and its description, and two after it
 PROGRESS_SECONDS = 0.5  # between two reports of a run
 HINTS = {  # the key, what it does, and the action; by whether a card is open
     False: (
@@ -209,7 +212,7 @@ class SurveyBrowser(Application[OpenedText]):
         """Draws the list and the title for the current view, and updates the screen.
 
         Args:
-            line: the index of the head to choose in the list; a larger one than the last chooses the last head.
+            line: the index of the head to choose in the list; an index after the last head chooses the last one.
         """
         table, view = self.query_one(DataTable), self.view
         table.clear(columns=True)
@@ -224,12 +227,16 @@ class SurveyBrowser(Application[OpenedText]):
             table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
         table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
-        heads = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
-        self.query_one("#title", Static).update(printable(f" {heads}  {survey_title(survey)}"))
+        head_count = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
+        self.query_one("#title", Static).update(printable(f" {head_count}  {survey_title(survey)}"))
         self.show()
 
     def show(self, message: str = "") -> None:
-        """Shows the widgets that the state needs, and a message in the status line until the next key."""
+        """Updates the screen: the list or the points if no card is open, else the card; a wide screen shows both.
+
+        Args:
+            message: the text of the status line until the next key; "" for the usual status.
+        """
         self.message = message
         is_wide = self.size.width >= WIDE_SCREEN
         self.query_one(DataTable).display = not self.shows_points and (is_wide or not self.card_open)
@@ -242,13 +249,14 @@ class SurveyBrowser(Application[OpenedText]):
 
     @property
     def hints(self) -> Text:
-        """The last line: as many keys as fit, each also a button; help and quit are always among them."""
+        """The last line: the keys that still fit, each also a button; help and quit are always among them."""
         line = Text(" ", no_wrap=True)
-        columns_at_end = sum(len(key) + len(description) + 3 for key, description, _ in HINTS_AT_END)
+        columns_at_end = sum(len(key) + len(description) + SPACES_OF_HINT for key, description, _ in HINTS_AT_END)
         free_columns = self.size.width - columns_at_end
         for hint in (*HINTS[self.card_open], *HINTS_AT_END):
             key, description, action = hint
-            if hint in HINTS_AT_END or line.cell_len + len(key) + len(description) + 3 <= free_columns:
+            end = line.cell_len + len(key) + len(description) + SPACES_OF_HINT
+            if hint in HINTS_AT_END or end <= free_columns:
                 line.append(key, Style(bold=True, meta={"@click": f"app.{action}"}))
                 line.append(f" {description}  ", Style(meta={"@click": f"app.{action}"}))
         return line
@@ -267,27 +275,30 @@ class SurveyBrowser(Application[OpenedText]):
         return f" {order}; Enter shows the head's numbers and example texts"
 
     def draw(self) -> None:
-        """Draws the points and the card of the chosen head to fit their widgets; leaves out what is not shown."""
+        """Draws the points, and the card of the chosen head, each to fit its widget; skips a widget that is hidden.
+
+        The card has the head's numbers, its table by offset, and the list of example texts.
+        """
         row = self.chosen_row
         if self.query_one("#points").display:
             size = self.query_one("#points").size
+            points_size = max(MIN_POINTS_COLUMNS, size.width), max(MIN_POINTS_LINES, size.height)
             names, chosen_line = [head_row.name for head_row in self.view.rows], self.view.rows.index(row)
-            lines = points_lines(
-                self.view.points, names, self.view.axes, chosen_line, (max(20, size.width), max(6, size.height))
-            )
+            lines = points_lines(self.view.points, names, self.view.axes, chosen_line, points_size)
             self.query_one("#points", Static).update(self.rich_text(lines))
         if not self.query_one("#card").display:
             return
-        width = max(40, self.query_one("#tables").size.width)
+        width = max(MIN_CARD_COLUMNS, self.query_one("#tables").size.width)
         metric = self.view.example_metric(row)
         self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}  texts by {metric}"))
-        card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else 2**24))
-        card = replace(card, sections=card.sections[:2])
-        self.query_one("#numbers", Static).update(self.rich_text(report_lines(card)[3:]))
+        card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else TRUE_COLORS))
+        card_without_texts = replace(card, sections=card.sections[:2])  # the third section, the texts, is a list
+        # the first lines, which the screen has already, are a title, a blank line and the title of the numbers
+        self.query_one("#numbers", Static).update(self.rich_text(report_lines(card_without_texts)[3:]))
         self.list_texts(row, width)
 
     def rich_text(self, lines: list[Line]) -> Text:
-        """Returns lines as a text of rich, in ASCII if the look asks for it; nothing in a token is markup."""
+        """Returns lines as a `rich.text.Text`, in ASCII if the look asks for it; nothing in a token is markup."""
         text = Text(no_wrap=True)
         for line in lines:
             for span in line:
@@ -340,9 +351,9 @@ class SurveyBrowser(Application[OpenedText]):
         example, head = self.examples[event.option_index], self.chosen_row.name
         text = self.view.survey.examples.texts[example.id].tokens.text
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
-        self.run_started = started = time.monotonic()
+        self.run_started = start_time = time.monotonic()
         self.show_progress()
-        self.run_worker(lambda: self.run_model(text, address, started), thread=True, exclusive=True)
+        self.run_worker(lambda: self.run_model(text, address, start_time), thread=True, exclusive=True)
 
     def show_progress(self) -> None:
         """Shows for how long the model has been running, if it runs."""
@@ -350,25 +361,32 @@ class SurveyBrowser(Application[OpenedText]):
             seconds = time.monotonic() - self.run_started
             self.show(f"running {self.view.survey.model} over the text, {seconds:.0f} s; q comes back")
 
-    def run_model(self, text: str, address: str, started: float) -> None:
-        """Runs the model over a text and ends the application with the recording, or shows why it cannot run.
+    def run_model(self, text: str, address: str, start_time: float) -> None:
+        """Runs the model over a text, then ends the application with the recording, or shows why the model cannot run.
+
+        It runs in a thread; `end_run` drops its result if the user left the run.
 
         Args:
             text: the text.
             address: the place that is shown first.
-            started: the time when this run began; its result is dropped if the user left it.
+            start_time: the time when this run began, which identifies it.
         """
         try:
             recording = self.record(text)
         except AttnvizError as error:
-            self.call_from_thread(self.end_run, started, error.message_with(flag))
+            self.call_from_thread(self.end_run, start_time, error.message_with(flag))
         else:
             opened_text = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
-            self.call_from_thread(self.end_run, started, opened_text)
+            self.call_from_thread(self.end_run, start_time, opened_text)
 
-    def end_run(self, started: float, result: OpenedText | str) -> None:
-        """Ends the application with the opened text, or shows a message, unless the user left this run."""
-        if self.run_started != started:
+    def end_run(self, start_time: float, result: OpenedText | str) -> None:
+        """Ends the application with the opened text, or shows a message; does nothing if the user left the run.
+
+        Args:
+            start_time: the time when the run began, which identifies it.
+            result: the opened text, or the message that says why the model cannot run.
+        """
+        if self.run_started != start_time:
             return
         self.run_started = None
         if isinstance(result, str):
@@ -423,7 +441,8 @@ class SurveyBrowser(Application[OpenedText]):
     def action_move(self, axis: int, step: int) -> None:
         """Chooses the next head among the points along an axis; if the chosen head has no point, the first one.
 
-        Does nothing if the list is shown instead of points, or no head has a point.
+        At either end of the axis the head stays chosen. Does nothing if the list is shown instead of points, or no head
+        has a point.
 
         Args:
             axis: 0 to go across, 1 to go up.
@@ -444,7 +463,8 @@ class SurveyBrowser(Application[OpenedText]):
 
         Args:
             view: the view.
-            choose_first: choose the first head; otherwise the head stays chosen if the view has it.
+            choose_first: True to choose the first head; False to keep the chosen head, or the first if the view lacks
+                it.
         """
         name = self.chosen_row.name
         try:
@@ -457,7 +477,11 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_heads(0 if choose_first or name not in names else names.index(name))
 
     def action_ask(self, purpose: str) -> None:
-        """Opens the prompt to ``find`` a head or a metric, for a ``filter``, or for the file to ``save``."""
+        """Opens the prompt with a text to begin with, and explains the prompt in the status line.
+
+        Args:
+            purpose: ``find`` a head or a metric, ``filter`` the heads, or ``save`` a picture to a file.
+        """
         self.open_prompt = purpose
         if purpose == "save":
             suggestion = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"
@@ -474,7 +498,7 @@ class SurveyBrowser(Application[OpenedText]):
         field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answers Enter in the prompt: finds, filters, draws points over other axes, or saves."""
+        """Closes the prompt after Enter and does what it was opened for: saves, filters, or finds."""
         event.input.display = False
         self.query_one(DataTable).focus()
         if self.open_prompt == "save":
@@ -485,17 +509,18 @@ class SurveyBrowser(Application[OpenedText]):
             self.find(event.value.strip())
 
     def find(self, search_text: str) -> None:
-        """Goes to the head, sorts by the metric, or draws the points that a text names; else shows a message.
+        """Goes to the head, draws points over the two metrics, or sorts by the first metric that a text names.
 
-        An empty text does nothing.
+        If it names none of them, shows a message. An empty text does nothing.
         """
         names = [row.name for row in self.view.rows]
+        metrics = matching_metrics(search_text, self.view.numbers)
         if search_text in names:
             self.query_one(DataTable).move_cursor(row=names.index(search_text))
         elif "," in search_text:
             self.shows_points = True
             self.show_view(replace(self.view, axis_names=search_text))
-        elif search_text and (metrics := matching_metrics(search_text, self.view.numbers)):
+        elif search_text and metrics:
             sort = None if metrics[0] == LAYER_ORDER else metrics[0]
             self.show_view(replace(self.view, sort=sort, ascending=search_text.startswith("-")), choose_first=True)
         elif search_text:

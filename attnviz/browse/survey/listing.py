@@ -129,15 +129,18 @@ class SurveyView:
         return f"{shlex.join(words)} -o figure.svg"
 
     def picture(self, row: HeadRow | None, look: Look) -> Report:
-        """Returns the report of a head's card; of the points of the listed heads if ``row`` is ``None``."""
-        options = ReportOptions(
-            selection=self.selection if row is None else _selection_of(row),
-            sort=self.sort,
-            filter=(self.filter or None) if row is None else None,
-            axes=",".join(self.axes) if row is None else None,
-            look=look,
-            medium=FORMATS[".svg"].medium(look),
-        )
+        """Returns the report that is saved as a picture: a head's card, or the listed heads as points.
+
+        Args:
+            row: the head; ``None`` for the points.
+            look: how the picture is drawn.
+        """
+        options = ReportOptions(sort=self.sort, look=look, medium=FORMATS[".svg"].medium(look))
+        if row is None:
+            axes = ",".join(self.axes)
+            options = replace(options, selection=self.selection, filter=self.filter or None, axes=axes)
+        else:
+            options = replace(options, selection=_selection_of(row))
         return survey_card_report(self.survey, options)
 
     def card(self, row: HeadRow, look: Look) -> HeadCards:

@@ -25,15 +25,17 @@ def points_lines(
         chosen_head: the index of the chosen head, which is marked; ``None`` for none.
         size: columns and lines, at least 20 x 6.
     """
-    width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3
+    width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3  # without the numbers, the axes and their names
     heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
     if not heads_with_points.size:
         return [[Span(f"no head has both {axes[0]} and {axes[1]}", style="dim")]]
     low, high = values[heads_with_points].min(axis=0), values[heads_with_points].max(axis=0)
-    fractions = (values[heads_with_points] - low) / np.where(high > low, high - low, 1.0)
+    ranges = np.where(high > low, high - low, 1.0)  # where all heads have one number, 1 avoids 0 / 0
+    fractions = (values[heads_with_points] - low) / ranges
     columns = np.rint(fractions[:, 0] * (width - 1)).astype(int).tolist()
     rows = np.rint((1 - fractions[:, 1]) * (height - 1)).astype(int).tolist()
-    positions = dict(zip(heads_with_points.tolist(), zip(rows, columns, strict=True), strict=True))
+    rows_and_columns = zip(rows, columns, strict=True)
+    positions = dict(zip(heads_with_points.tolist(), rows_and_columns, strict=True))
     grid = _point_characters(positions, height, width)
     distances = np.abs(fractions - fractions.mean(axis=0)).sum(axis=1)
     outer_heads = heads_with_points[np.argsort(-distances)].tolist()
@@ -66,9 +68,9 @@ def _write_names(
     chosen_head: int | None,
     outer_heads: Sequence[int],
 ) -> None:
-    """Writes names of heads into the grid, right or left of their points, where no character would touch them.
+    """Writes names of heads into the grid, each right or else left of its point, where no character would touch it.
 
-    The chosen head's name comes first, then those of the outermost heads.
+    The chosen head's name comes first, then those of the outermost heads. A name that fits on neither side is left out.
 
     Args:
         grid: the characters, ``(lines, columns)``, which are changed.
@@ -82,9 +84,10 @@ def _write_names(
         row, column = positions[head]
         name, cells = names[head], grid[row]
         for start in (column + 1, column - len(name)):
-            left, stop = max(0, start - 1), start + len(name)
-            neighbours = [cell for index, cell in enumerate(cells[left : stop + 1], left) if index != column]
-            if start >= 0 and stop <= len(cells) and not any(cell.strip() for cell in neighbours):
+            first, stop = max(0, start - 1), start + len(name)
+            # the cells of the name and one at each side, without the head's own point
+            needed_cells = [cell for index, cell in enumerate(cells[first : stop + 1], first) if index != column]
+            if start >= 0 and stop <= len(cells) and not any(cell.strip() for cell in needed_cells):
                 cells[start:stop] = name
                 break
 

@@ -94,22 +94,22 @@ class OpenHead:
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """Returns the open head with its layout, and the numbers of the cursor's query.
+    """Returns the open head with its layout, and the numbers of the cursor's query, or of the last one before it.
 
-    Toggles that do not apply to the head are off in its state.
+    In the returned state, toggles that do not apply to the head are off.
     """
     session, size = screen.session, screen.size
     view = session.view_of(state.head, state.view)
-    state = replace(state, view=view)
+    head_state = replace(state, view=view)
     queries, keys = session.units(state.head, view)
     shape, row = session.shape(state.head, view), session.row(state.head, view, min(state.query, len(queries) - 1))
     return OpenHead(
         screen=screen,
-        state=state,
+        state=head_state,
         queries=queries,
         keys=keys,
         row=row,
         strongest_keys=row.strongest_keys(view),
-        pane=map_pane(shape, state, size, screen.colors),
-        whole_pane=map_pane(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
+        pane=map_pane(shape, head_state, size, screen.colors),
+        whole_pane=map_pane(shape, replace(head_state, zoom=0, row=0, column=0), size, screen.colors),
     )

@@ -75,21 +75,21 @@ COPY_HINTS = (
 
 @cache
 def hints_of(place: Place) -> tuple[Hint, ...]:
-    """Returns all hints of a mode of the inspector (``heads``, ``head``, ``lens`` or ``marked``), by rank."""
-    ranked = [
-        (hint.rank, _hint(hint.key or binding.keys[0], hint.description))
-        for binding in BINDINGS
-        for hint in binding.hints
-        if hint.place == place
-    ]
-    return tuple(hint for _, hint in sorted(ranked, key=lambda pair: pair[0]))
+    """Returns all hints of a mode of the inspector (``heads``, ``head``, ``lens`` or ``marked``), lowest rank first.
+
+    A hint that names no key of its own has the first key of its binding.
+    """
+    keys_and_hints = [(binding.keys[0], hint) for binding in BINDINGS for hint in binding.hints]
+    hints_of_mode = [(key, hint) for key, hint in keys_and_hints if hint.place == place]
+    hints_of_mode.sort(key=lambda pair: pair[1].rank)
+    return tuple(_hint(hint.key or key, hint.description) for key, hint in hints_of_mode)
 
 
 def hints(state: State, width: int) -> tuple[Hint, ...]:
-    """Returns the hints for the state that fit ``width`` columns; those for help and quit are always among them.
+    """Returns the hints for the state that fit ``width`` columns, and always those for help and quit.
 
-    The hint for going back stays longer than the others.
-    While the prompt to copy is open, they are its keys, all of them.
+    Hints are left out from the last one on; the hint for going back is left out after all others. While the prompt to
+    copy is open, returns all of its keys instead.
     """
     if state.prompt == "copy":
         return COPY_HINTS
@@ -118,14 +118,17 @@ def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
 
 
 def last_line(screen: Screen, state: State) -> Box:
-    """Composes the last line: hints, or an open prompt with suggestions and its text; of a long text only the end."""
+    """Composes the last line: the hints, or an open prompt: the keys for copying, or a typed text and suggestions.
+
+    Of a text longer than the line only the end is shown.
+    """
     if state.prompt is None:
         return BoxRow(tuple(_hint_texts(hints(state, screen.size.width))))
     if state.prompt == "copy":
         return BoxRow((StyledText(" copy:", style="bold"), *_hint_texts(COPY_HINTS)))
     finds_all = state.prompt == "query" and not state.has_open_head and not state.lens  # heads and metrics too
     name = "find" if finds_all else PROMPTS[state.prompt]
-    free_columns = screen.size.width - len(name) - 5
+    free_columns = screen.size.width - len(name) - 5  # two spaces, a colon, the cursor and a blank column
     typed_text = state.prompt_text
     if cell_len(typed_text) > free_columns:
         typed_text = "…" + typed_text[-free_columns + 1 :]
@@ -139,17 +142,23 @@ def _hint_texts(line_hints: tuple[Hint, ...]) -> list[StyledText]:
 
 
 def _suggestions(screen: Screen, state: State) -> StyledText:
-    """Returns the suggestions after the typed text, cut to the free columns.
-
-    They are an example of a filter, or in the overview the metrics that begin with the text; "" for other prompts.
-    """
-    free_columns = screen.size.width - cell_len(state.prompt_text) - len(PROMPTS[state.prompt or "query"]) - 4
-    if state.prompt == "filter":
-        text = "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
-    elif state.prompt != "query" or state.has_open_head or state.lens:
-        text = ""
-    else:
-        names = matching_metrics(state.prompt_text, screen.session.ranking.names)
-        text = "" if state.prompt_text else f"  token, head ({screen.session.names[0]}) or metric: "
-        text += ("  " if state.prompt_text and names else "") + " ".join(names)
+    """Composes the suggestions after the typed text, cut to the free columns."""
+    name = PROMPTS[state.prompt or "query"]
+    free_columns = screen.size.width - cell_len(state.prompt_text) - len(name) - 4  # two spaces, a colon, the cursor
+    text = _suggestion_text(screen, state)
     return StyledText(text, max(0, min(cell_len(text), free_columns)), "dim")
+
+
+def _suggestion_text(screen: Screen, state: State) -> str:
+    """Returns an example of a filter, or in the overview the metrics that begin with the typed text; else "".
+
+    The example is shown until a text is typed. Until then, the metrics follow the things that can be found.
+    """
+    if state.prompt == "filter":
+        return "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
+    if state.prompt != "query" or state.has_open_head or state.lens:
+        return ""
+    metrics = " ".join(matching_metrics(state.prompt_text, screen.session.ranking.names))
+    if not state.prompt_text:
+        return f"  token, head ({screen.session.names[0]}) or metric: {metrics}"
+    return f"  {metrics}" if metrics else ""

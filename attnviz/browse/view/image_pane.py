@@ -53,16 +53,16 @@ def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | No
         lines: lines of the pane.
         size: the size of the terminal.
     """
-    boxes, right = list[Box](), 0
-    for number, left, columns, height in _places(row.keys, width, lines):
-        margin = FixedBox(BoxColumn(()), left - right, height)
-        boxes += [margin, _over_image(row, number, columns, height, size)]
-        right = left + columns
+    boxes, end = list[Box](), 0
+    for image_index, start, columns, height in _image_positions(row.keys, width, lines):
+        margin = FixedBox(BoxColumn(()), start - end, height)
+        boxes += [margin, _shaded_image(row, image_index, columns, height, size)]
+        end = start + columns
     return BoxRow(tuple(boxes)) if boxes else None
 
 
 def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
-    """Returns the key whose patch is under a position of the pane; ``None`` if there is none.
+    """Returns the index of the key whose patch is under a position of the pane; ``None`` if there is none.
 
     Args:
         row: the weights.
@@ -71,61 +71,67 @@ def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
         x: the column.
         y: the line.
     """
-    for number, left, columns, height in _places(row.keys, width, lines):
-        image = row.keys.media[number]
-        if isinstance(image, Image) and left <= x < left + columns and y < height:
-            pixel_x, pixel_y = (x - left + 0.5) / columns * image.width, (y + 0.5) / height * image.height
+    for image_index, start, columns, height in _image_positions(row.keys, width, lines):
+        image = row.keys.media[image_index]
+        if isinstance(image, Image) and start <= x < start + columns and y < height:
+            # the pixel under the middle of the character
+            pixel_x, pixel_y = (x - start + 0.5) / columns * image.width, (y + 0.5) / height * image.height
             first_x, first_y, end_x, end_y = row.keys.places.T
             is_inside = (first_x <= pixel_x) & (pixel_x < end_x) & (first_y <= pixel_y) & (pixel_y < end_y)
-            keys = np.flatnonzero(is_inside & (row.keys.medium == number))
+            keys = np.flatnonzero(is_inside & (row.keys.medium == image_index))
             return int(keys[0]) if len(keys) else None
     return None
 
 
-def _places(tokens: Tokens, width: int, lines: int) -> list[tuple[int, int, int, int]]:
-    """Returns the place of each image: its index among the media, first column, columns and lines.
+def _image_positions(tokens: Tokens, width: int, lines: int) -> list[tuple[int, int, int, int]]:
+    """Returns for each image its index among the media, its first column in the pane, its columns and its lines.
 
-    Images are as high as the pane allows, all equally high; none is shown if they would be too small.
+    Images are as high as the pane allows, all equally high. The list is empty if they would be lower than `MIN_LINES`,
+    or if there are none.
+
+    Args:
+        tokens: the tokens with the images.
+        width: columns of the pane, of which the first stays blank.
+        lines: lines of the pane.
     """
     images = images_of(tokens)
-    media = [tokens.media[number] for number in images]
+    media = [tokens.media[image_index] for image_index in images]
     aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
     free_columns = width - 1 - GAP * (len(images) - 1)
     height = min(lines, int(free_columns / 2 / sum(aspects))) if aspects else 0  # a line is as high as two columns
     if height < MIN_LINES:
         return []
-    places, left = [], 1
-    for number, aspect in zip(images, aspects, strict=True):
+    positions, start = [], 1
+    for image_index, aspect in zip(images, aspects, strict=True):
         columns = max(1, round(2 * height * aspect))
-        places.append((number, left, columns, height))
-        left += columns + GAP
-    return places
+        positions.append((image_index, start, columns, height))
+        start += columns + GAP
+    return positions
 
 
-def _over_image(row: ImageRow, number: int, columns: int, lines: int, size: Size) -> OverImage:
-    """Composes one image under the weights of its patches, with the query's patch framed if it is in this image.
+def _shaded_image(row: ImageRow, image_index: int, columns: int, lines: int, size: Size) -> OverImage:
+    """Composes one image shaded by the weights of its patches; frames the query's and the cursor's patch if inside.
 
     Args:
         row: the weights of the query over all images.
-        number: the index of the image among the media of the keys.
-        columns: columns of the screen.
-        lines: lines of the screen.
+        image_index: the index of the image among the media of the keys.
+        columns: the width of the image on the screen.
+        lines: the height of the image on the screen.
         size: the size of the terminal.
     """
-    in_image = row.keys.medium == number
-    image, places = row.keys.media[number], np.where(in_image[:, None], row.keys.places, 0)
-    count = len(row.keys)
+    in_image = row.keys.medium == image_index
+    image, places = row.keys.media[image_index], np.where(in_image[:, None], row.keys.places, 0)
     query_places = None
     if row.query is not None:
-        medium = row.queries.medium[row.query]
-        if medium >= 0 and row.queries.media[medium] is image:
+        query_medium = row.queries.medium[row.query]  # an index; -1 for a token without a place
+        if query_medium >= 0 and row.queries.media[query_medium] is image:
             query_places = row.queries.places[[row.query]]
     panel = Panel(
         title="",
         values=row.values[None],
         visible=(row.visible & in_image)[None],
         rows=Axis("queries", ("",), (0, 1), places=query_places),
-        columns=Axis("keys", row.keys.labels, tuple(range(count + 1)), canvas=image, places=places),
+        columns=Axis("keys", row.keys.labels, tuple(range(len(row.keys) + 1)), canvas=image, places=places),
         quantity=PERCENT,
         scale=row.scale,
     )

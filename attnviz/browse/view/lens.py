@@ -7,7 +7,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen, with_other_token
-from attnviz.browse.moves.layout import text_lines
+from attnviz.browse.moves.layout import FIXED_LINES, text_lines
 from attnviz.browse.moves.lens_layout import LensPane, lens_heads, lens_pane
 from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import TokenRow
@@ -53,8 +53,8 @@ class LaidOutLens:
     def scale(self) -> ColorScale:
         """The colour scale of the computed rows: for weights, up to the largest one, or to 1 if there is none.
 
-        With logarithmic steps it begins at `LOG_RANGE` of the largest weight. For scores and changes it is chosen from
-        the first `MAX_SCALED_ROWS` rows.
+        It begins at 0, or with logarithmic steps at `LOG_RANGE` times the largest weight. For scores and changes it is
+        chosen from the first `MAX_SCALED_ROWS` rows.
         """
         session, view = self.screen.session, self.state.view
         computed_rows = list(self.rows.values())
@@ -71,7 +71,10 @@ class LaidOutLens:
         return self.rows.get(head)
 
     def mean(self, heads: list[int]) -> TokenRow | None:
-        """Returns the mean row of some heads, over visible cells; ``None`` if any of their rows is not computed yet."""
+        """Returns the mean row of some heads; ``None`` if any of their rows is not computed yet.
+
+        Each cell is the mean over the heads that see it; a cell that no head sees is masked.
+        """
         rows = [self.row(head) for head in heads]
         computed_rows = [row for row in rows if row is not None]
         if len(computed_rows) < len(rows):
@@ -83,7 +86,7 @@ class LaidOutLens:
 
     @property
     def text(self) -> ShadedTokens:
-        """The tokens across, shaded by the chosen head's row; all masked if the row is not computed yet."""
+        """The tokens of the row, shaded by their numbers in the chosen head; all masked until its row is computed."""
         row = self.row(self.state.head)
         units = self.units[1]
         if row is None:
@@ -94,72 +97,78 @@ class LaidOutLens:
             self.quantity,
             self.scale,
         )
-        query = (self.units[0], self.state.token) if self.state.direction == "to" else (None, None)
-        return ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption, *query)
+        tokens = ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption)
+        if self.state.direction == "from":  # the row belongs to a key, not to a query
+            return tokens
+        return replace(tokens, queries=self.units[0], query=self.state.token)
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
-    """Returns the lens of the state's token, with its layout and numbers.
+    """Returns the token lens (the row of one token in every listed head) with its layout and numbers.
 
-    Its first head is chosen if the lens does not list the chosen one.
+    If the list lacks the chosen head, the returned lens has its first head chosen.
     """
     session = screen.session
     heads = lens_heads(session, state)
-    if state.head not in heads:
-        state = replace(state, head=heads[0])
+    lens_state = state if state.head in heads else replace(state, head=heads[0])
     rows = {head: session.token_rows.find(head, state.view, state.token, state.direction) for head in heads}
-    queries, keys = session.units(state.head, state.view)
+    queries, keys = session.units(lens_state.head, state.view)
     units = (queries, keys) if state.direction == "to" else (keys, queries)
     layers, names = session.ranking.by_layer(sorted(heads)), session.names[: session.recorded]
     return LaidOutLens(
         screen=screen,
-        state=state,
+        state=lens_state,
         heads=heads,
         rows={head: row for head, row in rows.items() if row is not None},
         units=units,
         quantity=session.quantity(state.view),
-        pane=lens_pane(layers, names, len(units[1]), state, screen.size),
+        pane=lens_pane(layers, names, len(units[1]), lens_state, screen.size),
     )
 
 
 def lens_body(screen: Screen, state: State) -> Body:
-    """Composes the lens: a line for each head that fits, the means of layers if there is space, then the text."""
+    """Composes the token lens: a line for each head that fits, means of layers if there is space, the shaded text."""
     lens, size = lay_out_lens(screen, state), screen.size
-    state = lens.state
-    heads = BoxColumn(tuple(_head_line(lens, head) for head in lens.shown_heads))
-    lines: list[Box] = [_header(lens), FixedBox(heads, height=lens.pane.lines)]
+    head_lines = BoxColumn(tuple(_head_line(lens, head) for head in lens.shown_heads))
+    lines: list[Box] = [_header(lens), FixedBox(head_lines, height=lens.pane.lines)]
     if lens.pane.layers:
         lines.append(StyledText(_means_heading(lens), style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
-    title, status = lens_title(state, lens), lens_status(lens)
+    title, status = lens_title(lens.state, lens), lens_status(lens)
     text = text_pane(lens.text, size, text_lines(size))
     return Body(title, BoxColumn((*lines, text)), status)
 
 
 def lens_status(lens: LaidOutLens) -> StyledText:
-    """Composes the status: the chosen head, and the pair under the cursor with its number."""
+    """Composes the status: the chosen head, the pair under the cursor with its number, and the count of missing rows.
+
+    The number is an ellipsis until the chosen head's row is computed.
+    """
     state, session = lens.state, lens.screen.session
     pattern = session.ranking.description(state.head)
     labels = _token_label(lens, 0, state.token), _token_label(lens, 1, state.other_token)
     pair = " → ".join(labels if state.direction == "to" else labels[::-1])
     row = lens.row(state.head)
-    number = "…" if row is None else _row_number(lens, row, state.other_token)
+    number = "…" if row is None else _number_text(lens, row, state.other_token)
     missing_rows = len(lens.heads) - len(lens.rows)
     progress = f"; {missing_rows} heads to come" if missing_rows else ""
-    return StyledText(
-        f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{progress}"
-    )
+    head_text = f"{session.names[state.head]}{f': {pattern}' if pattern else ''}"
+    return StyledText(f" head {head_text}; {pair} {number}{progress}")
 
 
 def lens_title(state: State, lens: LaidOutLens) -> str:
-    """Returns the title of the lens: what its token attends to, or what attends to it."""
-    token, number = lens.units[0].labels[state.token], lens.units[0].starts[state.token]
-    to_title = f"what “{token}” ({number}) attends to"
-    return to_title if state.direction == "to" else f"what attends to “{token}” ({number})"
+    """Returns the title of the lens: what its token attends to, or with direction ``from`` what attends to it.
+
+    The token is followed by its number, that of the first token if it is a group of tokens.
+    """
+    label, first_token = lens.units[0].labels[state.token], lens.units[0].starts[state.token]
+    if state.direction == "to":
+        return f"what “{label}” ({first_token}) attends to"
+    return f"what attends to “{label}” ({first_token})"
 
 
 def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, bool]:
-    """Returns the state after a click, and True if the click was on the name of the head that was already chosen.
+    """Returns the state after a click in the lens, and True if it was on the name of the head already chosen.
 
     A click on a name chooses the head, on a cell also its token, on the text a token; every click clears the message.
 
@@ -169,58 +178,63 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
         x: the column of the screen.
         y: the line below the title.
     """
-    lens, state = lay_out_lens(screen, state), replace(state, message="")
-    body = screen.size.height - 3 - text_lines(screen.size)
-    if y >= body:
-        token = token_at(lens.text, screen.size, text_lines(screen.size), x, y - body)
-        return (state if token is None else with_other_token(state, token)), False
-    if not 1 <= y <= len(lens.shown_heads):
-        return state, False
+    lens, next_state = lay_out_lens(screen, state), replace(state, message="")
+    first_text_line = screen.size.height - FIXED_LINES - text_lines(screen.size)
+    if y >= first_text_line:
+        token = token_at(lens.text, screen.size, text_lines(screen.size), x, y - first_text_line)
+        return (next_state if token is None else with_other_token(next_state, token)), False
+    if not 1 <= y <= len(lens.shown_heads):  # line 0 is the header
+        return next_state, False
     head, column = lens.shown_heads[y - 1], x - lens.pane.columns.label_width
+    next_state = replace(next_state, head=head)
+    if column < 0:
+        return next_state, head == state.head
     cell = column // lens.pane.cell
-    is_on_name = column < 0 and head == state.head
-    is_on_cell = column >= 0 and cell < lens.pane.axis.cells
-    state = replace(state, head=head)
-    return (with_other_token(state, lens.pane.axis.unit_of(cell)) if is_on_cell else state), is_on_name
+    is_on_cell = cell < lens.pane.axis.cells
+    return (with_other_token(next_state, lens.pane.axis.unit_of(cell)) if is_on_cell else next_state), False
 
 
 def _header(lens: LaidOutLens) -> Box:
     """Composes the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers.
 
-    Where the token does not fit right of the mark, it stands left of it.
+    The token is at the left of the mark if it does not fit at the right.
     """
     state, columns = lens.state, lens.pane.columns
-    strip = columns.strip
+    cell_columns = columns.strip
     cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell
     label = lens.units[1].labels[state.other_token]
-    width = min(cell_len(label), max(1, strip - 2))
+    width = min(cell_len(label), max(1, cell_columns - 2))
     name = StyledText(label, width, "bold")
-    mark = [StyledText("", cursor_column), StyledText("▾ ", style="bold"), name]
-    if cursor_column + 2 + width > strip:
-        mark = [StyledText("", max(0, cursor_column - width - 1)), name, StyledText(" ▾", style="bold")]
+    if cursor_column + 2 + width <= cell_columns:
+        mark_and_name = [StyledText("", cursor_column), StyledText("▾ ", style="bold"), name]
+    else:
+        mark_and_name = [StyledText("", max(0, cursor_column - width - 1)), name, StyledText(" ▾", style="bold")]
     numbers_title = "strongest" if state.sort_token is None else "sorted by this"
     return BoxRow(
         (
             StyledText("", columns.label_width),
-            FixedBox(BoxRow((*mark,)), strip),
+            FixedBox(BoxRow((*mark_and_name,)), cell_columns),
             StyledText(f" {numbers_title}", columns.number, "dim"),
         )
     )
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
-    """Composes the line of a head: marks, name, the number that sorts heads or the pattern, and its row of cells."""
+    """Composes the line of a head: marks, name, the number that sorts heads or else the pattern, and its row of cells.
+
+    The third part is left out on a narrow screen.
+    """
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     is_chosen = head == state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
-    pattern = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
+    description = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
     style = "reverse bold" if is_chosen else ""
     name = StyledText(mark + session.names[head], columns.name, style)
-    pattern_boxes: tuple[Box, ...] = ()
+    description_boxes: tuple[Box, ...] = ()
     if columns.pattern:
-        pattern_boxes = StyledText(pattern, columns.pattern - 1, style), StyledText(" ", style=style)
-    return BoxRow((name, *pattern_boxes, *_row_boxes(lens, lens.row(head), is_chosen)))
+        description_boxes = StyledText(description, columns.pattern - 1, style), StyledText(" ", style=style)
+    return BoxRow((name, *description_boxes, *_row_boxes(lens, lens.row(head), is_chosen)))
 
 
 def _means_heading(lens: LaidOutLens) -> str:
@@ -241,7 +255,7 @@ def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
 def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tuple[Box, ...]:
     """Composes a row of cells, then a token with its number: the token that sorts the lens, else the strongest.
 
-    A row that is not computed yet is an ellipsis.
+    If the row is not computed yet, composes an ellipsis. The chosen row shows the cursor.
     """
     columns, axis = lens.pane.columns, lens.pane.axis
     if row is None:
@@ -250,8 +264,8 @@ def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tupl
     cursor = (0, axis.cell_of(lens.state.other_token)) if is_chosen else None
     cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell, cursor=cursor)
     unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
-    number = f"{_row_number(lens, row, unit):>6}"
-    width = max(1, columns.number - len(number) - 2)
+    number = f"{_number_text(lens, row, unit):>6}"
+    width = max(1, columns.number - len(number) - 2)  # without the spaces around the number
     padding = StyledText("", columns.strip - axis.cells * lens.pane.cell)
     return cells, padding, StyledText(f" {number} "), StyledText(_token_label(lens, 1, unit), width)
 
@@ -261,8 +275,8 @@ def _token_label(lens: LaidOutLens, axis: int, unit: int) -> str:
     return unique_label(lens.units[axis], unit)
 
 
-def _row_number(lens: LaidOutLens, row: TokenRow, unit: int) -> str:
-    """Returns the number of a unit in a row as text, or ``masked``."""
+def _number_text(lens: LaidOutLens, row: TokenRow, unit: int) -> str:
+    """Returns the number of a unit in a row as text; ``masked`` if the unit is masked there."""
     if not row.visible[unit]:
         return "masked"
     return quantity_text(lens.quantity, float(row.values[unit]))

@@ -26,6 +26,7 @@ from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.panels import Panel
 
 _GAP = StyledText(" ", style="dim")
+_NUMBER_COLUMNS = 4  # columns of the number in a large cell, with a blank one after a short number
 
 
 def head_body(screen: Screen, state: State) -> Body:
@@ -116,9 +117,9 @@ def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int,
 
 
 def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
-    """Returns the state after a click in the side pane: another head, or the cursor on a key or a minimap's cell.
+    """Returns the state after a click in the side pane: a listed head opens, or the cursor moves.
 
-    A click on any other line returns the state unchanged.
+    The cursor moves to the key on the line, or to a cell of the minimap. A click elsewhere returns the state unchanged.
 
     Args:
         head: the open head.
@@ -132,22 +133,25 @@ def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
         return replace(state, head=heads_in_list[y], heads_beside=()) if y < len(heads_in_list) else state
     if y >= len(lines):
         return state
-    width = min(len(head.keys), head.side_width - 2)
-    if (query := lines[y].query) is not None and 0 <= x - 1 < width:
-        return replace(state, query=query, key=(x - 1) * len(head.keys) // width)
-    key = lines[y].key
-    return state if key is None else replace(state, key=key)
+    line, minimap_column = lines[y], x - 1  # the minimap has a blank column at its left
+    minimap_width = min(len(head.keys), head.side_width - 2)
+    if line.query is not None and 0 <= minimap_column < minimap_width:
+        return replace(state, query=line.query, key=minimap_column * len(head.keys) // minimap_width)
+    return state if line.key is None else replace(state, key=line.key)
 
 
 def _map_lines(head: OpenHead) -> tuple[Box, ...]:
-    """Composes the labels of the keys, then the rows of the maps with the labels of their queries."""
+    """Composes the lines above the maps with the labels of keys, then the maps with the labels of queries at the left.
+
+    Several open heads have one map each, side by side.
+    """
     pane, state = head.pane, head.state
     cursor_cell = pane.queries.cell_of(state.query), pane.keys.cell_of(state.key)
     maps = [_map_cells(head, panel, cursor_cell) for panel in head.panels]
     labels: list[Box] = []
-    for cell in range(0, pane.queries.cells, pane.form.rows_a_line):
-        has_cursor = cell <= cursor_cell[0] < cell + pane.form.rows_a_line
-        text = _row_label(head, state.query if has_cursor else pane.queries.unit_of(cell), has_cursor)
+    for row in range(0, pane.queries.cells, pane.form.rows_a_line):
+        has_cursor = row <= cursor_cell[0] < row + pane.form.rows_a_line
+        text = _row_label(head, state.query if has_cursor else pane.queries.unit_of(row), has_cursor)
         label = StyledText(text, pane.labels, "reverse" if has_cursor else "dim", right=True)
         labels.append(BoxRow((label, StyledText("▸" if has_cursor else " "))))
     gap = BoxColumn((StyledText("", 1),) * len(labels))
@@ -170,12 +174,18 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
 def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
     """Composes the cells of one map, in the form of the zoom level.
 
-    Cells of one column are drawn as pixels if the terminal can show them; large cells contain their numbers.
+    Cells one column wide are drawn as pixels if the terminal can show them; cells of at least `NUMBER_CELL` columns
+    contain their numbers.
+
+    Args:
+        head: the open head.
+        panel: the panel of the map.
+        cursor_cell: the row and the column of the cell with the cursor.
     """
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
     if form.cell == 1 and character is not None:
-        lines = -(-len(panel.values) // form.rows_a_line)
+        lines = -(-len(panel.values) // form.rows_a_line)  # rounded up
         area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
         return Cells(block, panel.scale, cursor=cursor_cell, area=area)
     texts = _cell_numbers(panel) if form.cell >= NUMBER_CELL else None
@@ -183,10 +193,10 @@ def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Ce
 
 
 def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
-    """Returns the text of every cell: its number, or a dot if it is masked."""
+    """Returns the text of every cell of a panel, ``(rows, columns)``: its number, or a dot if it is masked."""
 
     def text(value: float, is_visible: bool) -> str:
-        """Returns the text of one cell."""
+        """Returns the text of one cell of ``panel``: its number, or a dot if it is masked."""
         return _number_in_four_columns(value, panel) if is_visible else "  · "
 
     rows = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
@@ -194,56 +204,68 @@ def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
 
 
 def _number_in_four_columns(value: float, panel: Panel) -> str:
-    """Returns a value as text of exactly four columns, with fewer decimals if need be, else cut.
+    """Returns a value of a panel as text of exactly four columns: with fewer decimals if it is longer, then cut.
 
-    The last column is blank if the number is short enough.
+    A number of up to three characters is followed by a blank.
     """
     text = panel.cell(value)
-    if len(text) > 4:
+    if len(text) > _NUMBER_COLUMNS:
         text = f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
-    return f"{text:>3} " if len(text) <= 3 else text[:4]
+    return f"{text:>{_NUMBER_COLUMNS - 1}} " if len(text) < _NUMBER_COLUMNS else text[:_NUMBER_COLUMNS]
 
 
 def _header(head: OpenHead, cursor_column: int) -> list[Box]:
-    """Composes the lines above the map: the cursor's key, or the names of several heads; then any key labels."""
+    """Composes the lines above the maps: the cursor's key, or the names of several heads; then the labels of keys.
+
+    The zoom level decides if there are lines for labels.
+
+    Args:
+        head: the open head.
+        cursor_column: the cell of the cursor in its row.
+    """
     pane = head.pane
     margin = StyledText("", pane.labels + 1)
-    first_line = _head_names if head.state.heads_beside else _cursor_key_line
-    lines: list[Box] = [BoxRow((margin, *first_line(head, cursor_column)))]
+    compose_first_line = _head_names if head.state.heads_beside else _cursor_key_line
+    lines: list[Box] = [BoxRow((margin, *compose_first_line(head, cursor_column)))]
     labels = [_key_label_lines(head, panel) for panel in head.panels]
     for label_lines in zip(*labels, strict=True):
-        first, *others = label_lines
-        boxes = [*first, *(box for line in others for box in (_GAP, *line))]
+        first_map_line, *other_map_lines = label_lines
+        boxes = [*first_map_line, *(box for line in other_map_lines for box in (_GAP, *line))]
         lines.append(BoxRow((margin, *boxes)))
     return lines
 
 
 def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
-    """Composes a mark over the cursor's column, with the key's text to its right; near the edge, to its left."""
+    """Composes a mark over the cursor's column with the key's label at its right, or at its left if it fits only there.
+
+    A label wider than the map is cut.
+    """
     width = head.pane.width - head.pane.labels - 1
-    key, left = head.keys.labels[head.state.key], head.pane.column_of(cursor_column)
-    columns = min(cell_len(key), width - 2)
-    name = StyledText(key, columns, "bold")
-    if left + 2 + columns <= width:
-        return StyledText("", left), StyledText("▾ ", style="bold"), name
-    return StyledText("", left - columns - 1), name, StyledText(" ▾", style="bold")
+    label, mark_column = head.keys.labels[head.state.key], head.pane.column_of(cursor_column)
+    label_columns = min(cell_len(label), width - 2)
+    label_box = StyledText(label, label_columns, "bold")
+    if mark_column + 2 + label_columns <= width:
+        return StyledText("", mark_column), StyledText("▾ ", style="bold"), label_box
+    return StyledText("", mark_column - label_columns - 1), label_box, StyledText(" ▾", style="bold")
 
 
 def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
     """Composes the names of heads side by side, each with a mark over the cursor's column.
 
-    A name stands left of its mark, or right of it if it does not fit left, or is left out if it fits neither.
+    A name is at the left of its mark; if it does not fit there, at the right, where it may be cut; if the mark is at
+    the right edge, it is left out.
     """
-    width, left = head.pane.map_width, head.pane.column_of(cursor_column)
+    width, mark_column = head.pane.map_width, head.pane.column_of(cursor_column)
     line: list[Box] = []
-    for index, number in enumerate(head.heads):
-        name = head.screen.session.names[number]
-        text = f"{name}{' ' * (left - cell_len(name))}▾"
-        if cell_len(name) >= left:
-            text = " " * left + "▾" + (f" {name}" if left + 2 < width else "")
-        line.append(StyledText(text, width, "bold"))
-        if index + 1 < len(head.heads):
+    for head_index in head.heads:
+        name = head.screen.session.names[head_index]
+        if cell_len(name) < mark_column:
+            text = f"{name}{' ' * (mark_column - cell_len(name))}▾"
+        else:
+            text = " " * mark_column + "▾" + (f" {name}" if mark_column + 2 < width else "")
+        if line:
             line.append(StyledText(" ", style="bold"))
+        line.append(StyledText(text, width, "bold"))
     return line
 
 

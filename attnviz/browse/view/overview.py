@@ -21,7 +21,10 @@ MAX_LISTED_KEYS = 6  # of the chosen head
 
 
 def overview_body(screen: Screen, state: State) -> Body:
-    """Composes the overview: title, tiles, a shaded text if there is space, and status; queues previews to refine."""
+    """Composes the overview: title, a tile for each head, a shaded text if there is space, and status.
+
+    Adds the thumbnails on the screen that are still previews to the session's unfinished blocks.
+    """
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     session.unfinished_blocks += session.thumbnails.unfinished_blocks(
         grid.on_screen(state.top), state.view, grid.pixels
@@ -30,30 +33,39 @@ def overview_body(screen: Screen, state: State) -> Body:
     rows = grid.rows[state.top : state.top + grid.shown_rows]
     boxes = tuple(BoxRow((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
     lines = len(boxes) * grid.height
-    text = (_text(screen, state, grid.text),) if grid.text else ()
+    text_boxes = (_mean_row_text(screen, state, grid.text),) if grid.text else ()
     gap = FixedBox(BoxColumn(()), height=screen.size.height - FIXED_LINES - grid.text - lines)
     return Body(
         _title(session, state),
-        BoxColumn((*boxes, gap, *text)),
+        BoxColumn((*boxes, gap, *text_boxes)),
         _status(screen, state, grid, legend(quantity, scale, LEGEND_COLUMNS)),
     )
 
 
-def _text(screen: Screen, state: State, lines: int) -> Box:
-    """Composes the text, shaded by the mean of the chosen head's rows, under its strongest keys with their numbers."""
+def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
+    """Composes the text shaded by the mean of the chosen head's rows; its caption lists the strongest keys that fit.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state, with the chosen head.
+        lines: the height of the text with its caption.
+    """
     session = screen.session
-    row, (_, keys) = session.mean_row(state.head, state.view), session.units(state.head, state.view)
+    row = session.mean_row(state.head, state.view)
+    _, keys = session.units(state.head, state.view)
     scale = session.scale(
         replace(state.view, own_scale=True), [CellBlock(row.values[None], row.visible[None])], state.theme
     )
     quantity = session.quantity(state.view)
     strengths = np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)  # masked keys come last
     strongest_keys = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
-    numbers = [f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys]
+    key_texts = [
+        f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys
+    ]
     caption = shades_caption(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
-    while numbers and cell_len(f"{caption}: {', '.join(numbers)}") > screen.size.width:
-        numbers.pop()
-    caption += f": {', '.join(numbers)}" if numbers else ""
+    while key_texts and cell_len(f"{caption}: {', '.join(key_texts)}") > screen.size.width:
+        key_texts.pop()
+    caption += f": {', '.join(key_texts)}" if key_texts else ""
     tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption)
     return FixedBox(text_pane(tokens, screen.size, lines), height=lines)
 
@@ -82,14 +94,21 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
-    """Composes a tile: the head's name and pattern above its thumbnail, or an ellipsis until this is computed.
+    """Composes a tile: the head's name and pattern above its thumbnail, or above an ellipsis until that is computed.
 
     The pattern is left out if the tile is too narrow for it.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state, with the chosen head and the marked heads.
+        head: the head of the tile.
+        grid: the layout of the tiles.
+        scale: the colour scale of all heads, used unless each head has its own.
     """
     session, is_chosen = screen.session, head == state.head
     block = session.thumbnails.find(head, state.view, grid.pixels)
     effect = _effect_cell(session, head)
-    width = grid.columns - (2 if effect else 0)
+    width = grid.columns - (2 if effect else 0)  # an effect has two columns
     name = session.names[head] + _sort_number(session, state, head)
     pattern = session.ranking.description(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
@@ -98,10 +117,9 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     if block is None:
         empty = (StyledText("", grid.width),) * (grid.height - 2)
         return BoxColumn((title, StyledText("…", grid.width, "dim"), *empty))
-    if state.view.own_scale:
-        scale = session.scale(state.view, [block], state.theme)
+    tile_scale = session.scale(state.view, [block], state.theme) if state.view.own_scale else scale
     gap = BoxColumn((StyledText(" "),) * (grid.height - 1))
-    return BoxColumn((title, BoxRow((_thumbnail(screen, block, grid, scale), gap))))
+    return BoxColumn((title, BoxRow((_thumbnail(screen, block, grid, tile_scale), gap))))
 
 
 def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
@@ -118,9 +136,10 @@ def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
 
 
 def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
-    """Composes a cell whose colour and sign show the head's effect; no cell if heads have no effects.
+    """Returns one cell, two columns wide, whose colour and sign show the head's effect.
 
-    The cell is blank if this head's effect was not measured. A combination of heads has no cell.
+    The cell is blank if this head's effect was not measured. Returns no cell if no effects are open, or for a
+    combination of heads.
     """
     if not session.added_frames or head >= session.recorded:
         return ()
@@ -150,35 +169,49 @@ def _sort_number(session: Session, state: State, head: int) -> str:
 
 
 def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[StyledText, Box, StyledText]) -> Box:
-    """Composes the status: the progress of previews, the chosen head, and the legend or a remark in its place."""
+    """Composes the status: the progress of previews, the chosen head, and the legend.
+
+    If each head has a scale of its own, a remark that says so replaces the legend.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state, with the chosen head.
+        grid: the layout of the tiles.
+        legend_boxes: the lowest value, a strip of colours `LEGEND_COLUMNS` wide, and the highest value.
+    """
     progress = preview_status(screen.session.unfinished_blocks)
-    low, _, high = legend_boxes
-    colors: tuple[Box, ...] = legend_boxes
-    width = screen.size.width - LEGEND_COLUMNS - cell_len(low.text) - cell_len(high.text)
+    last_boxes: tuple[Box, ...]
     if state.view.own_scale:
         remark = "one scale per head"
-        colors, width = (StyledText(remark),), screen.size.width - len(remark)
-    return BoxRow(
-        (
-            StyledText(progress, style="bold"),
-            StyledText(_head_summary(screen.session, state, grid, progress, width)),
-            *colors,
-        )
-    )
+        last_boxes, last_columns = (StyledText(remark),), len(remark)
+    else:
+        low, _, high = legend_boxes
+        last_boxes, last_columns = legend_boxes, LEGEND_COLUMNS + cell_len(low.text) + cell_len(high.text)
+    summary = _head_summary(screen.session, state, grid, progress, screen.size.width - last_columns)
+    return BoxRow((StyledText(progress, style="bold"), StyledText(summary), *last_boxes))
 
 
 def _head_summary(session: Session, state: State, grid: Tiles, progress: str, width: int) -> str:
-    """Returns the chosen head's name, then pattern, kind, size and row, as many of these as fit the width."""
+    """Returns the chosen head's name, then pattern, kind, size and row of tiles, as many of these as fit the width.
+
+    Args:
+        session: the session.
+        state: the state, with the chosen head.
+        grid: the layout of the tiles.
+        progress: the text before the summary.
+        width: the columns of both texts.
+    """
     maps, _ = session.heads[state.head]
-    line, _ = grid.position(state.head)
+    tile_row, _ = grid.position(state.head)
     parts = [
         session.ranking.description(state.head),
         "cross-attention" if maps.kind == "cross" else "",
         f"{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens",
-        f"row {line + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_rows else "",
+        f"row {tile_row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_rows else "",
     ]
     parts = [part for part in parts if part]
     name = f" head {session.names[state.head]}"
-    while parts and len(progress) + len(name) + len("; ".join(parts)) + 4 > width:
+    separators = 4  # characters: a colon, and three spaces
+    while parts and len(progress) + len(name) + len("; ".join(parts)) + separators > width:
         parts.pop()
     return f"{name}{': ' if parts else ''}{'; '.join(parts)}  "

@@ -14,6 +14,9 @@ from attnviz.browse.view.hints import last_line
 from attnviz.browse.view.overview import overview_body
 from attnviz.report.words.captions import model_name, text_title
 
+MAX_BLANK_COLUMNS = 12  # free columns of the title line that stay blank: nobody could read a name cut to them
+KEY_COLUMNS = 11  # columns of a key in the help, with a space at each side
+
 
 def compose(screen: Screen, state: State) -> ScreenView:
     """Composes the whole screen: a head, the lens, the overview or the help; a refusal if the terminal is too small."""
@@ -51,17 +54,18 @@ def _with_frame(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
 
 
 def _title(screen: Screen, state: State, body_title: str) -> Box:
-    """Composes the title line: the body's title and the toggles, and at the right model and text.
+    """Composes the title line: at the left the body's title and the toggles, at the right the model and the text.
 
-    Model and text are cut to the free columns, and left out if these are 12 or fewer.
+    Model and text are cut to the free columns, and left out if these are `MAX_BLANK_COLUMNS` or fewer.
     """
     recording = screen.session.recording
-    left = f" {body_title}  {toggles_text(screen, state)} "
-    right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
-    free_columns = screen.size.width - cell_len(left)
-    width = min(free_columns, cell_len(right)) if free_columns > 12 else 0
+    title = f" {body_title}  {toggles_text(screen, state)} "
+    source = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
+    free_columns = screen.size.width - cell_len(title)
+    width = min(free_columns, cell_len(source)) if free_columns > MAX_BLANK_COLUMNS else 0
     gap = StyledText(" " * max(0, free_columns - width), style="reverse")
-    return BoxRow((StyledText(left, style="reverse bold"), gap, StyledText(right if width else "", width, "reverse")))
+    source_box = StyledText(source if width else "", width, "reverse")
+    return BoxRow((StyledText(title, style="reverse bold"), gap, source_box))
 
 
 def toggles_text(screen: Screen, state: State) -> str:
@@ -90,13 +94,18 @@ def toggles_text(screen: Screen, state: State) -> str:
 
 
 def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
-    """Composes one page of the help, from 1, in as many columns as fit the screen."""
-    lines, columns_across = max(1, screen.size.height - 2), help_columns(screen.size)
+    """Composes one page of the help under a title, in as many columns as fit the screen.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        page: the number of the page, from 1; a larger number than that of the last page composes the last page.
+    """
+    lines, columns_across = max(1, screen.size.height - 2), help_columns(screen.size)  # below a title and a blank line
     pages = help_pages(screen.size, len(BINDINGS))
     start_of_page = (min(page, pages) - 1) * lines * columns_across
     bindings = BINDINGS[start_of_page : start_of_page + lines * columns_across]
     title = " keys; ? shows more, any other key returns" if page < pages else " keys; any key returns"
-    width = screen.size.width // columns_across - 11
+    width = screen.size.width // columns_across - KEY_COLUMNS
     boxes = [
         BoxRow((StyledText(f" {binding.label:>9} ", style="bold"), StyledText(f" {binding.description}", width)))
         for binding in bindings

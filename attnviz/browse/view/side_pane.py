@@ -19,6 +19,7 @@ from attnviz.report.picture.panels import PERCENT
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8
 MIN_LISTED_KEYS = 4  # if a minimap leaves fewer lines for keys, it is left out
+LEGEND_NUMBER_COLUMNS, MIN_LEGEND_COLUMNS = 16, 4  # columns of the legend's two numbers, and of its strip of colours
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,18 @@ EMPTY = SideLine(StyledText(""))
 
 
 def side_lines(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the side pane: listed heads, the cursor's numbers or their explanation, and the legend."""
+    """Returns the lines of the side pane, as many as the map has.
+
+    They are the listed heads, the numbers at the cursor or the explanation of its weight, and in the last line the
+    legend.
+    """
     head_lines = _head_lines(head)
     count = map_lines(head.screen.size) - 1 - len(head_lines)
-    lines = _cursor_pane(head, count) if not head.state.why else [SideLine(line) for line in why_lines(head, count)]
-    colors = legend(head.panel.quantity, head.scale, max(4, head.side_width - 16))
+    lines = [SideLine(line) for line in why_lines(head, count)] if head.state.why else _cursor_pane(head, count)
+    strip_columns = max(MIN_LEGEND_COLUMNS, head.side_width - LEGEND_NUMBER_COLUMNS)
+    legend_boxes = legend(head.panel.quantity, head.scale, strip_columns)
     padding = [EMPTY] * (count - len(lines))
-    return [*head_lines, *lines[:count], *padding, SideLine(BoxRow((StyledText("", 1), *colors)))]
+    return [*head_lines, *lines[:count], *padding, SideLine(BoxRow((StyledText("", 1), *legend_boxes)))]
 
 
 def listed_heads(head: OpenHead) -> list[int]:
@@ -63,27 +69,37 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
     lines = listed_lines(head.screen.size)
     if not lines:
         return []
-    listed = [SideLine(_listed_head_line(head, number)) for number in listed_heads(head)]
-    padding = [EMPTY] * (lines - 1 - len(listed))
-    return [*listed, *padding, SideLine(StyledText("─" * head.side_width, style="dim"))]
+    head_lines = [SideLine(_listed_head_line(head, head_index)) for head_index in listed_heads(head)]
+    padding = [EMPTY] * (lines - 1 - len(head_lines))
+    return [*head_lines, *padding, SideLine(StyledText("─" * head.side_width, style="dim"))]
 
 
-def _listed_head_line(head: OpenHead, number: int) -> StyledText:
-    """Composes the line of a head in the list: its mark, name, the number that sorts heads, and pattern."""
+def _listed_head_line(head: OpenHead, head_index: int) -> StyledText:
+    """Composes the line of a head in the list: a mark if it is open or marked, its name, sort number and pattern.
+
+    The sort number, by which heads are sorted, is left out until every head has it.
+
+    Args:
+        head: the open head.
+        head_index: the index of the listed head in the session.
+    """
     session, state = head.screen.session, head.state
-    is_open = number in head.heads
-    mark = "•" if number in state.marked_heads else " "
+    is_open = head_index in head.heads
+    mark = "•" if head_index in state.marked_heads else " "
     if is_open:
         mark = "▸"
-    sort_number = session.ranking.number(number, state.view.order)
+    sort_number = session.ranking.number(head_index, state.view.order)
     number_text = "" if sort_number is None else f" {sort_number:.2f}"
-    pattern = session.ranking.description(number)
-    text = f"{mark}{session.names[number]}{number_text} {pattern}"
+    pattern = session.ranking.description(head_index)
+    text = f"{mark}{session.names[head_index]}{number_text} {pattern}"
     return StyledText(text, head.side_width, "reverse bold" if is_open else "")
 
 
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
-    """Returns at most ``count`` lines: the cursor's numbers, its strongest keys, and the minimap if it fits."""
+    """Returns at most ``count`` lines: the cursor's numbers, its query's strongest keys, and the minimap if it fits.
+
+    The minimap comes only with a map of which a part is not on the screen.
+    """
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
     minimap_lines = MINIMAP_LINES + 1 if minimap else 0  # with a blank line above it
@@ -102,9 +118,10 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
         f" query {head.queries.starts[state.query]} {head.queries.labels[state.query]}",
         f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
     )
-    numbers, heading = _cursor_number_texts(head), " strongest keys"
     if state.heads_beside:
-        numbers, heading = _numbers_side_by_side(head), f"{heading} of {head.screen.session.names[state.head]}"
+        numbers, heading = _number_of_each_head(head), f" strongest keys of {head.screen.session.names[state.head]}"
+    else:
+        numbers, heading = _cursor_number_texts(head), " strongest keys"
     lines = (
         *(StyledText(name, width, "bold") for name in names),
         *map(StyledText, numbers),
@@ -114,37 +131,38 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
     return [SideLine(line) for line in lines]
 
 
-def _numbers_side_by_side(head: OpenHead) -> list[str]:
-    """Returns a line for each of the heads side by side: its name and its number at the cursor."""
+def _number_of_each_head(head: OpenHead) -> list[str]:
+    """Returns a line for each of the heads open side by side: its name, and its number at the cursor or ``masked``."""
     session, state = head.screen.session, head.state
     lines = []
-    for number in head.heads:
-        row, text = session.row(number, state.view, state.query), "masked"
+    for head_index in head.heads:
+        row, text = session.row(head_index, state.view, state.query), "masked"
         if row.visible[state.key]:
             text = quantity_text(head.panel.quantity, float(row.numbers(state.view)[state.key]))
-        lines.append(f" {session.names[number]:>6} {text}")
+        lines.append(f" {session.names[head_index]:>6} {text}")
     return lines
 
 
 def _cursor_number_texts(head: OpenHead) -> list[str]:
-    """Returns the lines with weight and score at the cursor; for a masked cell one says so instead of the weight.
+    """Returns a line with the weight at the cursor, or a remark if the cell is masked; and a line with the score.
 
-    The second line is empty for a combined head, and says so for a word: neither has a score.
+    Neither words nor combined heads have scores: for a word the second line says so, for a combined head it is empty.
     """
-    row, key, view = head.row, head.state.key, head.state.view
-    score = f" score  {row.scores[key]:.4f}"
-    if np.isnan(row.scores[key]):
+    row, key = head.row, head.state.key
+    if not np.isnan(row.scores[key]):
+        score_text = f" score  {row.scores[key]:.4f}"
+    elif head.state.view.words:
+        score_text = " a word has no score"
+    else:
         is_combined = head.state.head >= head.screen.session.recorded
-        score = "" if is_combined else " score  NaN"
-        if view.words:
-            score = " a word has no score"
-    if not row.visible[key]:
-        return [" masked: cannot be seen", score]
-    return [weight_text(head, row, key), score]
+        score_text = "" if is_combined else " score  NaN"
+    return [weight_text(head, row, key) if row.visible[key] else " masked: cannot be seen", score_text]
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """Returns the weight of a key with its change to the other recording, or the contribution of the key.
+    """Returns the weight of a key, with its change if another recording is compared; or the key's contribution.
+
+    The contribution is returned if the session shows contributions instead of weights.
 
     Args:
         head: the open head.
@@ -169,16 +187,24 @@ def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
 
 
 def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
-    """Composes the line of a key: number, bar and label, in this order since terminals may draw a label wider."""
+    """Composes the line of a key: number, bar and label.
+
+    The label comes last, since a terminal may draw it wider than measured.
+
+    Args:
+        head: the open head.
+        key: the key, in units.
+        full_bar: the value of a full bar.
+    """
     value = float(head.row.numbers(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
-    width = head.side_width - BAR_WIDTH - len(number) - 3
+    label_columns = head.side_width - BAR_WIDTH - len(number) - 3  # without the cursor's mark and two spaces
     has_cursor = key == head.state.key
     return BoxRow(
         (
             StyledText(f"{'▸' if has_cursor else ' '}{number} ", style="bold" if has_cursor else ""),
             ShareBar(value, full_bar, BAR_WIDTH, "" if has_cursor else "dim"),
-            StyledText(f" {unique_label(head.keys, key)}", 1 + width, "bold" if has_cursor else ""),
+            StyledText(f" {unique_label(head.keys, key)}", 1 + label_columns, "bold" if has_cursor else ""),
         )
     )
 
@@ -186,27 +212,32 @@ def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
 def _minimap(head: OpenHead) -> list[SideLine]:
     """Returns the lines of the minimap, a small picture of the whole map, darkened where it is not on the screen."""
     rows, columns = (slice(0, len(units)) for units in (head.queries, head.keys))
-    size = MINIMAP_LINES * 2, head.side_width - 2
+    max_cells = MINIMAP_LINES * 2, head.side_width - 2  # a line has two rows of cells
     # as many cells as the map has before it is zoomed, since these are often in the cache
-    cell_counts = map(max, (head.whole_pane.queries.cells, head.whole_pane.keys.cells), size)
+    cell_counts = map(max, (head.whole_pane.queries.cells, head.whole_pane.keys.cells), max_cells)
     large_block = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *cell_counts)
-    block = pool(large_block, *size, mean=pools_by_mean(head.state.view))
-    are_on_screen, height = _minimap_on_screen(head, block.values.shape), len(block.values)
+    block = pool(large_block, *max_cells, mean=pools_by_mean(head.state.view))
+    are_on_screen, height = _cells_on_screen(head, block.values.shape), len(block.values)
     lines = []
-    for first in range(0, height, 2):
-        line_rows = slice(first, first + 2)
-        part = CellBlock(block.values[line_rows], block.visible[line_rows])
-        cells = Cells(part, head.scale, rows_a_line=2, bright_cells=are_on_screen[line_rows])
-        lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first * len(head.queries) // height))
+    for first_row in range(0, height, 2):
+        line_rows = slice(first_row, first_row + 2)
+        line_block = CellBlock(block.values[line_rows], block.visible[line_rows])
+        cells = Cells(line_block, head.scale, rows_a_line=2, bright_cells=are_on_screen[line_rows])
+        lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first_row * len(head.queries) // height))
     return lines
 
 
-def _minimap_on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
-    """True for the cells of the minimap that are on the screen, at least in part, ``(rows, columns)``."""
+def _cells_on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
+    """Returns True for each cell of the minimap of which at least a part is on the screen, ``(rows, columns)``.
+
+    Args:
+        head: the open head.
+        shape: the numbers of rows and columns of the minimap, which together show the whole map.
+    """
     overlaps = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
-    for axis, pixels, count in axes:
-        starts = np.arange(pixels) * count // pixels
-        stops = np.append(starts[1:], count)
+    for axis, cell_count, unit_count in axes:
+        starts = np.arange(cell_count) * unit_count // cell_count
+        stops = np.append(starts[1:], unit_count)
         overlaps.append((stops > axis.start) & (starts < axis.stop))
     return np.asarray(overlaps[0][:, None] & overlaps[1][None, :])

@@ -65,7 +65,9 @@ def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> s
 
 
 def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
-    """Composes the line that says what shades the text, and the tokens: as a paragraph, or over their images.
+    """Composes the caption, and below it the images that the tokens are patches of, or else the tokens as a paragraph.
+
+    Images that would be too small to recognise are replaced by the paragraph.
 
     Args:
         tokens: the tokens.
@@ -82,7 +84,7 @@ def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
 
 
 def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
-    """Returns the token, or the key of an image's patch, under a position of the pane; ``None`` if none is there.
+    """Returns the index of the token, or of the image patch, under a position of the pane; ``None`` if none is there.
 
     Args:
         tokens: the tokens.
@@ -102,24 +104,24 @@ def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -
 
 
 def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:
-    """Returns the tokens wrapped to lines, each piece with its token; of too many lines, those around the cursor.
+    """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor.
 
-    A label wider than the pane is cut.
+    Each piece of a line has the index of its token, ``None`` for a space. A label wider than the pane is cut.
 
     Args:
         tokens: the tokens.
         columns: columns of the pane.
         max_lines: the most lines.
     """
-    units, cursor, width = tokens.units, tokens.cursor, columns - 2
+    units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
     start = max(0, cursor - width * max_lines // 2) if len(units) > width * max_lines else 0
     lines: list[list[Piece]] = [[(None, " ")]]
     used_columns = cursor_line = 0
     for token in range(start, len(units)):
         label = units.labels[token]
         piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
-        length = cell_len(piece)
-        if used_columns and used_columns + length > width:
+        piece_columns = cell_len(piece)
+        if used_columns and used_columns + piece_columns > width:
             if token > cursor and len(lines) >= cursor_line + max_lines:
                 break
             lines.append([(None, " ")])
@@ -128,7 +130,7 @@ def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[l
             cursor_line = len(lines) - 1
         gap = " " if units.is_spaced(token) else ""
         lines[-1] += [(token, piece), *([(None, gap)] if gap else [])]
-        used_columns += length + len(gap)
+        used_columns += piece_columns + len(gap)
     first_line = min(max(0, cursor_line - max_lines // 2), max(0, len(lines) - max_lines))
     return lines[first_line : first_line + max_lines]
 
