@@ -88,7 +88,10 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
 
 
 def page_frame(recording: Recording) -> str | None:
-    """Returns the recording's page in an ``<iframe>``, as HTML for a notebook; ``None`` if pages are not installed."""
+    """Returns the recording's page in an ``<iframe>``, as HTML for a notebook.
+
+    Returns ``None`` if this installation has no renderer for pages.
+    """
     if PAGE not in FORMATS:
         return None
     report = build(recording, PAGE, {"max_size": NOTEBOOK_SIZE})

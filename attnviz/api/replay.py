@@ -88,17 +88,16 @@ def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float
         AttnvizError: if the ids are no list of whole numbers, if ``prompt_length`` is negative or exceeds their number,
             or if the prompt is empty although log-probabilities are given.
     """
-    numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if len(numbers) == 1 and isinstance(numbers[0], list):
-        numbers = numbers[0]
-    answer_logprobs = None if logprobs is None else tuple(float(number) for number in logprobs)
-    prompt_count = prompt_length if prompt_length is not None else len(numbers) - len(answer_logprobs or ())
+    token_ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if len(token_ids) == 1 and isinstance(token_ids[0], list):
+        token_ids = token_ids[0]
+    answer_logprobs = None if logprobs is None else tuple(float(logprob) for logprob in logprobs)
+    prompt_count = prompt_length if prompt_length is not None else len(token_ids) - len(answer_logprobs or ())
     lacks_prompt = bool(answer_logprobs) and not prompt_count  # the first id of an answer needs one before it
-    if not 0 <= prompt_count <= len(numbers) or lacks_prompt:
-        raise AttnvizError(
-            f"a prompt of {prompt_count} of {len(numbers)} ids is impossible; give prompt_length 1 to {len(numbers)}"
-        )
-    return ServerAnswer(tuple(numbers[:prompt_count]), tuple(numbers[prompt_count:]), answer_logprobs)
+    if not 0 <= prompt_count <= len(token_ids) or lacks_prompt:
+        count = len(token_ids)
+        raise AttnvizError(f"a prompt of {prompt_count} of {count} ids is impossible; give prompt_length 1 to {count}")
+    return ServerAnswer(tuple(token_ids[:prompt_count]), tuple(token_ids[prompt_count:]), answer_logprobs)
 
 
 def _embedding_rows(model: "nn.Module") -> int | None:

@@ -97,8 +97,8 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
     Raises:
         AttnvizError: if there are too many arrays, or too large ones for the memory, or the metadata is not JSON.
     """
-    with zipfile.ZipFile(path) as archive:  # its directory states the size of each array; numpy reads no more than that
-        members = archive.infolist()
+    with zipfile.ZipFile(path) as zip_file:  # its directory states each array's size; numpy reads no more than that
+        members = zip_file.infolist()
     if len(members) > MAX_ARRAYS:
         raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
     refuse_without_memory(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")

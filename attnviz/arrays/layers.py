@@ -176,10 +176,11 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     Args:
         mask: the mask of `from_arrays`.
         shape: heads, queries and keys of the layer.
-        layer: the index of the layer, for a mask with an axis of layers.
+        layer: the index of the layer, for a mask with an axis of layers; an axis of length 1 serves all layers.
 
     Raises:
-        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, or does not broadcast to the shape.
+        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, has too few layers, or does not
+            broadcast to the shape.
     """
     if mask is None:
         return None
@@ -194,6 +195,10 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     if mask_array.dtype != bool and not np.isin(mask_array, (0, 1)).all():
         raise AttnvizError("the mask has numbers other than 0 and 1; give true where a query may see a key")
     if mask_array.ndim == 4:
+        if 1 < len(mask_array) <= layer:
+            raise AttnvizError(
+                f"the mask has {len(mask_array)} layers, fewer than the maps; give one for each layer or for all"
+            )
         mask_array = mask_array[layer if len(mask_array) > 1 else 0]
     if mask_array.ndim == 3 and len(mask_array) == 1:
         mask_array = mask_array[0]

@@ -34,10 +34,11 @@ def recording_of_numbers(
     for head in Entry(about, file_name).entries("heads"):
         if "module" not in head.value:
             raise AttnvizError(f"{file_name!r} holds the numbers of a comparison; give numbers that attnviz show wrote")
-        key = (head.count("layer"), head.line("module"), head.line("kind"), head.count("item"))
-        heads_of_call.setdefault(key, []).append(head)
+        call = (head.count("layer"), head.line("module"), head.line("kind"), head.count("item"))
+        heads_of_call.setdefault(call, []).append(head)
     source = Entry(about, file_name).entry("recording")
     heads = [head for call_heads in heads_of_call.values() for head in call_heads]
+    # a first index above 0 means that earlier queries or keys were cut off
     is_part = any(head.entry(axis).count("first") for head in heads for axis in ("queries", "keys"))
     return Recording(
         maps=tuple(_maps(call, call_heads, arrays, file_name, labels) for call, call_heads in heads_of_call.items()),

@@ -89,7 +89,7 @@ class Mask:
         The rules are causal, window, chunk and prefix; padding and explicit cells do not count here.
 
         Args:
-            queries: the queries, with both ends; at least one.
+            queries: the queries, at least one; the slice has start and stop.
             keys: number of keys, to which the run is clipped.
         """
         first_start, _ = self._span_of_position(queries.start + self.offset)

@@ -62,9 +62,9 @@ def _run_here(work: Callable[[], str], what: str) -> str:
 
 
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
-    """Runs ``work`` in the fork, and ends the fork without the parent's exit handlers.
+    """Runs ``work`` in the fork, writes its result to the pipe ``write_end``, and ends the fork.
 
-    It writes the result of the work to a pipe, or the reason if the work fails.
+    If the work fails, it writes the reason instead. Exit handlers, which the parent registered, do not run.
     """
     try:
         # the parent's handlers would clean up the parent's files

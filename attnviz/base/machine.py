@@ -104,9 +104,10 @@ def refuse_little_memory() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if an error of Python, numpy, torch or the dynamic linker means that memory ran out."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | ImportError) and re.search(NO_MEMORY, str(error), re.IGNORECASE) is not None
-    )
+    if isinstance(error, MemoryError):
+        return True
+    is_library_error = isinstance(error, RuntimeError | ImportError)
+    return is_library_error and re.search(NO_MEMORY, str(error), re.IGNORECASE) is not None
 
 
 def available_memory() -> int | None:

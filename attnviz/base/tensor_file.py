@@ -57,17 +57,21 @@ class Tensors(ABC):
         entries = self.header.entries(name)
         return [StoredEntry(self, f"{name}.{number}.", entry.value) for number, entry in enumerate(entries)]
 
-    def refuse_mismatch(self, name: str, actual: tuple[str, tuple[int, ...]] | None, expected: tuple[str, Any]) -> None:
+    def refuse_mismatch(
+        self, name: str, actual_form: tuple[str, tuple[int, ...]] | None, expected_form: tuple[str, Any]
+    ) -> None:
         """Raises AttnvizError if an array is missing, or of another dtype or shape.
 
         Args:
             name: the name of the array.
-            actual: its dtype code and shape; ``None`` if it is missing.
-            expected: the dtype code and shape that it must have.
+            actual_form: its dtype code and shape; ``None`` if it is missing.
+            expected_form: the dtype code and shape that it must have.
         """
-        if actual != expected:
-            description = "missing" if actual is None else f"{actual[0]} of shape {actual[1]}"
-            raise AttnvizError(f"{self.what!r}: {name} is {description}, expected {expected[0]} of shape {expected[1]}")
+        if actual_form != expected_form:
+            description = "missing" if actual_form is None else f"{actual_form[0]} of shape {actual_form[1]}"
+            raise AttnvizError(
+                f"{self.what!r}: {name} is {description}, expected {expected_form[0]} of shape {expected_form[1]}"
+            )
 
 
 class MemoryTensors(Tensors):
@@ -87,10 +91,10 @@ class MemoryTensors(Tensors):
         self.header = Entry(_parsed_header(json.dumps(header), what), what)
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array; see `Tensors.array`."""
+        """Returns an array; raises AttnvizError if it is missing, or of another dtype or shape."""
         array = self.arrays.get(name)
-        actual = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
-        self.refuse_mismatch(name, actual, (DTYPE_CODES[dtype], shape))
+        actual_form = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
+        self.refuse_mismatch(name, actual_form, (DTYPE_CODES[dtype], shape))
         return self.arrays[name]
 
 
@@ -101,13 +105,13 @@ class TensorFile(Tensors):
 
     Args:
         path: the path of the file.
-        whole: True to compare checksums in larger files too.
+        checks_all: True to compare checksums in larger files too.
 
     Raises:
         AttnvizError: if it is not a complete safetensors file with a header of attnviz.
     """
 
-    def __init__(self, path: Path, whole: bool = False) -> None:
+    def __init__(self, path: Path, checks_all: bool = False) -> None:
         from safetensors import SafetensorError, safe_open
 
         self.what = str(path)
@@ -130,7 +134,7 @@ class TensorFile(Tensors):
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
         self.header = Entry(_parsed_header(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional_value(CHECKSUMS, dict) or {}
-        self.checks_arrays = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
+        self.checks_arrays = checks_all or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array as a read-only view of the file; see `Tensors.array`.
@@ -140,8 +144,8 @@ class TensorFile(Tensors):
                 checksum differs, in files whose checksums are compared.
         """
         entry = self.entries.get(name)
-        actual = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
-        self.refuse_mismatch(name, actual, (DTYPE_CODES[dtype], shape))
+        actual_form = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
+        self.refuse_mismatch(name, actual_form, (DTYPE_CODES[dtype], shape))
         start, stop = (self.start + offset for offset in entry["data_offsets"])
         content = self.content[start:stop]
         if dtype == "bool" and content.max(initial=0) > 1:

@@ -215,14 +215,14 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             tested_scores[name] = model.scores(probes)  # the control is what uniform attention gives
-    needles, remarks = retrieval_scores(model, seed), list[str]()
-    if needles is None or not needles.haystacks:
+    retrieval, remarks = retrieval_scores(model, seed), list[str]()
+    if retrieval is None or not retrieval.haystacks:
         skip_reasons["retrieval"] = (
-            "the model predicts no next token" if needles is None else "the model reads no text long enough"
+            "the model predicts no next token" if retrieval is None else "the model reads no text long enough"
         )
     else:
-        tested_scores["retrieval"] = needles.scores, needles.controls
-        remarks.append(_needle_remark(needles))
+        tested_scores["retrieval"] = retrieval.scores, retrieval.controls
+        remarks.append(_needle_remark(retrieval))
     return HeadTypes(
         model=model.name,
         tested=tested_scores,
@@ -230,7 +230,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         detected={name: detect_head_scores(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
         remarks=(f"Random texts repeat {segment_length(model)} different tokens once.", *remarks),
-        predicted=() if needles is None else needles.predictions,
+        predicted=() if retrieval is None else retrieval.predictions,
     )
 
 
@@ -262,10 +262,10 @@ SKIP_REASONS = {
 }
 
 
-def _needle_remark(needles: RetrievalScores) -> str:
+def _needle_remark(retrieval: RetrievalScores) -> str:
     """Returns a remark on the haystacks, and on the share of their answers that the model itself predicts."""
-    lengths = sorted({haystack.length for haystack in needles.haystacks})
+    lengths = sorted({haystack.length for haystack in retrieval.haystacks})
     return (
-        f"Needles: {len(needles.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
-        f"that the model itself predicts count, here {needles.predicted_share.mean():.0%}."
+        f"Needles: {len(retrieval.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
+        f"that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
     )

@@ -166,7 +166,7 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
 def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
 
-    Returns ``None`` if the answer has other tokens in the needle than at the end, or none.
+    Returns ``None`` if the answer has other tokens in the needle than at the end, or no tokens in the needle.
 
     Args:
         model: the model, which knows a language.

@@ -30,16 +30,16 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
         repeated_ids = model.framed(np.concatenate([segment_ids, segment_ids]))
         shuffled_ids = model.framed(np.concatenate([segment_ids, random.permutation(segment_ids)]))
         cells = {
-            "previous": (_cells_before(model, segment, 1), repeated_ids, _cells_before(model, segment, 2)),
+            "previous": (_cells_before(model, segment, steps=1), repeated_ids, _cells_before(model, segment, steps=2)),
             "duplicate": (
-                _cells_at_earlier_copy(model, segment, 0),
+                _cells_at_earlier_copy(model, segment, steps=0),
                 shuffled_ids,
-                _cells_at_earlier_copy(model, segment, 0),
+                _cells_at_earlier_copy(model, segment, steps=0),
             ),
             "induction": (
-                _cells_at_earlier_copy(model, segment, 1),
+                _cells_at_earlier_copy(model, segment, steps=1),
                 shuffled_ids,
-                _cells_at_earlier_copy(model, segment, 1),
+                _cells_at_earlier_copy(model, segment, steps=1),
             ),
         }
         for name, (counted_cells, control_ids, control_cells) in cells.items():
@@ -115,7 +115,7 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
         return earlier_copies
     cells_after_copies = np.zeros_like(earlier_copies)
     cells_after_copies[:, 1:] = earlier_copies[:, :-1]
-    return np.asarray(np.tril(cells_after_copies))
+    return cells_after_copies
 
 
 def detect_head_scores(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:

@@ -101,16 +101,16 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
         model: the model.
         random: the generator that shuffles.
     """
-    texts, controls = list[Probe](), list[Probe]()
+    probes, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
-        ordered = _list_probe(model, items, items)
+        ordered_probe = _list_probe(model, items, items)
         for _ in range(SHUFFLES):
-            control = _list_probe(model, items, [items[index] for index in random.permutation(len(items))])
-            if ordered is not None and control is not None:
-                texts.append(ordered)
-                controls.append(control)
-    return texts, controls
+            control_probe = _list_probe(model, items, [items[index] for index in random.permutation(len(items))])
+            if ordered_probe is not None and control_probe is not None:
+                probes.append(ordered_probe)
+                controls.append(control_probe)
+    return probes, controls
 
 
 def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
@@ -125,7 +125,7 @@ def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) 
         items: the items as the text lists them.
     """
     tokens = _tokens_in_limit(model, ", ".join(items))
-    spans = _spans(tokens, items)
+    spans = _word_spans(tokens, items)
     if not _are_distinct(tokens, spans):
         return None
     cells = np.zeros((len(tokens),) * 2, dtype=bool)
@@ -174,11 +174,11 @@ def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens,
         The tokens, and the indices of each name's tokens.
     """
     tokens = _tokens_in_limit(model, text)
-    spans = _spans(tokens, names)
+    spans = _word_spans(tokens, names)
     return (tokens, spans) if _are_distinct(tokens, spans[:2]) else None
 
 
-def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
+def _word_spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
     """Returns the indices of each word's tokens; the words are in their order in the text."""
     spans, position = list[np.ndarray](), 0
     for word in words:
