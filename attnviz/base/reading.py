@@ -108,16 +108,14 @@ def decode_text(content: bytes, what: str) -> str:
         AttnvizError: if they are not UTF-8, or if more than a tenth of them are null. The message names the kind of
             file (such as a picture) if its first bytes tell it.
     """
-    medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
+    medium = next((name for first_bytes, name in MEDIA.items() if content.startswith(first_bytes)), None)
     medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
     if medium == "picture":
         medium_refusal = f"{what} is a picture; give a text, or use {option('image')} with a vision model"
     # safetensors: the length of a header in 8 bytes, then the header as JSON with its metadata at the start
     if content[8:9] == b"{" and b'"__metadata__"' in content[:200]:
-        medium, medium_refusal = (
-            "file of tensors",
-            f"{what} is a file of tensors; give a saved recording without {option('file')}",
-        )
+        medium = "file of tensors"
+        medium_refusal = f"{what} is a file of tensors; give a saved recording without {option('file')}"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
