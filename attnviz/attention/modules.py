@@ -173,11 +173,12 @@ class MultiHeadAttention(nn.Module):
         """Attends from every token to every visible one, and returns every step.
 
         Args:
-            tokens: ``(batch, queries, features)``; if not ``batch_first``, ``(queries, batch, features)``.
+            tokens: ``(batch, queries, features)``; if not ``batch_first``, ``(queries, batch, features)``, and the
+                same axes are swapped in ``context`` and ``value_tokens``.
             visible: bool or 0 and 1, ``(queries, keys)`` or broadcast to ``(batch, heads, queries, keys)``; if
                 not ``batch_first`` also ``(queries, keys, batch)``. ``None`` if every key is visible.
-            context: the tokens of keys and values, with the axes of ``tokens``; ``None`` for ``tokens``.
-            value_tokens: the tokens of the values alone, with the axes of ``tokens``; ``None`` for the context.
+            context: ``(batch, keys, features)``, the tokens of keys and values; ``None`` for ``tokens``.
+            value_tokens: ``(batch, keys, features)``, the tokens of the values alone; ``None`` for the context.
             padding: bool, ``(batch, keys)``, true where the key is real.
 
         Raises:
