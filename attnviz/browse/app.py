@@ -31,7 +31,7 @@ from attnviz.browse.drawing.themes import themed_line
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.history import with_history
 from attnviz.browse.moves.keys import ACTIONS, press
-from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.moves.layout import ANSI_COLORS, FIXED_LINES
 from attnviz.browse.moves.place import start_state
 from attnviz.browse.moves.steps import next_frame
 from attnviz.browse.process.application import Application
@@ -46,7 +46,13 @@ NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a 
 
 
 class Canvas(Widget):
-    """The widget that draws the whole screen; it sends only changed lines to the terminal."""
+    """The widget that draws the whole screen; it sends only changed lines to the terminal.
+
+    Args:
+        session: the recording, and what is computed from it.
+        save: writes a picture of a state to a file.
+        ascii: True to draw with ASCII characters only, without colours.
+    """
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
     can_focus = True
@@ -55,8 +61,8 @@ class Canvas(Widget):
         super().__init__()
         self.session, self.ascii = session, ascii
         self.state = State()
-        self.lines: list[Line] = []
-        self.strips: list[Strip] = []
+        self.lines: list[Line] = []  # as drawn last; empty before the first size is known
+        self.strips: list[Strip] = []  # the same lines as textual draws them
         self.early_keys: list[events.Key] = []  # keys before the first size is known; on_resize answers them
         self.last_key_time = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
@@ -106,23 +112,24 @@ class Canvas(Widget):
             self.on_key(event)
 
     def show_state(self, state: State) -> None:
-        """Stores the nearest state that can be drawn, draws it, and starts the computations that the screen lacks.
+        """Stores the nearest state that can be drawn, draws it, and schedules computing what the screen lacks.
 
-        If the terminal is too small, stores the state unchanged. While steps are played, also starts the timer of the
-        next step.
+        If the terminal is too small, stores the state unchanged and draws a refusal. While steps are played, also
+        starts the timer of the next step.
         """
         screen = self.current_screen
         self.state = settle(screen, state) if screen.size.is_large_enough else state
         self.session.unfinished_blocks = []
         lines = draw_screen(screen, self.state, self.ascii)
-        changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
-        character, changed_lines = screen.size.character, set(changed)
+        line_has_changed = [y >= len(self.lines) or line != self.lines[y] for y, line in enumerate(lines)]
         self.strips = [
-            self.strip(y, line, character) if y in changed_lines else self.strips[y] for y, line in enumerate(lines)
+            self.strip(y, line, screen.size.character) if has_changed else self.strips[y]
+            for y, (line, has_changed) in enumerate(zip(lines, line_has_changed, strict=True))
         ]
         self.lines = lines
-        if changed:
-            self.refresh(*(Region(0, y, screen.size.width, 1) for y in changed))
+        changed_regions = [Region(0, y, screen.size.width, 1) for y in range(len(lines)) if line_has_changed[y]]
+        if changed_regions:
+            self.refresh(*changed_regions)
         self.computing.start()
         if self.state.playing and not self.frame_is_due:
             self.frame_is_due = True
@@ -143,11 +150,11 @@ class Canvas(Widget):
             character: width and height of a character in pixels; ``None`` draws no pixels.
         """
         strip = strip_of(line)
-        clear = clear_escape(y) if self.protocol == "kitty" else ""
-        picture = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""
-        if not clear and not picture:
+        clear_sequence = clear_escape(y) if self.protocol == "kitty" else ""
+        picture_sequence = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""
+        if not clear_sequence and not picture_sequence:
             return strip
-        return Strip([Segment(clear, None, NO_COLUMNS), *strip, Segment(picture, None, NO_COLUMNS)])
+        return Strip([Segment(clear_sequence, None, NO_COLUMNS), *strip, Segment(picture_sequence, None, NO_COLUMNS)])
 
     def redraw(self) -> None:
         """Draws the current state again, with new results of background work, unless the canvas is removed."""
@@ -155,11 +162,11 @@ class Canvas(Widget):
             self.show_state(self.state)
 
     def on_key(self, event: events.Key) -> None:
-        """Answers a key: an open prompt takes it as text; otherwise it quits, suspends, or does what its binding says.
+        """Answers a key: passes it to an open prompt, or else quits, suspends the process, or answers by its binding.
 
         Keys that come before the first drawing are stored for `on_resize`.
         """
-        event.stop()
+        event.stop()  # textual's own bindings must not answer it too
         event.prevent_default()
         self.last_key_time = time.monotonic()
         if not self.lines:
@@ -186,15 +193,15 @@ class Canvas(Widget):
             self.prompt.paste(event.text)
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the hint under the mouse, or moves the cursor there.
+        """Presses the key of the hint under the mouse, or moves the cursor to the mouse.
 
-        A click on the chosen head opens it, as does a double click. A click before the first drawing, or in a terminal
-        that is too small, does nothing.
+        A hint of the copy prompt copies, or closes the prompt. A click on the chosen head opens it, as does a double
+        click on any head. A click before the first drawing, or in a terminal that is too small, does nothing.
         """
         self.last_key_time = time.monotonic()
         if not self.current_screen.size.is_large_enough or not self.lines:
             return
-        key, state = click_result(self.current_screen, self.state, event.x, event.y, event.chain > 1)
+        key, state = click_result(self.current_screen, self.state, event.x, event.y, is_double=event.chain > 1)
         self.show_state(with_history(self.state, state))
         if key and state.prompt == "copy":
             if key == "escape":
@@ -207,21 +214,23 @@ class Canvas(Widget):
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Describes what is under the mouse in the status line; if nothing is, shows the line as it was drawn.
+        """Shows a description of what is under the mouse as the status line; if nothing is, the drawn status line.
 
         Does nothing if a prompt, help or a message is shown, before the first drawing, or if the terminal is too small.
         """
         state = self.state
-        is_drawn = len(self.lines) >= 3 and self.current_screen.size.is_large_enough
+        is_drawn = len(self.lines) >= FIXED_LINES and self.current_screen.size.is_large_enough
         if not is_drawn or state.prompt or state.help or state.message:
             return
         description = description_at(self.current_screen, self.state, event.x, event.y)
-        width, y = self.current_screen.size.width, len(self.lines) - 2
-        line = themed_line(padded_line([Span(f" {description}")], width), state.theme) if description else self.lines[y]
+        width, status_y = self.current_screen.size.width, len(self.lines) - 2  # the last line holds the hints
+        line = self.lines[status_y]
+        if description:
+            line = themed_line(padded_line([Span(f" {description}")], width), state.theme)
         strip = strip_of(line)
-        if strip != self.strips[y]:
-            self.strips[y] = strip
-            self.refresh(Region(0, y, width, 1))
+        if strip != self.strips[status_y]:
+            self.strips[status_y] = strip
+            self.refresh(Region(0, status_y, width, 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Moves the cursor down; with Control, zooms out."""
@@ -274,12 +283,12 @@ class CanvasScreen(TextualScreen[object]):
         self.canvas = canvas
 
     def on_screen_suspend(self) -> None:
-        """Tells the canvas that the palette covers it."""
-        self.canvas.set_palette_open(True)
+        """Tells the canvas that the palette covers the screen."""
+        self.canvas.set_palette_open(palette_open=True)
 
     def on_screen_resume(self) -> None:
         """Tells the canvas that the palette is closed."""
-        self.canvas.set_palette_open(False)
+        self.canvas.set_palette_open(palette_open=False)
 
 
 def strip_of(line: Line) -> Strip:

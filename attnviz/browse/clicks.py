@@ -16,33 +16,41 @@ from attnviz.browse.view.open_head import cell_at_position, click_in_head
 def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key that a click stands for, "" for none, and the state after the click.
 
-    A click closes an open help. On the last line it stands for the key of the hint there, if any; elsewhere it closes
-    an open prompt. A click on the title changes nothing. Other clicks move the cursor; on a head that is chosen
-    already, they stand for Enter, which opens it.
+    A click closes an open help. Without a prompt, or with the copy prompt, a click on the last line stands for the key
+    of the hint there, if any; every other click closes an open prompt. A click on the title changes nothing. A click
+    below it moves the cursor or chooses a head; on a head that is already chosen, on a head's name in the lens, or as
+    a double click while no head is open, it stands for Enter, which opens the head.
 
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the click.
         x: the column of the screen, from 0.
         y: the line of the screen, from 0.
-        is_double: True for the second click of a double click, which opens a head.
+        is_double: True for the second click of a double click.
     """
     if state.help:
         return "", replace(state, help=0)
     if y == screen.size.height - 1 and state.prompt in (None, "copy"):
-        column = x - (len(" copy:") if state.prompt else 0)
+        column = x - (len(" copy:") if state.prompt else 0)  # the name of the prompt stands before its hints
         hint = hint_at(hints(state, screen.size.width), column)
         return ("" if hint is None else hint.key), state
     if state.prompt is not None:
         return "", replace(state, prompt=None, prompt_text="")
-    return _body_click_result(screen, state, x, y - 1, is_double) if y else ("", state)
+    return _body_click_result(screen, state, x, y - 1, is_double=is_double) if y else ("", state)
 
 
 def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
-    """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line.
+    """Returns the key that a click between title and status stands for, and the state after the click.
 
     The key is ``enter`` for a double click on a head or in the lens, a click on the chosen head, and a click on a name
-    in the lens; otherwise it is "".
+    in the lens; otherwise it is "". A click beside all heads of the overview returns the state unchanged.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state before the click.
+        x: the column of the screen, from 0.
+        y: the line below the title, from 0.
+        is_double: True for the second click of a double click.
     """
     if state.has_open_head:
         return "", click_in_head(screen, state, x, y)
@@ -57,9 +65,10 @@ def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: 
 
 
 def description_at(screen: Screen, state: State, x: int, y: int) -> str:
-    """Returns a description of what is at a position: a head with its pattern, or a pair of tokens with its number.
+    """Returns a description of what is at a position of the screen.
 
-    In the overview the position may be on a head, in an open head or the lens on a cell.
+    In the overview it describes the head with its pattern; in an open head or the lens, the cell with its tokens and
+    its number.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -77,7 +86,8 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
         return _cell_description(screen, state, cell_at_position(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)
-        line, column = y - 2, x - lens.pane.columns.label_width  # from the first head's name and cell
+        # 0 at the first head, below title and header, and 0 at the first cell, after name and pattern
+        line, column = y - 2, x - lens.pane.columns.label_width
         cell = column // lens.pane.cell
         is_on_cell = column >= 0 and cell < lens.pane.axis.cells
         if not is_on_cell or not 0 <= line < len(lens.shown_heads):
@@ -88,13 +98,17 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""
-    return f"head {session.names[head]}: {session.ranking.description(head)}".rstrip(": ")
+    description = session.ranking.description(head)
+    return f"head {session.names[head]}: {description}".rstrip(": ")  # a description may be empty
 
 
 def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
-    """Returns the head, the tokens and the number of a cell, given as head, query and key; "" for no cell.
+    """Returns the head, the tokens and the number of a cell as a text, with "masked" as the number of a masked cell.
 
-    Instead of the number of a masked cell it says "masked".
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state.
+        cell: the head, the query and the key; ``None`` for no cell, whose text is "".
     """
     if cell is None:
         return ""
@@ -102,7 +116,7 @@ def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] |
     view = session.view_of(head, state.view)
     queries, keys = session.units(head, view)
     spans = slice(query, query + 1), slice(key, key + 1)
-    block = session.cells(head, view, *spans, 1, 1)
+    block = session.cells(head, view, *spans, height=1, width=1)
     number = quantity_text(session.quantity(view), float(np.ravel(block.values)[0]))
     name = session.names[head]
     value = number if block.visible.all() else "masked"

@@ -22,7 +22,10 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
 
 
 def _command_start(session: Session) -> tuple[str, str]:
-    """Returns the start of the command, which names the recording, and a remark if it cannot reproduce it, else ""."""
+    """Returns the start of the command, which names the recording, and a remark on what the start cannot reproduce.
+
+    The remark is "" if the start reproduces everything, as for a recording that is read from a file.
+    """
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
@@ -33,27 +36,44 @@ def _command_start(session: Session) -> tuple[str, str]:
 
 
 def _head_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options of the command that choose the heads on the screen, their order and their tokens.
+    """Returns the options that choose the heads on the screen, their order and their tokens."""
+    if state.has_open_head:
+        return _open_head_options(screen, state)
+    return _lens_options(screen.session, state) if state.lens else _overview_options(screen, state)
 
-    For an open head these are the heads in its map, their combination, and the queries and keys shown; for the lens its
-    heads and its query; for the overview the filter and the order.
+
+def _open_head_options(screen: Screen, state: State) -> list[str]:
+    """Returns the options for an open head: its heads, their combination, and the queries and keys on the screen.
+
+    Heads beside the open one are listed after it. No option stands for a difference, as the command has none.
+    """
+    session = screen.session
+    reduction_name, heads = session.combination_of(state.head)
+    names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
+    reduce_option = [f"--reduce {reduction_name}"] if reduction_name in ("mean", "max", "rollout") else []
+    return [f"--heads {names}", *reduce_option, *_span_options(screen, state)]
+
+
+def _lens_options(session: Session, state: State) -> list[str]:
+    """Returns the options for the token lens: its heads and its query.
+
+    If the lens shows the queries that attend to a key, the style ``text`` stands in place of the query.
+    """
+    same_tokens = session.heads_over_same_tokens(state.head)
+    names = [_head_name(session, head) for head in session.ranking.order(state.view) if head in same_tokens]
+    heads_option = "--all" if len(names) == session.recorded else f"--heads {','.join(names)}"
+    if state.direction == "from":
+        return [heads_option, "--style text"]
+    queries, _ = session.units(state.head, state.view)
+    return [heads_option, f"--query {shlex.quote(token_address(queries, state.query))}"]
+
+
+def _overview_options(screen: Screen, state: State) -> list[str]:
+    """Returns the options for the overview: the filter, the order, and ``--all`` if it shows several heads.
+
+    If the filter or the order needs the numbers of a file, returns the names of the heads in place of both.
     """
     session, view = screen.session, state.view
-    if state.has_open_head:
-        reduction_name, heads = session.combination_of(state.head)
-        names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
-        reduce_option = [f"--reduce {reduction_name}"] if reduction_name in ("mean", "max", "rollout") else []
-        return [f"--heads {names}", *reduce_option, *_span_options(screen, state)]
-    if state.lens:
-        names_of_heads = [
-            _head_name(session, head)
-            for head in session.ranking.order(view)
-            if head in session.heads_over_same_tokens(state.head)
-        ]
-        heads_option = "--all" if len(names_of_heads) == session.recorded else f"--heads {','.join(names_of_heads)}"
-        if state.direction == "from":
-            return [heads_option, "--style text"]
-        return [heads_option, f"--query {shlex.quote(token_address(session.units(state.head, view)[0], state.query))}"]
     added_names = [frame.names[0] for frame in session.added_frames]
     if view.order in added_names or any(name in view.filter for name in added_names):
         # the command has no file of effects to sort or filter by, so it names the heads
@@ -70,7 +90,10 @@ def _head_options(screen: Screen, state: State) -> list[str]:
 
 
 def _span_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options that choose the queries and keys on the screen; none for an axis that is shown whole."""
+    """Returns the options that choose the queries and keys on the screen, as ranges of tokens.
+
+    There is none for an axis that is on the screen as a whole.
+    """
     pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     options = []
@@ -80,6 +103,7 @@ def _span_options(screen: Screen, state: State) -> list[str]:
         ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
     ):
         if axis.stop - axis.start < len(axis_units):
+            # maps that were captured in blocks have units of blocks, but the options count tokens
             edges = block_edges(len(axis_tokens), len(axis_units.tokens))
             first_block, end_block = axis_units.starts[axis.start], axis_units.stops[axis.stop - 1]
             options.append(f"--{name} {edges[first_block]}:{edges[end_block]}")
@@ -88,19 +112,19 @@ def _span_options(screen: Screen, state: State) -> list[str]:
 
 def _look_options(session: Session, view: View) -> list[str]:
     """Returns the options for the toggles of the view; "" in place of an option that is not needed."""
-    contributions = session.heads[0][0].quantity == "contribution"
-    shared_limits = "" if view.scores or contributions else "--limits 0:1"
+    shows_contributions = session.heads[0][0].quantity == "contribution"
+    shared_limits_option = "" if view.scores or shows_contributions else "--limits 0:1"
     return [
-        "--of contributions" if contributions else "",
+        "--of contributions" if shows_contributions else "",
         _joining_option(session.unit_name) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
-        "--limits head" if view.own_scale else shared_limits,
+        "--limits head" if view.own_scale else shared_limits_option,
     ]
 
 
 def _joining_option(unit_name: str) -> str:
-    """Returns the option that joins tokens to the units of this name, such as ``words``."""
+    """Returns the option that joins tokens to units: ``--words`` for words, else ``--by`` with the units' name."""
     return "--words" if unit_name == "words" else f"--by {shlex.quote(unit_name)}"
 
 

@@ -54,22 +54,22 @@ class Computing:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.working = False
+        self.slice_is_scheduled = False
         self.background = Background(stage.call_later)
 
     def start(self) -> None:
         """Schedules the next slice of work, unless one is scheduled already or the terminal is too small."""
-        if not self.working and self.stage.current_screen.size.is_large_enough:
-            self.working = True
+        if not self.slice_is_scheduled and self.stage.current_screen.size.is_large_enough:
+            self.slice_is_scheduled = True
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
         """Computes one slice of thumbnails, or of rows in the lens; heads on the screen come first.
 
         Draws if the slice changes the screen or completes the lens. Otherwise schedules the next slice, or starts the
-        threads if nothing was left to compute. Does nothing if the terminal is too small.
+        background threads if nothing was left to compute. Only ends the wait for a slice if the terminal is too small.
         """
-        self.working = False
+        self.slice_is_scheduled = False
         screen, state = self.stage.current_screen, self.stage.state
         if not screen.size.is_large_enough:
             return
@@ -91,10 +91,10 @@ class Computing:
         if state.has_open_head:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.current_screen.size)
-        on_screen = grid.on_screen(state.top)
-        heads = [*on_screen, *(head for head in range(self.stage.session.recorded) if head not in set(on_screen))]
-        computed = self.stage.session.thumbnails.compute(heads, state.view, grid.pixels)
-        return bool(computed), bool(set(computed) & set(on_screen))
+        shown_heads = grid.on_screen(state.top)
+        heads = [*shown_heads, *(head for head in range(self.stage.session.recorded) if head not in set(shown_heads))]
+        computed_heads = self.stage.session.thumbnails.compute(heads, state.view, grid.pixels)
+        return bool(computed_heads), bool(set(computed_heads) & set(shown_heads))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
         """Computes some missing rows of the lens.
@@ -103,11 +103,11 @@ class Computing:
             True if any was computed, and True if one of these is on the screen.
         """
         session, size = self.stage.session, self.stage.current_screen.size
-        listed, lines = lens_heads(session, state), open_lens_pane(session, state, size).lines
-        on_screen = listed[state.top : state.top + lines]
-        heads = [*on_screen, *(head for head in listed if head not in set(on_screen))]
-        computed = session.token_rows.compute(heads, state.view, state.token, state.direction)
-        return bool(computed), bool(set(computed) & set(on_screen))
+        listed_heads, line_count = lens_heads(session, state), open_lens_pane(session, state, size).lines
+        shown_heads = listed_heads[state.top : state.top + line_count]
+        heads = [*shown_heads, *(head for head in listed_heads if head not in set(shown_heads))]
+        computed_heads = session.token_rows.compute(heads, state.view, state.token, state.direction)
+        return bool(computed_heads), bool(set(computed_heads) & set(shown_heads))
 
     def lens_lacks_rows(self) -> bool:
         """True if the rows of some heads of the lens are not computed yet."""
@@ -119,7 +119,8 @@ class Computing:
         """Starts threads for results that the screen lacks; starts none if it lacks nothing.
 
         If the metric that sorts heads is not measured, a thread measures it after a pause. Otherwise a thread names the
-        patterns of the heads of one attention call. Another thread refines the maps that are not finished.
+        patterns of the heads of the next attention call without them, if any. Another thread refines the maps on the
+        screen that are not finished.
         """
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
@@ -158,11 +159,14 @@ class Computing:
         )
 
     def refine(self) -> None:
-        """Refines the maps on the screen until all are finished; waits a moment after each key. Runs in a thread."""
+        """Refines the maps on the screen until all are finished, and draws them now and then.
+
+        Pauses for ``SECONDS_BEFORE_REFINING`` after each key. Runs in a thread.
+        """
         last_drawing = time.monotonic()
         while block := next((block for block in self.stage.session.unfinished_blocks if not block.is_finished), None):
             if time.monotonic() < self.stage.last_key_time + SECONDS_BEFORE_REFINING:
-                time.sleep(SECONDS_BEFORE_REFINING / 5)
+                time.sleep(SECONDS_BEFORE_REFINING / 5)  # short, so that work resumes soon after the pause
                 continue
             block.advance()
             if time.monotonic() > last_drawing + SECONDS_BETWEEN_DRAWINGS:

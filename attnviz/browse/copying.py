@@ -26,7 +26,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
         key: the key that was pressed; those of ``COPIED_PARTS`` copy.
 
     Raises:
-        AttnvizError: if the text is longer than ``MAX_COPIED``.
+        AttnvizError: if the text of a cell, a row or a table has more than ``MAX_COPIED`` bytes.
     """
     part = COPIED_PARTS.get(key)
     if part is None:
@@ -45,41 +45,51 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
             "zoom in, or use attnviz show -o numbers.csv"
         )
     _, _, text_below_header = text.partition("\n")
-    summary = f"{len(table) - 1} lines" if len(table) > 2 else text_below_header or text
+    has_several_lines = len(table) > 2  # below the header; a single line is quoted in the message
+    summary = f"{len(table) - 1} lines" if has_several_lines else text_below_header or text
     return text, f"copied the {part}: {summary}".replace("\t", "  ")
 
 
 def _copied_table(screen: Screen, state: State, part: str) -> Table:
-    """Returns the cell, the row or the table of the open head, of the lens or of the overview, with a header line."""
+    """Returns the table to copy, with a header line: the cell, the row or all cells of the open head or of the lens.
+
+    In the overview it holds the metrics of all listed heads, or for a cell or a row those of the chosen head.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state.
+        part: ``cell``, ``row`` or ``table``.
+    """
+    if state.has_open_head and part == "table":
+        return _cells_table(screen, state)
     if state.has_open_head:
-        return (
-            _cells_table(screen, state) if part == "table" else _query_table(screen, state, only_cursor=part == "cell")
-        )
+        return _query_table(screen, state, only_cursor=part == "cell")
     if state.lens:
         return _lens_table(lay_out_lens(screen, state), part)
-    return _metrics_table(screen, screen.session.ranking.order(state.view) if part == "table" else [state.head])
+    heads = screen.session.ranking.order(state.view) if part == "table" else [state.head]
+    return _metrics_table(screen, heads)
 
 
 def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a table with a row for each visible key of the cursor's query, in descending order.
+    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header line.
 
-    With ``only_cursor`` it has one row, for the cursor's key.
+    With ``only_cursor`` it has one row below the header, for the cursor's key.
     """
-    head = lay_out(screen, state)
+    layout = lay_out(screen, state)
     keys = [state.key] if only_cursor else ranked_keys(screen, state)
-    name, query = screen.session.names[state.head], head.queries.labels[state.query]
-    query_columns = [name, _first_token(head.queries, state.query), query]
+    name, query = screen.session.names[state.head], layout.queries.labels[state.query]
+    query_columns = [name, _first_token(layout.queries, state.query), query]
     rows = []
     for key in keys:
-        key_columns = [_first_token(head.keys, key), head.keys.labels[key]]
-        rows.append([*query_columns, *key_columns, *map(_number_text, (head.row.weights[key], head.row.scores[key]))])
+        key_columns = [_first_token(layout.keys, key), layout.keys.labels[key]]
+        number_columns = [_number_text(layout.row.weights[key]), _number_text(layout.row.scores[key])]
+        rows.append([*query_columns, *key_columns, *number_columns])
     return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
 
 
 def _cells_table(screen: Screen, state: State) -> Table:
     """Returns a table of the cells on the screen: a row per query, a column per key; masked cells are empty."""
-    head = lay_out(screen, state)
-    panel = head.panel
+    panel = lay_out(screen, state).panel
     rows = []
     for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True):
         cells = zip(values, visible, strict=True)
@@ -88,21 +98,28 @@ def _cells_table(screen: Screen, state: State) -> Table:
 
 
 def _lens_table(lens: LaidOutLens, part: str) -> Table:
-    """Returns a table with a row for each head of the lens; or the row, or the cursor's cell, of the chosen head alone.
+    """Returns a table of the lens with a header line: the rows of all its heads, or one row or cell.
 
     Heads whose rows are not computed yet are left out.
+
+    Args:
+        lens: the lens on the screen.
+        part: ``table`` for all heads, ``row`` for the chosen head, ``cell`` for its cell under the cursor.
     """
     session, labels = lens.screen.session, lens.units[1].labels
     heads = lens.heads if part == "table" else [lens.state.head]
     columns = [lens.state.other_token] if part == "cell" else range(len(labels))
-    computed = [(head, row) for head in heads if (row := lens.row(head)) is not None]
+    computed_rows = [(head, row) for head in heads if (row := lens.row(head)) is not None]
     token = lens.units[0].labels[lens.state.token]
-    rows = [[session.names[head], *(_cell_text(row, column) for column in columns)] for head, row in computed]
+    rows = [[session.names[head], *(_cell_text(row, column) for column in columns)] for head, row in computed_rows]
     return [[token, *(labels[column] for column in columns)], *rows]
 
 
 def _metrics_table(screen: Screen, heads: list[int]) -> Table:
-    """Returns a table with a row for each head: its name, its pattern and all metrics, "" if not measured yet."""
+    """Returns a table with a row for each head, below a header line: its name, its pattern and all its metrics.
+
+    The pattern follows the user's name for the head, if any. Metrics are "" until all of the head's are measured.
+    """
     ranking, names = screen.session.ranking, screen.session.names
     rows = []
     for head in heads:

@@ -36,7 +36,7 @@ COLOR_SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BI
 def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     """Shows the first screen until textual draws; restores the terminal's mode at the end of the block.
 
-    After an exception or a signal it also leaves the alternate screen.
+    After an exception or a signal it also leaves the alternate screen. Ctrl-Z is ignored inside the block.
 
     Raises:
         AttnvizError: if the terminal is closed.
@@ -49,7 +49,10 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
         raise AttnvizError("browse needs a terminal, and this one is closed; run it in another") from error
 
     def restore_terminal() -> None:
-        """Restores the terminal; uses the file descriptor, since a signal may interrupt a write to the stream."""
+        """Leaves the alternate screen and restores the terminal's modes.
+
+        It writes to the file descriptor, since the signal that calls it may interrupt a write to the stream.
+        """
         with suppress(OSError):
             os.write(terminal.fileno(), (RESET_MODES + LEAVE_SCREEN).encode())
         with suppress(termios.error):
@@ -75,7 +78,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
 def first_screen(session: Session, console: Console, size: tuple[int, int], ascii: bool) -> str:
     """Returns the first screen as text with escape sequences.
 
-    In the overview, computes thumbnails before, for at most ``MAX_THUMBNAIL_SECONDS``.
+    In the overview, first computes missing thumbnails, for about ``MAX_THUMBNAIL_SECONDS`` at most.
 
     Args:
         session: the recording, and what is computed from it.
@@ -89,8 +92,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     state = _start_state(screen) if session.address else first_state(screen)
     if screen.size.is_large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
-        end = time.monotonic() + MAX_THUMBNAIL_SECONDS
-        while time.monotonic() < end and session.thumbnails.compute(grid.on_screen(0), state.view, grid.pixels):
+        shown_heads, deadline = grid.on_screen(top=0), time.monotonic() + MAX_THUMBNAIL_SECONDS
+        while time.monotonic() < deadline and session.thumbnails.compute(shown_heads, state.view, grid.pixels):
             pass
     return "\r\n".join(
         escape_text(line, COLOR_SYSTEMS.get(color_system or "")) for line in draw_screen(screen, state, ascii)

@@ -1,1 +1,1 @@
-"""Draws a decided screen: lines of spans, and pixels."""
+"""Draws a composed screen: lines of spans, and pixels."""

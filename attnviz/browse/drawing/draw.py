@@ -1,4 +1,4 @@
-"""Draws a decided screen as lines of spans."""
+"""Draws a composed screen as lines of spans."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -46,35 +46,41 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Returns the lines of a decided screen, each exactly as wide as the terminal.
+    """Returns the lines of a composed screen, each exactly as wide as the terminal.
 
-    The theme is not used in ASCII, nor on a terminal of few colours.
+    Args:
+        view: the screen, composed of boxes.
+        ascii: True to draw with ASCII characters only. The theme is not used then, nor on a terminal of few colours.
     """
     size = view.size
     lines = _box_lines(FixedBox(BoxColumn(view.boxes), height=size.height), view.colors)
-    padded = [padded_line(line, size.width) for line in lines]
+    padded_lines = [padded_line(line, size.width) for line in lines]
     if ascii:
-        return [[_ascii_span(span) for span in line] for line in padded]
-    return padded if view.colors <= ANSI_COLORS else [themed_line(line, view.theme) for line in padded]
+        return [[_ascii_span(span) for span in line] for line in padded_lines]
+    return padded_lines if view.colors <= ANSI_COLORS else [themed_line(line, view.theme) for line in padded_lines]
 
 
 def padded_line(line: Iterable[Span], width: int) -> Line:
-    """Returns a line of exactly ``width`` columns: filled with blanks or cut, control characters made visible."""
+    """Returns a line filled with blanks or cut to exactly ``width`` columns, with visible control characters."""
     spans: Line = []
     free_columns = width
     for span in line:
-        span = span if span.text.isprintable() else replace(span, text=printable(span.text))
-        length = _columns(span)
-        if length > free_columns:
-            spans.append(replace(span, text=set_cell_size(span.text, free_columns)))
+        printable_span = span if span.text.isprintable() else replace(span, text=printable(span.text))
+        span_width = _width(printable_span)
+        if span_width > free_columns:
+            spans.append(replace(printable_span, text=set_cell_size(printable_span.text, free_columns)))
             return spans
-        spans.append(span)
-        free_columns -= length
+        spans.append(printable_span)
+        free_columns -= span_width
     return [*spans, Span(" " * free_columns)] if free_columns else spans
 
 
 def _box_lines(box: Box, colors: int) -> list[Line]:
-    """Returns the lines of a box: those of its parts, stacked or side by side, cut or padded; else its own content."""
+    """Returns the lines of a box, drawn for a terminal of ``colors`` colours.
+
+    A column stacks the lines of its boxes; a row puts them side by side, and is one empty line without any; a fixed box
+    is cut and padded; any other box has lines of its own.
+    """
     match box:
         case BoxColumn():
             return [line for part in box.boxes for line in _box_lines(part, colors)]
@@ -88,7 +94,7 @@ def _box_lines(box: Box, colors: int) -> list[Line]:
 
 
 def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage, colors: int) -> list[Line]:
-    """Returns the lines of a box that contains no other box."""
+    """Returns the lines of a box that contains no other box, drawn for a terminal of ``colors`` colours."""
     match box:
         case Cells():
             return cell_lines(box, colors)
@@ -101,7 +107,7 @@ def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | O
 
 
 def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
-    """Returns one line for a bar or a text, or the lines of a wrapped text.
+    """Returns one line for a bar or a text, or the lines of a wrapped text, each after a blank.
 
     A text that has a width is cut or padded to it.
     """
@@ -116,15 +122,19 @@ def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
 
 
 def _fixed_lines(lines: list[Line], box: FixedBox) -> list[Line]:
-    """Returns the lines of a box cut or filled to its height, and filled to its width, where these are set."""
+    """Returns the lines cut or filled to the height of the box, and filled with blanks to its width.
+
+    A height or width of ``None`` leaves the lines unchanged, and no line is cut to the width.
+    """
+    fixed_lines = lines
     if box.height is not None:
-        lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]
+        fixed_lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]
     if box.width is None:
-        return lines
-    return [[*line, Span(" " * max(0, box.width - sum(map(_columns, line))))] for line in lines]
+        return fixed_lines
+    return [[*line, Span(" " * max(0, box.width - sum(map(_width, line))))] for line in fixed_lines]
 
 
-def _columns(span: Span) -> int:
+def _width(span: Span) -> int:
     """Returns the width of a span in terminal columns."""
     return 1 if span.text in HALF_BLOCKS else cell_len(span.text)
 

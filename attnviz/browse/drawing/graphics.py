@@ -24,6 +24,7 @@ KITTY_TERMINALS = ("xterm-kitty", "xterm-ghostty")  # values of TERM
 CHUNK = 4096  # characters of a message; kitty's protocol allows no more
 SIXEL_ATTRIBUTE = "4"  # among the attributes that a terminal with sixels answers
 BAND = 6  # rows of pixels in a row of sixels
+STDERR = 2  # its file descriptor
 MAX_REGISTERS = 256  # colours of a sixel picture: many terminals have no more registers
 
 
@@ -39,16 +40,19 @@ class PixelSpan(Span):
     rgba: bytes = b""
     height: int = 0
 
-    def pixels(self, width: int) -> ByteArray:
-        """Returns the pixels over the text, which may have been cut, ``(height, columns * width, 4)``."""
+    def pixels(self, character_width: int) -> ByteArray:
+        """Returns the pixels over the text that is left, ``(height, columns * character_width, 4)``.
+
+        The text may have been cut after the pixels were drawn.
+        """
         all_pixels = np.frombuffer(self.rgba, np.uint8).reshape(self.height, -1, 4)
-        return all_pixels[:, : len(self.text) * width]
+        return all_pixels[:, : len(self.text) * character_width]
 
 
 def picture_lines(
     rgb: ByteArray, visible: BoolArray, area: PictureArea, cursor: tuple[int, int] | None = None
 ) -> list[Line]:
-    """Draws cells as pixels, one span per line of the area, with a frame around the cell of the cursor.
+    """Returns lines of one span each, with the cells drawn as pixels and a frame around the cell of the cursor.
 
     Args:
         rgb: the colour of each cell, ``(rows, columns, 3)``.
@@ -56,19 +60,20 @@ def picture_lines(
         area: the size of the picture.
         cursor: the row and the column of the cell under the cursor; ``None`` for no frame.
     """
-    colored = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # one more: transparent padding
-    colored[:-1, :-1, :3] = rgb
-    colored[:-1, :-1, 3] = np.where(visible, 255, 0)
+    cell_colors = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # one more: transparent padding
+    cell_colors[:-1, :-1, :3] = rgb
+    cell_colors[:-1, :-1, 3] = np.where(visible, 255, 0)  # opaque or transparent
     cell_rows, cell_columns = _cell_indices(area, visible.shape)
-    last_row, last_column = (count - 1 for count in colored.shape[:2])  # the transparent ones
-    packed_pixels = colored.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
-    stretched = np.take(packed_pixels, np.minimum(cell_columns, last_column), axis=1)
-    stretched = np.take(stretched, np.minimum(cell_rows, last_row), axis=0)
-    picture = stretched.view(np.uint8).reshape(len(cell_rows), len(cell_columns), 4)
+    last_row, last_column = (count - 1 for count in cell_colors.shape[:2])  # the transparent ones
+    packed_colors = cell_colors.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
+    packed_columns = np.take(packed_colors, np.minimum(cell_columns, last_column), axis=1)
+    packed_picture = np.take(packed_columns, np.minimum(cell_rows, last_row), axis=0)
+    picture = packed_picture.view(np.uint8).reshape(len(cell_rows), len(cell_columns), 4)
     width, height = area.character
     if cursor is not None:
         frame_rows, frame_columns = np.flatnonzero(cell_rows == cursor[0]), np.flatnonzero(cell_columns == cursor[1])
-        _draw_frame(picture, frame_rows, frame_columns, max(1, width // 4))
+        frame_width = max(1, width // 4)  # a quarter of a character
+        _draw_frame(picture, frame_rows, frame_columns, frame_width)
     bands = np.split(picture, area.lines)
     return [[PixelSpan(" " * area.columns, rgba=band.tobytes(), height=height)] for band in bands]
 
@@ -83,24 +88,24 @@ def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, 
 
 
 def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: int) -> None:
-    """Draws a frame around a cell into the picture.
+    """Draws a frame around a cell into the picture, which it changes in place.
 
     Args:
-        picture: the pixels, ``(height, width, 4)``, which are changed.
-        rows: the rows of pixels of the cell.
-        columns: the columns of pixels of the cell.
-        width: the pixels of the frame, and of the gap between it and the cell.
+        picture: the pixels, ``(rows, columns, 4)``.
+        rows: the indices of the cell's rows of pixels, at least one.
+        columns: the indices of the cell's columns of pixels, at least one.
+        width: the width of the frame, and of the gap between it and the cell, in pixels.
     """
 
     def with_margin(indices: IntArray, margin: int) -> slice:
-        """Returns the range of some pixels with a margin on both sides, as far as the picture reaches."""
+        """Returns the slice from the first to the last index, ``margin`` wider on both sides, but not below 0."""
         return slice(max(0, int(indices[0]) - margin), int(indices[-1]) + 1 + margin)
 
-    inner = with_margin(rows, width), with_margin(columns, width)
-    outer = with_margin(rows, 2 * width), with_margin(columns, 2 * width)
-    inside = picture[inner].copy()
-    picture[outer] = (*CURSOR_COLOR, 255)
-    picture[inner] = inside
+    area_inside = with_margin(rows, width), with_margin(columns, width)
+    area_with_frame = with_margin(rows, 2 * width), with_margin(columns, 2 * width)
+    pixels_inside = picture[area_inside].copy()
+    picture[area_with_frame] = (*CURSOR_COLOR, 255)
+    picture[area_inside] = pixels_inside
 
 
 def protocol_of_environment(environment: Mapping[str, str]) -> Protocol | None:
@@ -114,12 +119,12 @@ def protocol_of_environment(environment: Mapping[str, str]) -> Protocol | None:
 
 
 def terminal_character() -> tuple[int, int] | None:
-    """Returns width and height of a character in pixels, as the terminal of stderr tells.
+    """Returns the width and height of a character in pixels, as the terminal of stderr reports them.
 
-    Returns ``None`` if it does not, or if a character has fewer than two pixels on a side.
+    Returns ``None`` if stderr is no terminal, if it reports none, or if a character has a side of less than two pixels.
     """
     try:
-        answer = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
+        answer = fcntl.ioctl(STDERR, termios.TIOCGWINSZ, bytes(struct.calcsize("HHHH")))
     except OSError:
         return None
     lines, columns, width, height = struct.unpack("HHHH", answer)
@@ -136,17 +141,18 @@ def picture_escape(line: Line, y: int, character: tuple[int, int], protocol: Pro
         character: width and height of a character in pixels.
         protocol: the protocol of the terminal.
     """
-    spans, column = list[tuple[int, PixelSpan]](), 0
+    pixel_spans: list[tuple[int, PixelSpan]] = []
+    column = 0
     for span in line:
         if isinstance(span, PixelSpan):
-            spans.append((column, span))
+            pixel_spans.append((column, span))
         column += cell_len(span.text)
-    if not spans:
+    if not pixel_spans:
         return ""
-    first_column = spans[0][0]
-    return f"\x1b[{y + 1};{first_column + 1}H" + _spans_escape(
-        tuple((column - first_column, span) for column, span in spans), character[0], protocol
-    )
+    first_column = pixel_spans[0][0]
+    # columns that count from the first, so that a cached picture serves at every position
+    shifted_spans = tuple((start - first_column, span) for start, span in pixel_spans)
+    return f"\x1b[{y + 1};{first_column + 1}H" + _spans_escape(shifted_spans, character[0], protocol)
 
 
 def clear_escape(y: int) -> str:
@@ -155,12 +161,20 @@ def clear_escape(y: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _spans_escape(spans: tuple[tuple[int, PixelSpan], ...], width: int, protocol: Protocol) -> str:
-    """Returns the escape sequence of one picture that shows several spans, given as pairs of first column and span."""
-    columns = spans[-1][0] + len(spans[-1][1].text)
-    pixels = np.zeros((max(span.height for _, span in spans), columns * width, 4), np.uint8)
-    for x, span in spans:
-        pixels[: span.height, x * width : (x + len(span.text)) * width] = span.pixels(width)
+def _spans_escape(spans: tuple[tuple[int, PixelSpan], ...], character_width: int, protocol: Protocol) -> str:
+    """Returns the escape sequence that draws one picture of several spans, transparent between them.
+
+    Args:
+        spans: the first column of each span and the span, from left to right; at least one.
+        character_width: the width of a character in pixels.
+        protocol: the protocol of the terminal.
+    """
+    last_start, last_span = spans[-1]
+    columns = last_start + len(last_span.text)
+    pixels = np.zeros((max(span.height for _, span in spans), columns * character_width, 4), np.uint8)
+    for start, span in spans:
+        stop = start + len(span.text)
+        pixels[: span.height, start * character_width : stop * character_width] = span.pixels(character_width)
     return _kitty_escape(pixels, columns) if protocol == "kitty" else _sixel_escape(pixels)
 
 
@@ -169,6 +183,7 @@ def _kitty_escape(pixels: ByteArray, columns: int) -> str:
     height, width, _ = pixels.shape
     content = base64.b64encode(zlib.compress(pixels.tobytes(), 1)).decode("ascii")
     chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
+    # a=T shows at once, f=32 is RGBA, o=z is zlib, s and v pixels, c and r characters, C=1 keeps the cursor, q=2: quiet
     header = f"a=T,f=32,o=z,s={width},v={height},c={columns},r=1,C=1,q=2,"
     messages = []
     for index, chunk in enumerate(chunks):
@@ -179,29 +194,33 @@ def _kitty_escape(pixels: ByteArray, columns: int) -> str:
 
 
 def _sixel_escape(pixels: ByteArray) -> str:
-    """Returns the escape sequence that draws a picture as sixels; transparent pixels stay as they are."""
+    """Returns the escape sequence that draws a picture as sixels; the screen stays under transparent pixels."""
     height, width, _ = pixels.shape
     packed_pixels = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]  # a pixel as one number, to compare at once
-    # a cell covers many equal rows and columns: encode one of each, and repeat it
+    # a cell covers many equal rows and columns: encode one of each, and repeat it; the first one is always new
     is_new_column = np.append(True, (packed_pixels[:, 1:] != packed_pixels[:, :-1]).any(axis=0))
     is_new_row = np.append(True, (packed_pixels[1:] != packed_pixels[:-1]).any(axis=1))
-    numbers, registers = _registers(pixels[is_new_row][:, is_new_column])
-    numbers = numbers[np.cumsum(is_new_row) - 1]
+    distinct_numbers, registers = _registers(pixels[is_new_row][:, is_new_column])
+    register_numbers = distinct_numbers[np.cumsum(is_new_row) - 1]
     widths = np.diff(np.append(np.flatnonzero(is_new_column), width))
     definitions = "".join(f"#{number};2;{red};{green};{blue}" for number, (red, green, blue) in enumerate(registers))
-    bands = (_sixel_band(numbers[start : start + BAND], widths, len(registers)) for start in range(0, height, BAND))
+    bands = (
+        _sixel_band(register_numbers[start : start + BAND], widths, len(registers)) for start in range(0, height, BAND)
+    )
+    # the second 1 keeps the screen under transparent pixels; pixels are square
     return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}' + "-".join(bands) + "\x1b\\"
 
 
 def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
     """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent.
 
-    Colours are rounded more and more until there are at most ``MAX_REGISTERS``.
+    Colours are rounded down in larger and larger steps until there are at most ``MAX_REGISTERS``.
     """
-    percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255  # at most 100, so that three fit in one number
+    percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255  # rounded; at most 100, so three fit in one number
     step = 1
     while True:
-        colors, numbers = np.unique(percents // step * step @ [1_000_000, 1_000, 1], return_inverse=True)
+        rounded_percents = percents // step * step
+        colors, numbers = np.unique(rounded_percents @ [1_000_000, 1_000, 1], return_inverse=True)
         if len(colors) <= MAX_REGISTERS:
             break
         step += 1
@@ -221,7 +240,7 @@ def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
     """
     sixels = np.zeros((registers + 1, len(widths)), np.uint8)  # index -1, the last row, collects transparent pixels
     columns = np.arange(len(widths))
-    for bit, row in enumerate(numbers):
+    for bit, row in enumerate(numbers):  # a sixel has one bit for each row of pixels
         sixels[row, columns] |= 1 << bit
     used_registers = np.flatnonzero(sixels[:-1].any(axis=1))
     register_rows = sixels[used_registers]
@@ -243,5 +262,5 @@ def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
 @lru_cache(maxsize=65_536)
 def _sixel_run(sixel: int, count: int) -> str:
     """Returns ``count`` repetitions of a sixel, run-length encoded if that is shorter."""
-    character = chr(sixel + 63)
+    character = chr(ord("?") + sixel)  # the character of the sixel without pixels is a question mark
     return f"!{count}{character}" if count > 3 else character * count

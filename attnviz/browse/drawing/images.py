@@ -12,10 +12,13 @@ from attnviz.report.picture.overlays import overlay_pixels
 
 
 def image_lines(box: OverImage, colors: int) -> list[Line]:
-    """Returns the lines of an image: pixels if the terminal has them, else half blocks, or shades with few colours."""
+    """Returns the lines of an image: pixels if the terminal has them, else half blocks, or shades with few colours.
+
+    Except in shades, borders mark the patch of the query and the patch under the cursor.
+    """
     if colors <= ANSI_COLORS:
         return shaded_lines(box.panel, box.lines, box.columns)
-    width, height = box.character or (1, 2)
+    width, height = box.character or (1, 2)  # in pixels; a half block shows two
     pixels = overlay_pixels(box.panel, box.lines * height, box.columns * width)
     draw_query_border(box.panel, pixels)
     if box.cursor is not None:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from rich.style import Style
@@ -18,13 +19,15 @@ from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, 
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # of each of rich's colour systems
 OFF_SCREEN_BRIGHTNESS = 0.35  # factor for cells of the minimap that are not on the screen
+LARGE_DISTANCE = 0.25  # on the colour scale; texts of values at least so far from zero are bold without colours
+WHITE = (255, 255, 255)
 INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # signs on terminals of 16 colours: red and blue
 
 
 def cell_lines(cells: Cells, colors: int) -> list[Line]:
-    """Returns the lines of cells: as pixels, half blocks or coloured blanks, or else as shades or texts.
+    """Returns the lines that draw cells: their texts if they have any, else pixels, half blocks or coloured blanks.
 
-    Cells with texts show these. Without texts, a terminal of at most 16 colours shows shades.
+    On a terminal of at most 16 colours, cells without texts are drawn in shades.
     """
     if colors > ANSI_COLORS and cells.texts is None:
         rgb = cells.scale.rgb(cells.block.values)
@@ -33,17 +36,19 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
 
             return picture_lines(rgb, cells.block.visible, cells.area, cells.cursor)
         return _half_block_lines(cells, rgb) if cells.rows_a_line == 2 else _blank_lines(cells, rgb)
-    visible_cells = _paired_rows(cells) if cells.rows_a_line == 2 else cells
-    draw_line = _shade_line if visible_cells.texts is None else _number_line
+    line_cells = _paired_rows(cells) if cells.rows_a_line == 2 else cells
+    draw_line = _shade_line if line_cells.texts is None else _number_line
     return [
-        draw_line(visible_cells, row, fractions, colors)
-        for row, fractions in enumerate(visible_cells.scale.fraction(visible_cells.block.values))
+        draw_line(line_cells, row, fractions, colors)
+        for row, fractions in enumerate(line_cells.scale.fraction(line_cells.block.values))
     ]
 
 
 def text_lines(text: Paragraph, colors: int) -> list[Line]:
     """Returns the lines of a paragraph, each token on the colour of its value, the cursor's token underlined."""
-    tokens = [token for line in text.lines for token, _ in line if token is not None]
+    pieces = chain.from_iterable(text.lines)
+    tokens = [token for token, _ in pieces if token is not None]
+    # the first piece of each line is the blank that indents it
     fractions = dict(zip(tokens, text.scale.fraction(text.values[tokens]).tolist(), strict=True))
     return [
         [Span(" "), *(_shaded_piece(text, fractions, token, piece, colors) for token, piece in line[1:])]
@@ -52,45 +57,51 @@ def text_lines(text: Paragraph, colors: int) -> list[Line]:
 
 
 def shaded_span(
-    fraction: float, value: float, visible: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False
+    fraction: float, value: float, is_visible: bool, scale: ColorScale, colors: int, text: str, has_cursor: bool = False
 ) -> Span:
     """Returns a text on the colour of its value.
 
     A masked cell is dim, without a colour, and has a dot if its text is blank. On a terminal of few colours, large
-    values are bold and signs coloured.
+    values are bold and the signs of changes coloured.
 
     Args:
         fraction: the position of the value on the colour scale, from 0 to 1.
         value: the value, whose sign is shown if the terminal has few colours.
-        visible: False for a masked cell.
+        is_visible: False for a masked cell.
         scale: the colour scale.
         colors: the number of colours of the terminal.
         text: the text.
-        cursor: True if the text is under the cursor.
+        has_cursor: True for the text under the cursor: it is bold on its colour, and reversed if it has none.
     """
-    style = "reverse" if cursor else ""
-    if not visible:
+    style = "reverse" if has_cursor else ""
+    if not is_visible:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
     if colors <= ANSI_COLORS:
-        is_large = abs(fraction - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25
+        fraction_of_zero = 0.5 if scale.colormap == DIVERGING else 0.0
+        is_large = abs(fraction - fraction_of_zero) >= LARGE_DISTANCE
         return Span(text, ink=_sign_color(value, scale, colors), style=style or ("bold" if is_large else ""))
     ink, paper = _ink_and_paper(0.0 if math.isnan(fraction) else round(fraction, 2), scale.colormap)
-    return Span(text, ink=ink, paper=paper, style="bold" if cursor else "")
+    return Span(text, ink=ink, paper=paper, style="bold" if has_cursor else "")
 
 
 def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour.
 
-    In a minimap, the cells that are not on the screen are darker.
+    In a minimap, the cells that are not on the screen are darker. The last of an odd number of rows has nothing below.
+
+    Args:
+        cells: the cells.
+        rgb: the colour of each cell, ``(rows, columns, 3)``.
     """
-    visible = cells.block.visible.copy()
+    visible, cell_colors = cells.block.visible.copy(), rgb.copy()
     if cells.bright_cells is not None:
-        rgb = np.where(cells.bright_cells[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
+        darker_colors = np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8)
+        cell_colors = np.where(cells.bright_cells[..., None], rgb, darker_colors)
     if cells.cursor is not None:
-        rgb[cells.cursor], visible[cells.cursor] = CURSOR_COLOR, True
+        cell_colors[cells.cursor], visible[cells.cursor] = CURSOR_COLOR, True
     pixels: list[list[Rgb | None]] = [
         [(red, green, blue) if is_visible else None for (red, green, blue), is_visible in zip(*row, strict=True)]
-        for row in zip(rgb.tolist(), visible.tolist(), strict=True)
+        for row in zip(cell_colors.tolist(), visible.tolist(), strict=True)
     ]
     # the blank row completes an odd number of rows; with an even number zip ignores it
     lower_rows: list[list[Rgb | None]] = [*pixels[1::2], [None] * rgb.shape[1]]
@@ -98,7 +109,14 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Returns a line for each row of cells: blanks on the cell's colour, or marks for masked cells and the cursor."""
+    """Returns a line for each row of cells: blanks on the cell's colour, or a dim dot for a masked cell.
+
+    The cursor's cell has brackets, or a plus if it is one column wide, on the cursor's colour.
+
+    Args:
+        cells: the cells.
+        rgb: the colour of each cell, ``(rows, columns, 3)``.
+    """
     blanks, masked_span = " " * cells.cell, Span("·".ljust(cells.cell), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
@@ -110,7 +128,7 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     if cells.cursor is not None:
         row, column = cells.cursor
         text = "[]" if cells.cell > 1 else "+"
-        lines[row][column] = Span(text, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold")
+        lines[row][column] = Span(text, ink=WHITE, paper=CURSOR_COLOR, style="bold")
     return lines
 
 
@@ -125,21 +143,31 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
         fractions.tolist(), block.values[row].tolist(), block.visible[row].tolist(), cells.texts[row], strict=True
     )
     line = []
-    for column, (fraction, value, visible, text) in enumerate(cell_values):
+    for column, (fraction, value, is_visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
         aligned_text = right_aligned(text, cells.cell)
-        span = shaded_span(fraction, value, visible, cells.scale, colors, aligned_text, cursor=has_cursor)
-        in_cursor_color = has_cursor and colors > ANSI_COLORS
-        line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if in_cursor_color else span)
+        span = shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
+        if has_cursor and colors > ANSI_COLORS:
+            span = replace(span, ink=WHITE, paper=CURSOR_COLOR, style="bold")
+        line.append(span)
     return line
 
 
 def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells: denser characters for larger values, blanks if masked, + at the cursor."""
+    """Returns the line of one row of cells: denser characters for larger values, blanks for masked cells.
+
+    For changes, density shows the absolute value. The cursor's cell is a reversed plus.
+
+    Args:
+        cells: the cells.
+        row: the row to draw.
+        fractions: the position of each value of the row on the colour scale, ``(columns,)``.
+        colors: the number of colours of the terminal.
+    """
     block, scale, cursor = cells.block, cells.scale, _cursor_column(cells, row)
     densities = np.nan_to_num(fractions)
     if scale.colormap == DIVERGING:
-        densities = np.abs(densities - 0.5) * 2
+        densities = np.abs(densities - 0.5) * 2  # no change is in the middle of the scale
     steps = np.rint(densities * (len(SHADES) - 1)).astype(int).tolist()
     glyphs = [
         SHADES[step] if is_visible else " " for step, is_visible in zip(steps, block.visible[row].tolist(), strict=True)
@@ -155,18 +183,19 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 def _paired_rows(cells: Cells) -> Cells:
     """Returns the cells with every two rows pooled: to the larger value, or for changes to the larger absolute value.
 
-    The last one of an odd number of rows stays alone. Cells of a minimap that are off the screen are masked. Terminals
-    that cannot draw half blocks need this.
+    The last of an odd number of rows is not pooled. Cells of a minimap that are off the screen are masked. Terminals
+    that cannot draw half blocks show the pooled cells.
     """
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
     height, width = block.values.shape
     starts = np.arange(0, height, 2)
-    sizes = np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values
-    magnitudes = np.where(visible, sizes, -np.inf)
-    padded = np.concatenate([magnitudes, np.full((1, width), -np.inf)]) if height % 2 else magnitudes
+    magnitudes = np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values
+    visible_magnitudes = np.where(visible, magnitudes, -np.inf)
+    masked_row = np.full((height % 2, width), -np.inf)  # completes an odd number of rows
+    lower_magnitudes = np.concatenate([visible_magnitudes, masked_row])[1::2]
     lower_rows = np.minimum(starts + 1, height - 1)[:, None]
-    chosen_rows = np.where(padded[1::2] > magnitudes[starts], lower_rows, starts[:, None])
+    chosen_rows = np.where(lower_magnitudes > visible_magnitudes[starts], lower_rows, starts[:, None])
     columns = np.arange(width)[None]
     pairs = CellBlock(block.values[chosen_rows, columns], visible[chosen_rows, columns])
     pair_of_cursor = None if cursor is None else (cursor[0] // 2, cursor[1])
@@ -192,8 +221,8 @@ def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | Non
     """
     if token is None or not piece.strip():
         return Span(piece)
-    value, visible = float(text.values[token]), bool(text.visible[token])
-    span = shaded_span(fractions[token], value, visible, text.scale, colors, piece)
+    value, is_visible = float(text.values[token]), bool(text.visible[token])
+    span = shaded_span(fractions[token], value, is_visible, text.scale, colors, piece)
     return replace(span, style=f"{span.style} underline bold".strip()) if token == text.cursor else span
 
 
@@ -205,9 +234,10 @@ def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:
 
 
 @lru_cache(maxsize=1024)
-def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
-    """Returns the colours of text and background at a position of a colormap."""
-    paper = colormap(name)[round(fraction * 255)]
+def _ink_and_paper(fraction: float, colormap_name: str) -> tuple[Rgb, Rgb]:
+    """Returns the colours of text and background at a position of a colormap, from 0 to 1."""
+    colors = colormap(colormap_name)
+    paper = colors[round(fraction * (len(colors) - 1))]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())
 
 

@@ -24,7 +24,10 @@ class Screen:
 
 
 def settle(screen: Screen, state: State) -> State:
-    """Returns the nearest state that can be drawn: its head is listed, its cursor inside the map and on the screen."""
+    """Returns the nearest state that can be drawn, with the cursor inside the map and on the screen.
+
+    In the overview and the lens its head is listed and on the screen; in an open head its zoom level exists.
+    """
     session = screen.session
     if state.lens and not state.has_open_head:
         return settle_lens(screen, state)
@@ -36,30 +39,34 @@ def settle(screen: Screen, state: State) -> State:
         top = min(max(state.top, row - grid.shown_rows + 1), row, max(0, len(grid.rows) - grid.shown_rows))
         return _with_cursor_in_map(session, replace(state, top=top))
     state = _with_cursor_in_map(session, state)
-    rows, columns = (len(units) for units in session.units(state.head, state.view))
-    query, key = state.query, state.key
+    row_count, column_count = (len(units) for units in session.units(state.head, state.view))
     zoom_levels = open_map_levels(session, state, screen.size, screen.colors)
     zoom = min(state.zoom, len(zoom_levels) - 1)
     return replace(
         state,
         zoom=zoom,
-        row=_scroll_start(state.row, query, zoom_levels[zoom].rows, rows),
-        column=_scroll_start(state.column, key, zoom_levels[zoom].columns, columns),
+        row=_scroll_start(state.row, state.query, zoom_levels[zoom].rows, row_count),
+        column=_scroll_start(state.column, state.key, zoom_levels[zoom].columns, column_count),
     )
 
 
 def settle_lens(screen: Screen, state: State) -> State:
-    """Returns the state of the lens as it can be drawn: its head is listed, and head and token are on the screen."""
+    """Returns the nearest state of the lens that can be drawn: its head is listed, and head and cursor on the screen.
+
+    A head that is not listed is replaced by the first listed one.
+    """
     session = screen.session
     listed_heads = lens_heads(session, state)
     head = state.head if state.head in listed_heads else listed_heads[0]
     state = _with_cursor_in_map(session, replace(state, head=head))
     pane, line = open_lens_pane(session, state, screen.size), listed_heads.index(head)
-    rows, axis = pane.lines, pane.axis
-    top = min(max(state.top, line - rows + 1), line, max(0, len(listed_heads) - rows))
+    # scroll no further than the head's line needs, and leave no free lines at the end
+    top = min(max(state.top, line - pane.lines + 1), line, max(0, len(listed_heads) - pane.lines))
     queries, keys = session.units(head, state.view)
-    count = len(keys if state.direction == "to" else queries)
-    column = 0 if axis.pooled else _scroll_start(state.column, state.other_token, axis.cells, count)
+    unit_count = len(keys if state.direction == "to" else queries)
+    column = 0
+    if not pane.axis.pooled:
+        column = _scroll_start(state.column, state.other_token, pane.axis.cells, unit_count)
     return replace(state, top=max(0, top), column=column)
 
 
@@ -91,8 +98,8 @@ def first_state(screen: Screen) -> State:
 def open_head(screen: Screen, state: State) -> State:
     """Returns the state with its head open, at the closest zoom at which all selected queries and keys fit the screen.
 
-    Without a selection, or if none fits, it shows the whole map. A cursor outside of the selection goes to its first
-    cell.
+    Without a selection, or if the selection fits no closer zoom, it shows the whole map. A cursor outside of the
+    selection goes to the selection's first cell. The lens and the heads beside are closed.
     """
     state = replace(state, has_open_head=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected_spans(state.head, state.view)
@@ -125,7 +132,7 @@ def ranked_keys(screen: Screen, state: State) -> list[int]:
 
 
 def with_other_token(state: State, unit: int) -> State:
-    """Returns the state with the lens's cursor on a unit: a key, or with direction ``from`` a query."""
+    """Returns the state with the lens's cursor on a unit: on a key, or on a query if the direction is ``from``."""
     return replace(state, key=unit) if state.direction == "to" else replace(state, query=unit)
 
 
@@ -138,8 +145,8 @@ def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
         shown_count: the number of units that the screen shows.
         count: the number of units of the axis.
     """
-    start = min(max(start, cursor - shown_count + 1), cursor)
-    return min(max(start, 0), count - shown_count)
+    start_near_cursor = min(max(start, cursor - shown_count + 1), cursor)
+    return min(max(start_near_cursor, 0), count - shown_count)
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:

@@ -12,10 +12,11 @@ LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metr
 
 
 def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State:
-    """Returns the state with the cursor on the next token that contains a text, on the axis of the prompt.
+    """Returns the state with the prompt closed and the cursor on the next token that contains a text.
 
-    In the overview the text may also be a head's name, the names of several heads to mark, or a metric to sort by,
-    and a token opens the lens.
+    The token is on the axis of the prompt, or without one on that of the last search. In the overview the text may also
+    be a head's name, the names of several heads to mark, or a metric to sort by, and a token opens the lens. If nothing
+    matches, a message says so.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -33,8 +34,8 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
 def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
     """Returns the state with the query or the key on the first match of a text; a repeated search goes to the next one.
 
-    An empty text changes nothing; a text without a match gives a message. In the lens, a match among the tokens across
-    also sorts the heads by their weight on it.
+    An empty text changes nothing; a text without a match only adds a message. In the lens, a match among the tokens of
+    the columns also sorts the heads by their weight on it, and chooses the first head.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -54,12 +55,13 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
         return replace(state, message=f"no {axis} with “{search_text}”")
     is_repeated = state.search_text == search_text and state.search_axis == axis and cursor_unit in matches
     match = matches[(matches.index(cursor_unit) + step) % len(matches)] if is_repeated else matches[0]
-    count = f"1 {axis}" if len(matches) == 1 else f"{axis} {matches.index(match) + 1} of {len(matches)}"
-    message = f"“{search_text}”: {count}" + ("; n finds the next" if matches[1:] else "")
+    has_more = len(matches) > 1
+    position = f"{axis} {matches.index(match) + 1} of {len(matches)}; n finds the next" if has_more else f"1 {axis}"
+    message = f"“{search_text}”: {position}"
     state = replace(state, search_text=search_text, search_axis=axis, message=message)
     state = replace(state, key=match) if axis == "key" else replace(state, query=match)
-    is_other_axis = state.lens and not state.has_open_head and (axis == "key") == (state.direction == "to")
-    if not is_other_axis:
+    lens_columns_axis = "key" if state.direction == "to" else "query"
+    if not state.lens or state.has_open_head or axis != lens_columns_axis:
         return state
     state = replace(state, sort_token=match, top=0)
     return replace(state, head=lens_heads(screen.session, state)[0])
@@ -89,9 +91,9 @@ def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
 
 
 def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
-    """Returns the indices of labels that contain a text: exact matches first, then labels that begin with it.
+    """Returns the indices of labels that contain a text, without regard to case; an empty list if none does.
 
-    The page searches in the same order.
+    Labels that equal the text come first, then labels that begin with it, then others. The page has the same order.
     """
     folded_text = search_text.casefold()
     candidates = [
@@ -99,18 +101,20 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
     ]
     exact_label = folded_text.strip()
 
-    def order(candidate: tuple[int, str]) -> tuple[bool, bool]:
-        """Returns the sort key of a label: equal to the text, then beginning with it, then others."""
-        label = candidate[1]
+    def sort_key(candidate: tuple[int, str]) -> tuple[bool, bool]:
+        """Returns the sort key of an index with its label; False, for a label like ``exact_label``, sorts first."""
+        _, label = candidate
         return label != exact_label, not label.startswith(exact_label)
 
-    return [index for index, _ in sorted(candidates, key=order)]
+    return [index for index, _ in sorted(candidates, key=sort_key)]
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
-    """Returns the state on the head of this name, with these heads marked, sorted by the metric, or in a token's lens.
+    """Returns the state of the overview after a search, whose text may name several kinds of things.
 
-    A text that is none of these only gives a message; an empty text changes nothing.
+    A head's name chooses the head, names of several heads mark them, a metric sorts heads, and a token opens its lens.
+    The start of a single metric's name stands for the metric, unless it is a token. Any other text only gives a
+    message; an empty text clears the message.
     """
     names = screen.session.names[: screen.session.recorded]
     if search_text in names:

@@ -76,7 +76,8 @@ class Binding(NamedTuple):
 def press(screen: Screen, state: State, key: str) -> State:
     """Returns the state after a key: an open help turns its page or closes, else the key's binding answers.
 
-    Returns the same state if the key is not bound, or the terminal is too small.
+    An answer clears the message, stops playing, and records the old place in the history if it leaves it. Returns the
+    same state if the key is not bound, or the terminal is too small.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -104,10 +105,15 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the prompt of a key open.
 
     Saving, filtering and naming begin with a suggested text. Naming may be refused with a message instead.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state before the key.
+        key: ``s`` saves, ``f`` filters, ``e`` names, ``slash`` finds a query, ``backslash`` a key, and ``y`` copies.
     """
     if key == "s":
-        name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
-        suggestion = f"head-{name}.svg" if state.has_open_head else "heads.svg"
+        name_in_file = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
+        suggestion = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
         return replace(state, prompt="save", prompt_text=suggestion, suggested=True)
     if key == "f":
         return replace(state, prompt="filter", prompt_text=state.view.filter, suggested=bool(state.view.filter))
@@ -118,7 +124,10 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
 
 
 def _open_name_prompt(screen: Screen, state: State) -> State:
-    """Returns the state with the prompt for the head's name; with a message if it is combined or names have no file."""
+    """Returns the state with the prompt for the head's name open, which suggests the present name, if any.
+
+    If the head is a combination, or there is no file of names, returns the state with only a message.
+    """
     session = screen.session
     if state.head >= session.recorded:
         return replace(state, message="several heads together have no name; Esc goes back to one")

@@ -11,10 +11,12 @@ MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a tile of sorted heads
 MAX_TILE_WIDTH = 42
 TILE_STEP = 4  # columns by which one step of zoom changes a tile
 SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
+MIN_WIDTH_OF_WIDE_SIDE = 100  # columns of a screen that has the wide side pane
+MAX_KEY_LABEL_LINES = 4
 TWO_PANES_WIDTH = 120  # columns; a screen of this width lists the heads to the left of the open one
 HELP_WIDTH = 40  # columns of a key with its description in the help
 LISTED_SHARE = 0.4  # share of the side pane's lines that list heads
-MAX_LABEL_WIDTH = 12
+MIN_LABEL_WIDTH, MAX_LABEL_WIDTH = 6, 12
 NUMBER_CELL = 4  # columns of a cell with a number; wider if labels need it and the screen has them
 MAX_SCROLLED = 1.3  # a map with at most 1.3 times the cells that fit is scrolled, a larger one is pooled
 CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map that is drawn in pixels, the smallest cells first
@@ -98,10 +100,11 @@ class MapAxis:
         return self.cells < self.stop - self.start
 
     def cell_of(self, unit: int) -> int:
-        """Returns the index of the cell that draws a unit."""
+        """Returns the index of the cell that draws a unit, which must be on the screen."""
         cell = (unit - self.start) * self.cells // (self.stop - self.start)
-        # both divisions round down, so the unit may be the first one of the next cell
-        return cell + 1 if cell + 1 < self.cells and self.unit_of(cell + 1) <= unit else cell
+        # this division and that of unit_of round down, so the unit may be the first one of the next cell
+        is_in_next_cell = cell + 1 < self.cells and self.unit_of(cell + 1) <= unit
+        return cell + 1 if is_in_next_cell else cell
 
     def unit_of(self, cell: int) -> int:
         """Returns the first unit that a cell draws."""
@@ -205,7 +208,8 @@ class MapPane:
 def tiles(session: Session, state: State, size: Size) -> Tiles:
     """Returns the layout of the overview, with the largest tiles at which all heads fit, if any fit.
 
-    Otherwise tiles are small, and the overview is scrolled. The state's zoom then makes them larger or smaller.
+    Otherwise tiles are small, and the overview is scrolled. The state's zoom then makes them larger or smaller. If all
+    maps are short, the text of the chosen head gets as many lines below as can be free.
 
     Args:
         session: the recording, and what is computed from it.
@@ -218,7 +222,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
     def widths_that_fit(body: int) -> list[int]:
-        """Returns the widths of tiles at which all heads fit ``body`` lines."""
+        """Returns the widths of tiles at which all ``groups`` of heads fit ``body`` lines; empty if there is none."""
         widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
         return [width for width in widths if _tiles_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 
@@ -231,19 +235,20 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     whole_row_widths = [
         width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
     ]
+    # tiles that are scrolled stay near the least width, so that many are on the screen
     scrolled_width = min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
     usual_width = max(fitting_widths, default=scrolled_width)
-    highest_width = 2 * (body - 1)  # the width of a tile as high as the body
-    width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, highest_width))
+    width_of_highest_tile = 2 * (body - 1)  # one as high as the body
+    width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, width_of_highest_tile))
     height = tile_height(width)
-    cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
+    cells_a_column = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
     return Tiles(
         _tile_rows(groups, size.width // width),
         width,
         height,
-        max(1, body // height),
-        cells,
-        text_height or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
+        shown_rows=max(1, body // height),
+        cells_a_column=cells_a_column,
+        text=text_height or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
     )
 
 
@@ -277,7 +282,7 @@ def open_map_levels(session: Session, state: State, size: Size, colors: int) -> 
 
 
 def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
-    """Returns the layout of a map at the state's zoom.
+    """Returns the layout of a map at the state's zoom, or at the closest zoom level if there are fewer.
 
     Args:
         shape: the size of the map.
@@ -290,10 +295,9 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     level = all_levels[min(state.zoom, len(all_levels) - 1)]
     fitting_rows, fitting_columns = level.form.capacity(size, label_width, map_count)
     form = level.form
-    if form.cell == NUMBER_CELL:
-        form = replace(
-            form, cell=max(NUMBER_CELL, min(fitting_columns * NUMBER_CELL // level.columns, shape.column_label + 1))
-        )
+    if form.cell == NUMBER_CELL:  # as wide as the column labels need, if the pane has space
+        free_width = fitting_columns * NUMBER_CELL // level.columns
+        form = replace(form, cell=max(NUMBER_CELL, min(free_width, shape.column_label + 1)))
     return MapPane(
         queries=MapAxis(state.row, state.row + level.rows, min(level.rows, fitting_rows)),
         keys=MapAxis(state.column, state.column + level.columns, min(level.columns, fitting_columns)),
@@ -304,7 +308,9 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
 
 
 def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """Returns the zoom levels, the whole map first: a long map is halved until every unit has a cell, then cells grow.
+    """Returns the zoom levels of a map, the whole map first.
+
+    On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
 
     Args:
         shape: the size of the map.
@@ -313,8 +319,8 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
         colors: the number of colours of the terminal.
     """
     counts = shape.rows, shape.columns
-    forms, labels = map_forms(size, colors), label_columns(shape)
-    capacities = {form: form.capacity(size, labels, maps) for form in forms}
+    forms, label_width = map_forms(size, colors), label_columns(shape)
+    capacities = {form: form.capacity(size, label_width, maps) for form in forms}
     fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while (
         len(fitting_forms) > 1
@@ -353,24 +359,36 @@ def _pooled_zoom_levels(counts: tuple[int, int], form: CellForm, capacity: tuple
 
 
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
-    """Returns the ways to draw cells on this terminal, from the smallest cell to the largest."""
-    label_lines = min(4, max(1, map_lines(size) // 5))
-    larger_forms = CellForm(2, 1, 1), CellForm(2, 1, 1 + label_lines), CellForm(NUMBER_CELL, 1, 2)
+    """Returns the ways to draw cells on this terminal, from the smallest cell to the largest.
+
+    The smallest are squares of pixels, or without pixels half blocks, or on a terminal of few colours characters. Then
+    come cells of two columns, the same with key labels, and cells with numbers.
+    """
+    label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
+    larger_forms = (
+        CellForm(cell=2, rows_a_line=1, header=1),
+        CellForm(cell=2, rows_a_line=1, header=1 + label_lines),
+        CellForm(cell=NUMBER_CELL, rows_a_line=1, header=2),
+    )
     if size.character is None:
-        return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), *larger_forms
+        return CellForm(cell=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header=1), *larger_forms
     width, height = size.character
-    cells_a_column = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
-    return *(CellForm(1, max(1, height * count // width), 1, count) for count in cells_a_column), *larger_forms
+    counts = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
+    pixel_forms = [
+        CellForm(cell=1, rows_a_line=max(1, height * count // width), header=1, cells_a_column=count)
+        for count in counts
+    ]
+    return *pixel_forms, *larger_forms
 
 
 def label_columns(shape: MapShape) -> int:
-    """Returns the width of the map's row labels in terminal columns."""
-    return max(6, min(MAX_LABEL_WIDTH, shape.row_label))
+    """Returns the width of the map's row labels in terminal columns: that of the widest one, within limits."""
+    return max(MIN_LABEL_WIDTH, min(MAX_LABEL_WIDTH, shape.row_label))
 
 
 def side_width(size: Size) -> int:
-    """Returns the width of the side pane in terminal columns."""
-    return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
+    """Returns the width of the side pane in terminal columns, which is larger on a wide screen."""
+    return SIDE_WIDTH if size.width < MIN_WIDTH_OF_WIDE_SIDE else WIDE_SIDE_WIDTH
 
 
 def has_two_panes(size: Size) -> bool:
@@ -379,12 +397,12 @@ def has_two_panes(size: Size) -> bool:
 
 
 def map_column(size: Size) -> int:
-    """Returns the terminal column at which the map's pane begins."""
+    """Returns the terminal column at which the map's pane begins: 0, or on a wide screen after the side pane."""
     return side_width(size) + 1 if has_two_panes(size) else 0
 
 
 def side_column(size: Size) -> int:
-    """Returns the terminal column at which the side pane begins."""
+    """Returns the terminal column at which the side pane begins: after the map, or on a wide screen 0."""
     return 0 if has_two_panes(size) else size.width - side_width(size)
 
 
@@ -406,8 +424,8 @@ def help_pages(size: Size, binding_count: int) -> int:
 def text_lines(size: Size) -> int:
     """Returns the number of lines of the pane under the map.
 
-    Images take half of the free lines. A text takes its own lines, at most 3, or 5 on a high terminal, and one for its
-    caption. If the length of the text is unknown, these 3 or 5 are all.
+    Images take half of the free lines. A text takes its own lines, at most 3, or 5 on a terminal of 30 or more lines,
+    and one for its caption. If the length of the text is unknown, the pane has 3 or 5 lines.
     """
     if size.has_images:
         return (size.height - FIXED_LINES) // 2

@@ -1,4 +1,4 @@
-"""Defines the parts of a decided screen: texts, bars and cells of maps, in rows and columns of boxes."""
+"""Defines the parts of a composed screen: texts, bars and cells of maps, in rows and columns of boxes."""
 
 from typing import NamedTuple
 
@@ -178,7 +178,7 @@ class Body(NamedTuple):
 
 
 class ScreenView(NamedTuple):
-    """A decided screen: all that is needed to draw it.
+    """A composed screen: all that is needed to draw it.
 
     Attributes:
         boxes: the boxes from top to bottom.
