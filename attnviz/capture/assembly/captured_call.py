@@ -37,6 +37,7 @@ HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "value_norms")  # arrays 
 VISIBILITY_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once, to bound memory
+FLOAT32_BYTES = 4
 
 
 TextTokens = Callable[[int], tuple[Tokens, Tokens]]
@@ -89,8 +90,8 @@ def capture_call(
 ) -> CapturedCall:
     """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if it has any, else blocks.
 
-    A call has no factors if no queries and keys give its scores, if its heads see different cells, or if each head is
-    a module of its own.
+    Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
+    if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.
 
     Args:
         site: the place of the call in the model.
@@ -216,7 +217,7 @@ def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of each text with its queries and keys added; unchanged if the call has no factors.
+    """Returns the fields of each text with its queries and keys as ``factors``; unchanged if the call has no factors.
 
     Args:
         fields: the fields of ``DenseMaps`` of each text.
@@ -253,7 +254,13 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
     head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
-        """Yields the weights and visible cells of each head, and keeps its metrics."""
+        """Yields the weights and visible cells of each chosen head, ``(batch, queries, keys)``.
+
+        Appends the head's metrics in each text to ``head_metrics``.
+
+        Raises:
+            AttnvizError: if a weight is not finite.
+        """
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
@@ -299,7 +306,7 @@ def _factored_fields(
 ) -> list[dict[str, Any]]:
     """Returns the fields of ``FactoredMaps`` for each text of a call.
 
-    The log-sum-exp is that of the kernel if it is complete; else it is computed from the queries and keys.
+    The log-sum-exp comes from the kernel if the kernel computed a complete one, else from the queries and keys.
 
     Args:
         call: the call.
@@ -324,10 +331,12 @@ def _factored_fields(
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(key_head_indices.index(head // heads_per_key_head) for head in heads)
-    logsumexp = _kernel_logsumexp(call, heads)
-    if logsumexp is None:
-        logsumexp = torch.stack([_head_logsumexp(chosen_call, head, key) for head, key in enumerate(key_heads)], dim=1)
-    logsumexp = _exact_logsumexp(chosen_call, logsumexp, key_heads)
+    first_logsumexp = _kernel_logsumexp(call, heads)
+    if first_logsumexp is None:
+        head_logsumexps = [_head_logsumexp(chosen_call, head, key_head) for head, key_head in enumerate(key_heads)]
+        first_logsumexp = torch.stack(head_logsumexps, dim=1)
+    logsumexp = _exact_logsumexp(chosen_call, first_logsumexp, key_heads)
+    # A query that sees no key has −inf, which is no error.
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, text_logsumexp = _to_numpy(chosen_call.queries), _to_numpy(chosen_call.keys), _to_numpy(logsumexp)
     return [
@@ -384,7 +393,7 @@ def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp, with rows where float32 would be coarser than 1e-5 computed again in float64.
+    """Returns the log-sum-exp, in which float64 replaces the rows so large that float32 would be coarser than 1e-5.
 
     Args:
         call: the call.
@@ -405,7 +414,7 @@ def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int
 
 
 def _call_in_float64(call: FactoredCall) -> FactoredCall:
-    """Returns the call in float64, on the CPU if its device lacks that dtype."""
+    """Returns the call with queries and keys in float64, on the CPU if its device lacks that dtype."""
     device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
     return replace(
         call,
@@ -425,11 +434,11 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of a call do not fit into free memory; maps of up to 16 MiB are not checked.
+    """Raises AttnvizError if the maps of a call do not fit into free memory; accepts maps of up to 16 MiB unchecked.
 
     Args:
         call: the call.
-        heads: the number of heads to keep; for ``PooledMaps`` one counts, since they are computed head by head.
+        heads: the number of heads to keep; ``PooledMaps`` need memory for one, since they are computed head by head.
         map_type: the class of the maps; ``FactoredMaps`` need memory for queries and keys, others for cells.
         site: the place of the call, for the message.
     """
@@ -437,10 +446,10 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
     cells = queries * keys
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
-    heads = 1 if map_type is PooledMaps else heads
-    needed_bytes = ARRAYS_AT_ONCE * batch * heads * cells * 4
+    heads_at_once = 1 if map_type is PooledMaps else heads
+    needed_bytes = ARRAYS_AT_ONCE * batch * heads_at_once * cells * FLOAT32_BYTES
     if needed_bytes > MIN_CHECKED_BYTES:
-        subject = f"{heads} heads of layer {site.layer} over {queries} tokens"
+        subject = f"{heads_at_once} heads of layer {site.layer} over {queries} tokens"
         refuse_without_memory(needed_bytes, subject, "use fewer layers, heads or tokens")
 
 

@@ -44,7 +44,10 @@ class ValueNormRecorder:
         heads_in_call = [head - first_head for head in captured.heads]
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
-            """Adds the norms to the recorded call; removes them if the output enters a second linear map."""
+            """Adds the norms of ``call``'s values, and their errors, to the fields of each text in ``captured``.
+
+            If it has received a projection before, it removes them and sets `SEVERAL_MAPS` instead.
+            """
             if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
                 for fields in captured.fields:
                     fields.pop("value_norms", None)
@@ -90,8 +93,8 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
     """Returns the norms of values after a linear map of each head, ``(batch, heads, keys)``.
 
-    For many keys and outputs wider than a head they come from the small matrix G = W Wᵀ, as ‖v W‖² = v G vᵀ; heads for
-    which that is too inexact, and all other cases, are mapped in full.
+    For many keys and outputs wider than a head they come from the small matrix G = W Wᵀ, as ‖v W‖² = v G vᵀ. For heads
+    where this is too inexact, and in all other cases, the values are mapped and their norms computed.
 
     Args:
         values: ``(batch, heads, keys, features of a head)``.
@@ -135,7 +138,8 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
-    recorded, the model's own output is used. Queries that see no key in some head are not compared.
+    recorded, the model's own output is used. Queries that see no key in some head are not compared; the difference is 0
+    if none is.
 
     Args:
         call: the call, with values.

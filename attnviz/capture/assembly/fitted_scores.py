@@ -10,6 +10,7 @@ from attnviz.capture.calls.attention_call import PositionBias, bias_indices
 
 # Conjugate gradients stop at this relative squared residual; the limit of steps is rarely reached.
 RELATIVE_RESIDUAL, MAX_STEPS = 1e-18, 200
+MIN_DIVISOR = 1e-300  # replaces smaller divisors, so that an exact fit does not divide 0 by 0
 
 
 class Sample(NamedTuple):
@@ -101,12 +102,14 @@ class _Terms(NamedTuple):
             numbers: the numbers of each bias, ``(batch, heads, places)``.
         """
         total = torch.zeros((), dtype=torch.float64)
-        for bias, place in zip(numbers, self.places, strict=True):
-            total = total + bias[..., place]
+        for bias, places_of_cells in zip(numbers, self.places, strict=True):
+            total = total + bias[..., places_of_cells]
         return total * self.visible
 
     def sums(self, cells: Tensor) -> list[Tensor]:
-        """Returns for each bias the sum of the visible cells at each of its places: the transpose of `cells`.
+        """Returns for each bias the sum of the visible cells at each of its places, which are keys or distances.
+
+        As a linear map it is the transpose of `cells`.
 
         Args:
             cells: ``(batch, heads, rows, keys)``.
@@ -118,37 +121,39 @@ class _Terms(NamedTuple):
         rows, keys = cells.shape[-2:]
         return [
             torch.zeros(*cells.shape[:2], size, dtype=torch.float64).index_add_(
-                -1, place.expand(rows, keys).flatten(), visible_cells
+                -1, places_of_cells.expand(rows, keys).flatten(), visible_cells
             )
-            for place, size in zip(self.places, self.sizes, strict=True)
+            for places_of_cells, size in zip(self.places, self.sizes, strict=True)
         ]
 
     def solve(self, cells: Tensor) -> list[Tensor]:
-        """Returns the biases whose sum fits the cells best, a single one as the mean of its cells; [] for no bias.
+        """Returns the biases whose sum fits the cells with the least squared error, ``(batch, heads, places)`` each.
 
-        They come from conjugate gradients on the normal equations, preconditioned by the number of cells of each place
-        (Hestenes and Stiefel 1952). All lists have a tensor ``(batch, heads, places)`` for each bias.
+        A single bias is the mean of the cells at each place; for no bias the list is empty. The fit uses conjugate
+        gradients on the normal equations, preconditioned by the number of cells at each place (Hestenes and Stiefel
+        1952).
 
         Args:
             cells: ``(batch, heads, rows, keys)``.
         """
-        counts = [sums.clamp_min(1) for sums in self.sums(torch.ones_like(cells))]
-        numbers = [torch.zeros_like(count) for count in counts]
+        cell_counts = [count.clamp_min(1) for count in self.sums(torch.ones_like(cells))]
+        biases = [torch.zeros_like(count) for count in cell_counts]
         residuals = self.sums(cells)
-        target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(1e-300)
-        direction = _quotients(residuals, counts)
+        target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(MIN_DIVISOR)
+        direction = _quotients(residuals, cell_counts)
         residual_size = _dot(residuals, direction)
-        for _ in range(MAX_STEPS if numbers else 0):
+        for _ in range(MAX_STEPS if biases else 0):
             image = self.sums(self.cells(direction))
-            step_length = residual_size / _dot(direction, image).clamp_min(1e-300)
-            numbers = _plus_multiple(numbers, step_length, direction)
+            step_length = residual_size / _dot(direction, image).clamp_min(MIN_DIVISOR)
+            biases = _plus_multiple(biases, step_length, direction)
             residuals = _plus_multiple(residuals, -step_length, image)
             if bool((_dot(residuals, residuals) <= target).all()):
                 break
-            scaled_residuals = _quotients(residuals, counts)
+            scaled_residuals = _quotients(residuals, cell_counts)
             previous_size, residual_size = residual_size, _dot(residuals, scaled_residuals)
-            direction = _plus_multiple(scaled_residuals, residual_size / previous_size.clamp_min(1e-300), direction)
-        return numbers
+            growth = residual_size / previous_size.clamp_min(MIN_DIVISOR)
+            direction = _plus_multiple(scaled_residuals, growth, direction)
+        return biases
 
 
 def _quotients(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tensor]:

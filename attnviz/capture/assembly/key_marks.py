@@ -40,7 +40,7 @@ class KeyMarks:
     def has_equal_keys(self, start: int, other: "KeyMarks", count: int) -> bool:
         """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
 
-        False if either has fewer keys.
+        False if either call has fewer keys than are compared.
 
         Args:
             start: the index of the first compared key.
@@ -75,8 +75,9 @@ def key_marks(call: AttentionCall) -> KeyMarks | None:
 @lru_cache(MAX_CACHED)
 def _coefficients(features: int, device: torch.device) -> Tensor:
     """Returns the fixed coefficients, ``(features,)``; a mark is the sum of the features times these."""
-    with torch.inference_mode(False):  # the cached tensor must not be an inference tensor: other runs use it too
-        return torch.cos(1.7 * torch.arange(features, device=device, dtype=torch.float32) + 0.3)
+    with torch.inference_mode(mode=False):  # the cached tensor must not be an inference tensor: other runs use it too
+        indices = torch.arange(features, device=device, dtype=torch.float32)
+        return torch.cos(1.7 * indices + 0.3)  # any irregular numbers tell keys apart; random ones would need a seed
 
 
 def _keys_or_values(call: AttentionCall) -> Tensor | None:

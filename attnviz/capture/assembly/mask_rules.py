@@ -55,10 +55,15 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
 
 
 def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
-    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
+    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells.
+
+    Args:
+        call: a call with a mask tensor; its causality and window hide cells too.
+        heads: the chosen heads, by their numbers in the call.
+    """
     batch, _, queries, keys = call.shape
-    visible = call.visible_cells()
-    visible = shared_or_per_head_cells(visible if visible.shape[1] == 1 else visible[:, list(heads)])
+    head_cells = call.visible_cells()
+    visible = shared_or_per_head_cells(head_cells if head_cells.shape[1] == 1 else head_cells[:, list(heads)])
     if visible.shape[1] > 1:
         return None
     common_cells: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
@@ -76,15 +81,19 @@ def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
         heads: the chosen heads, by their numbers in the call.
         item: the index of the text.
     """
-    numbers: dict[bool, FloatArray] = {
-        bias.by_distance: bias.of_heads(heads).numbers[item].float().cpu().numpy() for bias in call.position_biases
-    }
-    relative = numbers.get(True)
-    return Bias(by_key=numbers.get(False), relative=relative, origin=0 if relative is None else call.shape[2] - 1)
+    by_key: FloatArray | None = None
+    relative: FloatArray | None = None
+    for bias in call.position_biases:
+        numbers: FloatArray = bias.of_heads(heads).numbers[item].float().cpu().numpy()
+        if bias.by_distance:
+            relative = numbers
+        else:
+            by_key = numbers
+    return Bias(by_key=by_key, relative=relative, origin=0 if relative is None else call.shape[2] - 1)
 
 
 def mask_of(cells: BoolArray) -> Mask:
-    """Returns a mask by rules that gives exactly these visible cells; a mask that stores each cell if there is none.
+    """Returns a mask by rules that gives exactly these visible cells; if no rules give them, a mask of stored cells.
 
     Args:
         cells: ``(queries, keys)``, True where visible.

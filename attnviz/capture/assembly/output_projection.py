@@ -96,8 +96,8 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
         kwargs: its keyword arguments.
 
     Returns:
-        Both operands; none if the function is no product that sums over an axis, or if the weights differ along an
-        axis of the operand.
+        Both operands; an empty list if the function is no product that sums over an axis, or if the operands share an
+        axis that it does not sum over, as a batched product does.
     """
     product = contraction(name, args, kwargs)
     if product is None or not product.summed_letters:
@@ -140,7 +140,7 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
         return None
     orders = (False, True) if batch > 1 and queries > 1 else (False,)  # both are the same for one text or one query
     for queries_first in orders:
-        order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
+        order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)  # axes of the output: rows, then heads and features
         output_columns = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
         columns = _matching_columns(output_columns, matrix)
         if columns is not None:
@@ -222,10 +222,10 @@ class ProjectionSearch:
         result: Any,
         is_constant: Callable[[Tensor], bool],
     ) -> bool:
-        """Checks if a function that has returned is a searched projection, and reports it; True if it is.
+        """Reports the result of a function if it projects a searched output; True if it does.
 
-        It is if one operand is a constant, and the other one is the operand of the last projection, or holds a searched
-        output. False if nothing is searched.
+        It does if one operand is a constant, and the other one holds a searched output or is the operand of the last
+        projection. False too if nothing is searched or the result is no tensor.
 
         Args:
             name: the name of the function.
@@ -246,7 +246,10 @@ class ProjectionSearch:
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
-        """True if the operand, as a matrix, is the memory that the last projection had as its operand."""
+        """True if the operand, as a matrix, is a view of the memory that was the last projection's operand.
+
+        False if no projection was found since the last output was expected.
+        """
         if self.last_operand is None or place.operand.data_ptr() != self.last_operand.data_ptr():
             return False
         matrix = place.matrix()
@@ -281,11 +284,13 @@ class ProjectionSearch:
         """
         matrix, still_pending = place.matrix(), []
         for output, receive in self.pending:
-            columns = find_columns(output, matrix)
-            if columns is None:
+            match = find_columns(output, matrix)
+            if match is None:
                 still_pending.append((output, receive))
                 continue
-            receive(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
-            self.last_operand, self.last_receivers = matrix, [*self.last_receivers, (receive, *columns)]
+            columns, queries_first = match
+            receive(OutputProjection(place.weight(), bias, columns, matrix, place.result(result), queries_first), place)
+            self.last_operand = matrix
+            self.last_receivers = [*self.last_receivers, (receive, columns, queries_first)]
         is_found, self.pending = len(still_pending) < len(self.pending), still_pending
         return is_found

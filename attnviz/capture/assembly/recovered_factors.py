@@ -85,14 +85,15 @@ def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) 
     visible = _common_visible_cells(call.logits, heads)
     if visible is None:
         return None
+    factors_product = product
     if call.logits.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
-        product = Product(*(tensor.to(call.logits.dtype) for tensor in product))
-    sample = _sample(call, product, visible, heads)
+        factors_product = Product(*(tensor.to(call.logits.dtype) for tensor in product))
+    sample = _sample(call, factors_product, visible, heads)
     small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
-    for by_distance in ((), (False,), (True,), (False, True)):
+    for by_distance in ((), (False,), (True,), (False, True)):  # no bias, one by key, one by distance, both
         if not _fits_scores(small_sample, by_distance, call):  # a small sample rejects most biases at low cost
             continue
-        for factors in _candidate_factors(call, product, visible, fit(sample, by_distance), heads):
+        for factors in _candidate_factors(call, factors_product, visible, fit(sample, by_distance), heads):
             if _largest_scores_if_equal(factors, call, heads, sample.rows) is not None:
                 return _with_logsumexp_if_equal(factors, call, heads)
     return None
@@ -113,9 +114,9 @@ def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -
 def _candidate_factors(
     call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """Yields factors with the biases of a fit: first with the mean scale, then with a scale per head in the queries.
+    """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head.
 
-    The second is left out if the scales are equal, or if heads share queries.
+    The second are left out if the heads have equal scales, or if they share queries.
 
     Args:
         call: the call.
@@ -180,8 +181,8 @@ def _rounded_scale(scale: float, features: int, rounding: float) -> float:
 def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> FactoredCall | None:
     """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs.
 
-    In half precision they are returned without it, since weights are too coarse to imply it. The numbers of heads that
-    are not compared are 0.
+    In half precision the factors are returned without a log-sum-exp, since weights are too coarse to imply it. The
+    log-sum-exp of heads that are not compared is 0.
 
     Args:
         factors: the factors.
@@ -237,7 +238,7 @@ def _largest_scores_if_equal(
 ) -> Tensor | None:
     """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible one differs from the model's.
 
-    Scores differ if they do so by more than rounding, absolutely and relative to the score.
+    Scores differ if their difference is larger than rounding explains, relative to 1 + |score of the model|.
 
     Args:
         factors: the factors, which give scores.
@@ -250,8 +251,9 @@ def _largest_scores_if_equal(
     largest_scores = scores.amax(-1)  # before `scores` is overwritten below
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     difference = scores.sub_(model_scores).masked_fill_(~factors.visible_cells()[:, :, rows], 0).abs_()
-    all_equal = bool(difference.amax() <= tolerance) or bool((difference <= tolerance * (1 + model_scores.abs())).all())
-    return largest_scores if all_equal else None
+    if bool(difference.amax() <= tolerance):  # stricter than the test below, and cheaper
+        return largest_scores
+    return largest_scores if bool((difference <= tolerance * (1 + model_scores.abs())).all()) else None
 
 
 def _is_exact(call: DenseCall) -> bool:

@@ -92,31 +92,42 @@ class StepRows:
         return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
-        """Returns the possible places of a call, by its shape and keys; empty if it belongs to another text.
+        """Returns the possible places of a call in the map; an empty list if it cannot continue this text.
 
-        Cross-attention stands below the last row, over the same keys. A call that reads no cached keys of this text
-        replaces the whole map. A call that reads cached keys is appended; if it reads fewer than there are, it may
-        instead overwrite the rows after those keys.
+        A call of cross-attention comes below the last row, over the same keys. A call that reads no cached keys of this
+        text replaces the whole map. A call that reads cached keys is appended; if it reads fewer than there are, it may
+        instead overwrite the rows after those keys. No place is possible if the call's keys differ from those there.
         """
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
         if call.site.kind == "cross":
             after_last_row = MapPlace(self.rows, 0, call.shape[3])
             return self._place_if_keys_match(call, after_last_row, self.keys) if call.shape[3] == self.keys else []
+        if past_keys(call) > self.first_past_keys:
+            return self._places_after_cached_keys(call)
+        used_count = used_keys(call)
+        if not self._is_extended_by(call, used_count):
+            return []
+        return self._place_if_keys_match(call, MapPlace(0, 0, used_count, is_whole_map=True), self.keys)
+
+    def _places_after_cached_keys(self, call: CapturedCall) -> list[MapPlace]:
+        """Returns the possible places of a call that reads cached keys: after the last row, or earlier.
+
+        The earlier place is after the rows of the cached keys. It is left out if the call reads all keys so far, or has
+        no new key and other weights than the rows there. No place is possible if the call reads more keys than there
+        are, or other keys.
+        """
         past_count, used_count = past_keys(call), used_keys(call)
-        if past_count <= self.first_past_keys:
-            whole_map = MapPlace(0, 0, used_count, is_whole_map=True)
-            return (
-                self._place_if_keys_match(call, whole_map, self.keys) if self._is_extended_by(call, used_count) else []
-            )
         if past_count > self.keys:
             return []
-        appended = MapPlace(self.rows, self.keys - past_count, used_count)
-        overwriting = MapPlace(past_count - self.first_past_keys, 0, used_count)
-        places = self._place_if_keys_match(call, appended, past_count)
-        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwriting.row)):
+        place_at_end = MapPlace(self.rows, self.keys - past_count, used_count)
+        earlier_place = MapPlace(past_count - self.first_past_keys, 0, used_count)
+        places = self._place_if_keys_match(call, place_at_end, past_count)
+        if past_count == self.keys:
             return places
-        return places + self._place_if_keys_match(call, overwriting, past_count)
+        if self._has_no_new_key(call) and not self._has_rows_at(call, earlier_place.row):
+            return places
+        return places + self._place_if_keys_match(call, earlier_place, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
         """Adds a call at a place, and drops all earlier calls that begin at its first row or later.
@@ -131,7 +142,7 @@ class StepRows:
             self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
 
     def joined(self) -> CapturedCall:
-        """Returns one call with all rows; the only call itself if it has no unused keys.
+        """Returns one call with the rows of all calls; a single call is returned unchanged if it has no unused keys.
 
         The scale is ``None`` if the calls differ in it; the fidelity of a text is the largest known one.
 
@@ -178,7 +189,10 @@ class StepRows:
         return self.marks.has_equal_keys(0, call.marks, self.keys)
 
     def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
-        """True if the weights of a call equal those of the rows from ``row`` on; also if single cells were not kept."""
+        """True if the weights of a call equal those of the rows from ``row`` on, in every text.
+
+        True also if single cells were not kept, so that weights cannot be compared.
+        """
         if self.is_pooled or call.map_type is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
@@ -212,18 +226,21 @@ class StepRows:
             )
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls; cells of no call are hidden."""
+        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls.
+
+        Cells that belong to no call are hidden. Value norms are among the fields if every call has them.
+        """
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]
         visible = np.zeros(joint_shape(visibilities, shape), dtype=bool)
         for call, place in self.calls:
-            part = cells_of(call, item)
+            cells = cells_of(call, item)
             rows = slice(place.row, place.row + call.shape[2])
             columns = slice(place.column, place.column + place.keys)
-            scores[:, rows, columns] = part.scores[..., : place.keys]
-            weights[:, rows, columns] = part.weights[..., : place.keys]
-            visible[..., rows, columns] = part.visible[..., : place.keys]
+            scores[:, rows, columns] = cells.scores[..., : place.keys]
+            weights[:, rows, columns] = cells.weights[..., : place.keys]
+            visible[..., rows, columns] = cells.visible[..., : place.keys]
         return {"scores": scores, "weights": weights, "visible": visible} | self._value_norm_fields(item)
 
     def _value_norm_fields(self, item: int) -> dict[str, Any]:
@@ -242,9 +259,13 @@ class StepRows:
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:
-    """Returns all cells of one text of a call; computes them if the call is kept as factors.
+    """Returns the scores, weights and visible cells of one text of a call; computes them if it is kept as factors.
 
-    The call must not be kept as blocks, which have no cells.
+    The call must not be kept as blocks, since single cells of those are not known.
+
+    Args:
+        call: the call.
+        item: the index of the text in the batch.
     """
     fields = call.fields[item]
     if call.map_type is not FactoredMaps:

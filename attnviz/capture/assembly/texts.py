@@ -34,9 +34,10 @@ class _Batch:
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
     def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass if the pass continues these texts; True if it does.
+        """Adds the calls of another pass to the rows if the pass continues these texts; True if it does.
 
-        It does not if it calls a module that earlier passes have not, or if its calls have no consistent places.
+        Otherwise adds nothing: if the pass calls a module that earlier passes have not called, or if its calls have no
+        consistent places in the maps.
         """
         if not calls.keys() <= self.rows.keys():
             return False
@@ -91,7 +92,7 @@ class TextCollector:
         return joined_calls
 
     def remarks(self) -> tuple[str, ...]:
-        """Returns a remark that says if the forward passes read several texts or one; none if there was one pass."""
+        """Returns one remark that says if the passes read several texts or one; empty if there were fewer than two."""
         if self.passes < 2:
             return ()
         texts = sum(batch.size for batch in self.batches)
@@ -103,7 +104,10 @@ class TextCollector:
         return (f"{texts} texts of {self.passes} forward passes: each step of a decoding adds its rows to its text.",)
 
     def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
-        """Returns the refusal of a pass that reads unknown cached keys; ``None`` if the pass may begin a text."""
+        """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text.
+
+        The first batch decides: its first pass shows how many keys each module holds before any text.
+        """
         first_rows = self.batches[0].rows if self.batches else {}
         if all(first_rows[key].may_begin_text(call) for key, call in calls.items() if key in first_rows):
             return None
@@ -125,10 +129,12 @@ def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call of a pass: whole maps, or rows that begin at a row common to all calls.
+    """Returns one place for each call of a pass: its whole map, or rows that begin at the same row in all calls.
+
+    If several rows suit all calls, the first of them is chosen. Cross-attention follows the row of self-attention.
 
     Args:
-        possible_places: the possible places of each call.
+        possible_places: the possible places of each call in the map of its module.
         rows: the rows so far, of each module.
         calls: the calls.
 
@@ -139,29 +145,26 @@ def _consistent_places(
     is_proven = any(place.has_equal_keys for places in possible_places.values() for place in places)
     if not all(possible_places.values()) or not is_proven:
         return None
-    self_attention = {key: places for key, places in possible_places.items() if key[0].kind == "self"}
-    step_places = [places for places in self_attention.values() if not places[0].is_whole_map]
+    self_places = {key: places for key, places in possible_places.items() if key[0].kind == "self"}
+    step_places = [places for places in self_places.values() if not places[0].is_whole_map]
     first_call_rows = [place.row for place in step_places[0]] if step_places else []
     rows_of_calls = [{place.row for place in places} for places in step_places]
     common_rows = [row for row in first_call_rows if all(row in call_rows for call_rows in rows_of_calls)]
     if step_places and not common_rows:
         return None
-    has_new_keys = any(
-        places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].is_whole_map
-    )
-    if self_attention and not step_places and not has_new_keys:
+    has_new_keys = any(places[0].keys > rows[key].keys for key, places in self_places.items() if places[0].is_whole_map)
+    if self_places and not step_places and not has_new_keys:
         return None
     chosen_places = {}
     for key, places in possible_places.items():
-        if key[0].kind == "cross":
-            row = (
-                common_rows[0]
-                if common_rows
-                else _first_cross_row(rows[key], calls[key], computed_again=bool(self_attention))
-            )
-            chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
-        else:
+        if key[0].kind != "cross":
             chosen_places[key] = next(place for place in places if place.is_whole_map or place.row == common_rows[0])
+            continue
+        if common_rows:
+            row = common_rows[0]
+        else:
+            row = _first_cross_row(rows[key], calls[key], computed_again=bool(self_places))
+        chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
     return chosen_places
 
 
