@@ -52,27 +52,27 @@ class PromptLine:
         self.stage, self.save = stage, save
 
     def answer_key(self, event: "events.Key") -> None:
-        """Answers a key: edits the text, or closes or answers the prompt.
+        """Answers a key: edits the text, or closes or answers the prompt; other keys do nothing.
 
-        A suggested text is replaced by the first character that is typed.
+        The first character that is typed replaces a suggested text, unless another key has accepted the suggestion.
         """
         state = self.stage.state
-        edited = replace(state, suggested=False)
+        accepted_state = replace(state, suggested=False)
         if event.key == "escape":
-            self.stage.show_state(replace(edited, prompt=None, prompt_text=""))
+            self.stage.show_state(replace(accepted_state, prompt=None, prompt_text=""))
         elif state.prompt == "copy":
             self.copy(event.key)
         elif event.key == "enter":
             self.answer()
         elif event.key == "backspace":
-            self.stage.show_state(replace(edited, prompt_text=state.prompt_text[:-1]))
+            self.stage.show_state(replace(accepted_state, prompt_text=state.prompt_text[:-1]))
         elif event.key == "ctrl+u":
-            self.stage.show_state(replace(edited, prompt_text=""))
+            self.stage.show_state(replace(accepted_state, prompt_text=""))
         elif event.key in ("left", "right", "end"):
-            self.stage.show_state(edited)
+            self.stage.show_state(accepted_state)
         elif event.is_printable and event.character:
             text = "" if state.suggested else state.prompt_text
-            self.stage.show_state(replace(edited, prompt_text=text + event.character))
+            self.stage.show_state(replace(accepted_state, prompt_text=text + event.character))
 
     def copy(self, key: str) -> None:
         """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt.
@@ -96,7 +96,10 @@ class PromptLine:
         self.stage.show_state(replace(state, prompt_text=text_before + pasted_text, suggested=False))
 
     def answer(self) -> None:
-        """Answers Enter: finds tokens, filters heads, names a head, or saves a picture in a thread."""
+        """Answers Enter by the kind of prompt: finds a token, filters heads, names a head, or saves a picture.
+
+        The picture is saved in a thread, to the file that the text names. The prompt closes.
+        """
         state = self.stage.state
         if state.prompt in ("query", "key"):
             self.stage.show_state(with_history(state, find(self.stage.current_screen, state, state.prompt_text)))
@@ -117,7 +120,7 @@ class PromptLine:
     def name_head(self) -> None:
         """Gives the chosen head the typed name, also in the file of names; an empty text removes the name.
 
-        If the file cannot be written or read, the message says why.
+        Closes the prompt. A message says that the name is saved, or why the file cannot be written or read.
         """
         state, session = self.stage.state, self.stage.current_screen.session
         maps, number = session.heads[state.head]

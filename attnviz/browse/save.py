@@ -41,10 +41,12 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
 def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmaps:
     """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
+    All heads share one colour scale, unless the view gives each its own.
+
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state to draw.
-        max_cells: the most cells along a side of a map.
+        max_cells: the most cells along a side of a head's map; the lens has all of its cells.
         look: how the picture is drawn.
     """
     recording, session = screen.session.recording, screen.session
@@ -76,7 +78,7 @@ def _panel(screen: Screen, state: State, head: int, max_cells: int) -> Panel:
 
 
 def _lens_panel(screen: Screen, state: State) -> Panel:
-    """Returns a panel with the row of every head of the lens, after it has computed the rows that are missing."""
+    """Returns a panel with the row of every head of the lens; first computes and caches the rows that are missing."""
     session, view = screen.session, state.view
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
@@ -115,31 +117,31 @@ def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 
 def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str, ...]:
-    """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any."""
+    """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any.
+
+    The tuple is empty if all cells are plain weights.
+    """
     is_pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     shows_mean = view.mean or view.scores or view.difference
     sentences = (
         (is_pooled, f"Pooled: each cell is the {'mean' if shows_mean else 'maximum'} of its block."),
-        (
-            view.words,
-            JOINED.format(singular(unit_name)),
-        ),
+        (view.words, JOINED.format(singular(unit_name))),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (view.steps == "log", "Colours are logarithmic."),
         (view.own_scale and len(panels) > 1, "Each head has a colour scale of its own."),
     )
-    masked = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
-    return *(sentence for applies, sentence in sentences if applies), *masked
+    masked_remarks = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
+    return *(sentence for applies, sentence in sentences if applies), *masked_remarks
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
-    """Returns a sentence on the quantity, the heads and the model of the picture; for the lens also on its token."""
+    """Returns a sentence on the quantity, the heads and the model of the picture; for the lens, on token and model."""
     session = screen.session
-    count = len(panels)
     if state.lens and not state.has_open_head:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
-    is_single_head = state.has_open_head and count == 1
-    subject = f"head {session.names[state.head]}" if is_single_head else f"{count} head{'s' if count > 1 else ''}"
+    subject = "1 head" if len(panels) == 1 else f"{len(panels)} heads"
+    if state.has_open_head and len(panels) == 1:
+        subject = f"head {session.names[state.head]}"
     quantity = "Scores" if state.view.scores else "Attention"
     if state.view.difference:
         quantity = "Change of attention"

@@ -9,6 +9,7 @@ from attnviz.browse.session.state import Size, State
 
 PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # least columns of the screen, and columns of a head's pattern
 NUMBER_WIDTH = 20  # columns of the strongest token and its number
+MAX_NAME_WIDTH = 12  # columns of a head's name, with the marks before it
 MAX_CELL_WIDTH = 4  # columns of a cell
 MIN_STRIP_WIDTH = 8  # columns
 MIN_HEADS_SHARE = 2  # all layers have their means if these leave the heads every second line or more
@@ -92,8 +93,8 @@ def lens_pane(layers: list[list[int]], names: list[str], count: int, state: Stat
 def lens_heads(session: Session, state: State) -> list[int]:
     """Returns the heads of the lens: the listed heads over the same tokens as the chosen one.
 
-    If the filter hides all of these, they are returned nevertheless. A sort token orders them by their weight on it,
-    masked cells and heads that are not computed yet last.
+    If the filter hides all of these, returns all heads over the same tokens. With a sort token, heads with a large
+    absolute weight on it come first; heads in which it is masked, and then heads without a computed row, come last.
     """
     same_tokens = set(session.heads_over_same_tokens(state.head))
     listed_heads = [head for head in session.ranking.order(state.view) if head in same_tokens]
@@ -102,19 +103,22 @@ def lens_heads(session: Session, state: State) -> list[int]:
         return listed_heads
     unit = state.sort_token
 
-    def weight(head: int) -> float:
-        """Returns the absolute weight on the sort token; -1 if it is masked, -2 if it is not computed yet."""
+    def weight_or_rank(head: int) -> float:
+        """Returns a head's absolute weight on the sort token; -1 if it is masked, -2 if it is not computed yet."""
         row = session.token_rows.find(head, state.view, state.token, state.direction)
         if row is None or unit >= len(row.values):
             return -2.0
         return abs(float(row.values[unit])) if row.visible[unit] else -1.0
 
-    return sorted(listed_heads, key=lambda head: -weight(head))
+    return sorted(listed_heads, key=lambda head: -weight_or_rank(head))
 
 
 def _lens_columns(name_width: int, size: Size) -> LensColumns:
-    """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
-    name_columns = min(3 + name_width, 12)
+    """Returns the widths of the parts of a line if the longest name has ``name_width`` columns.
+
+    A narrow screen shortens the pattern, then the number; the row of cells keeps ``MIN_STRIP_WIDTH`` columns.
+    """
+    name_columns = min(3 + name_width, MAX_NAME_WIDTH)  # two marks come before the name, and a blank after it
     pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
     strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
     return LensColumns(

@@ -29,22 +29,23 @@ def mark(screen: Screen, state: State, key: str) -> State:
 
 
 def open_side_by_side(screen: Screen, state: State) -> State:
-    """Returns the state with the marked heads open side by side; with a message if they cannot be.
+    """Returns the state with the marked heads open side by side and their marks removed.
 
-    If one head is marked, the chosen head is the second.
+    If one head is marked, the chosen head is the second. If the heads cannot be shown together, only adds a message.
     """
     heads = state.heads_to_combine
-    if refusal := _refusal(screen, heads, 2, MAX_SIDE_BY_SIDE, "see them side by side"):
+    purpose = "see them side by side"
+    if refusal := _refusal(screen, heads, min_heads=2, max_heads=MAX_SIDE_BY_SIDE, purpose=purpose):
         return replace(state, message=refusal)
     state = open_head(screen, replace(state, head=heads[0]))
     return replace(state, heads_beside=heads[1:], marked_heads=())
 
 
 def combine_marked(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with one map open that combines the marked heads; with a message if they cannot be combined.
+    """Returns the state with one map open that combines the marked heads, and with their marks removed.
 
-    A key of ``COMBINATION_OF_KEY`` chooses how. If one head is marked, the chosen head is the second. Without marks,
-    all listed heads are combined, but never subtracted.
+    The key chooses how. If one head is marked, the chosen head is the second. Without marks, all listed heads are
+    combined, but never subtracted. If the heads cannot be combined, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -56,7 +57,7 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
     if combination != "difference" and not heads:
         heads = tuple(screen.session.ranking.order(state.view))
     max_heads = 2 if combination == "difference" else len(screen.session.heads)
-    if refusal := _refusal(screen, heads, 2, max_heads, f"see their {combination}"):
+    if refusal := _refusal(screen, heads, min_heads=2, max_heads=max_heads, purpose=f"see their {combination}"):
         return replace(state, message=refusal)
     try:
         combined_head = screen.session.combine(heads, combination)
@@ -86,16 +87,17 @@ def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: 
 def subtract(screen: Screen, state: State, key: str) -> State:
     """Returns the state that shows a difference: the second of two marked heads minus the first.
 
-    If one head is marked, the chosen head is the second. Otherwise switches the difference to the other recording on or
-    off. If there is nothing to subtract, only adds a message.
+    If one head is marked, the chosen head is the second. Without two heads, switches the difference to the other
+    recording on, which ends scores, or off. If there is no other recording, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``d``.
     """
-    if len(state.heads_to_combine) == 2 or (state.marked_heads and screen.session.other is None):
-        return combine_marked(screen, state, key)
+    has_two_heads = len(state.heads_to_combine) == 2
+    if has_two_heads or (state.marked_heads and screen.session.other is None):
+        return combine_marked(screen, state, key)  # it refuses another number of heads than two
     if screen.session.other is None:
         return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")
     return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))

@@ -13,50 +13,59 @@ MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 
 
 def move(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after an arrow: on another cell of a map, another head of the overview, or in the lens.
+    """Returns the state after an arrow: on another cell of an open map, another head, or another token of the lens.
+
+    The cell of a map may be off the map; the overview and the lens stop at their ends.
 
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten cells.
     """
-    down, right = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
+    directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
     step = SHIFT_STEP if key.startswith("shift+") else 1
+    rows_down, columns_right = (step * direction for direction in directions[key.removeprefix("shift+")])
     if state.lens and not state.has_open_head:
-        return _move_in_lens(screen, state, down * step, right * step)
+        return _move_in_lens(screen, state, rows_down, columns_right)
     if not state.has_open_head:
-        return _move_head(tiles(screen.session, state, screen.size), state, down * step, right * step)
+        return _move_head(tiles(screen.session, state, screen.size), state, rows_down, columns_right)
     pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     return replace(
         state,
-        query=pane.queries.shifted_unit(state.query, down * step),
-        key=pane.keys.shifted_unit(state.key, right * step),
+        query=pane.queries.shifted_unit(state.query, rows_down),
+        key=pane.keys.shifted_unit(state.key, columns_right),
     )
 
 
-def _move_in_lens(screen: Screen, state: State, down: int, right: int) -> State:
-    """Returns the state with the cursor on another head of the lens, or on another token of its row."""
-    listed = lens_heads(screen.session, state)
-    line = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
-    axis = open_lens_pane(screen.session, state, screen.size).axis
-    return with_other_token(replace(state, head=listed[line]), axis.shifted_unit(state.other_token, right))
+def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
+    """Returns the state with the cursor on another head of the lens, or on another token of its row.
 
-
-def _move_head(grid: Tiles, state: State, down: int, right: int) -> State:
-    """Returns the state with another head chosen.
-
-    Sideways, heads follow each other across rows; up and down, the tile in the same column is chosen, or the last.
+    From a head that is not listed, the cursor moves to the first one.
     """
-    if right:
+    heads = lens_heads(screen.session, state)
+    line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
+    axis = open_lens_pane(screen.session, state, screen.size).axis
+    return with_other_token(replace(state, head=heads[line]), axis.shifted_unit(state.other_token, columns_right))
+
+
+def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) -> State:
+    """Returns the state with another head of the overview chosen.
+
+    Sideways, heads follow each other across rows; up and down, the tile in the same column is chosen, or the last of
+    its row. Moves end at the first and the last head or row.
+    """
+    if columns_right:
         order = [head for row in grid.rows for head in row]
-        return replace(state, head=order[min(max(order.index(state.head) + right, 0), len(order) - 1)])
+        return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
     row, column = grid.position(state.head)
-    heads = grid.rows[min(max(row + down, 0), len(grid.rows) - 1)]
+    heads = grid.rows[min(max(row + rows_down, 0), len(grid.rows) - 1)]
     return replace(state, head=heads[min(column, len(heads) - 1)])
 
 
 def page(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the cursor a screenful up or down.
+    """Returns the state with the cursor a screenful up or down: on another query, or in the overview and lens a head.
+
+    The query may be off the map; the overview and the lens stop at their ends.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -65,10 +74,11 @@ def page(screen: Screen, state: State, key: str) -> State:
     """
     sign = -1 if key == "pageup" else 1
     if state.lens and not state.has_open_head:
-        return _move_in_lens(screen, state, sign * open_lens_pane(screen.session, state, screen.size).lines, 0)
+        line_count = open_lens_pane(screen.session, state, screen.size).lines
+        return _move_in_lens(screen, state, rows_down=sign * line_count, columns_right=0)
     if not state.has_open_head:
         grid = tiles(screen.session, state, screen.size)
-        return _move_head(grid, state, sign * grid.shown_rows, 0)
+        return _move_head(grid, state, rows_down=sign * grid.shown_rows, columns_right=0)
     query_axis = open_map_pane(screen.session, state, screen.size, screen.colors).queries
     return replace(state, query=state.query + sign * (query_axis.stop - query_axis.start))
 
@@ -82,7 +92,8 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
         key: ``home`` or ``end``.
     """
     if state.has_open_head:
-        return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
+        _, key_units = screen.session.units(state.head, state.view)
+        return replace(state, key=0 if key == "home" else len(key_units) - 1)
     order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
     return replace(state, head=order[0 if key == "home" else -1])
 
@@ -99,24 +110,28 @@ def enter(screen: Screen, state: State, key: str) -> State:
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the innermost view closed, or reset if nothing is open.
+    """Returns the state with one thing closed or reset: the first that is in use, in the order below.
 
-    The order is: zoom and explanation, heads beside the open one, the open head, the lens, marks, the filter.
+    The order is: zoom and explanation together, heads beside the open one, the open head, the lens, marks, the filter.
+    After a combination of heads is closed, its first head is chosen. If nothing is in use, the state stays equal.
 
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; unused.
     """
-    if state.has_open_head and (state.zoom or state.why or state.heads_beside):
-        keeps_heads = state.zoom or state.why
-        return replace(state, zoom=0, why=False, heads_beside=state.heads_beside if keeps_heads else ())
+    if state.has_open_head and (state.zoom or state.why):
+        return replace(state, zoom=0, why=False)
+    if state.has_open_head and state.heads_beside:
+        return replace(state, heads_beside=())
     if state.has_open_head:
-        sources = screen.session.combination_of(state.head)[1]
+        _, sources = screen.session.combination_of(state.head)
         return replace(state, has_open_head=False, head=sources[0], top=0)
     if state.lens:
         return replace(state, lens=False, sort_token=None, top=0)
-    return replace(state, marked_heads=(), view=state.view if state.marked_heads else replace(state.view, filter=""))
+    if state.marked_heads:
+        return replace(state, marked_heads=())
+    return replace(state, view=replace(state.view, filter=""))
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
@@ -152,22 +167,22 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     if state.lens and not state.has_open_head:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.has_open_head:
-        return replace(
-            state, tile_zoom=0 if not step else min(max(state.tile_zoom + step, -MAX_TILE_ZOOM), MAX_TILE_ZOOM)
-        )
-    zoom_levels = open_map_levels(screen.session, state, screen.size, screen.colors)
-    zoom = 0 if not step else min(max(state.zoom + step, 0), len(zoom_levels) - 1)
-    message = "this is the closest zoom" if step == 1 and zoom == state.zoom else ""
-    row, column = state.query - zoom_levels[zoom].rows // 2, state.key - zoom_levels[zoom].columns // 2
-    return replace(state, zoom=zoom, row=row, column=column, message=message)
+        tile_zoom = min(max(state.tile_zoom + step, -MAX_TILE_ZOOM), MAX_TILE_ZOOM)
+        return replace(state, tile_zoom=tile_zoom if step else 0)
+    levels = open_map_levels(screen.session, state, screen.size, screen.colors)
+    new_zoom = min(max(state.zoom + step, 0), len(levels) - 1) if step else 0
+    message = "this is the closest zoom" if step == 1 and new_zoom == state.zoom else ""
+    # the cursor is in the middle of the screen
+    row, column = state.query - levels[new_zoom].rows // 2, state.key - levels[new_zoom].columns // 2
+    return replace(state, zoom=new_zoom, row=row, column=column, message=message)
 
 
 def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
 
-    If the cursor is on the strongest key already, the first press goes to the second. In the lens, goes to the
-    strongest token of the chosen head's row; if this is not computed yet, returns the state unchanged. In the overview,
-    and if no key is visible, only adds a message.
+    If the cursor is on the strongest key already, the first press goes to the second; after the weakest comes the
+    strongest. In the lens, goes to the strongest token of the chosen head's row; if the row is not computed yet,
+    returns the state unchanged. In the overview, and if no key is visible, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -192,7 +207,8 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
 def open_lens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the lens open, which shows the cursor's query in all heads.
 
-    Instead of a combination its first head is chosen. If the lens is open already, only adds a message.
+    An open head is closed; if it is a combination of heads, its first head is chosen. If the lens is on the screen
+    already, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -201,7 +217,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
     """
     if state.lens and not state.has_open_head:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
-    sources = screen.session.combination_of(state.head)[1]
+    _, sources = screen.session.combination_of(state.head)
     return replace(
         state,
         head=sources[0],
@@ -218,7 +234,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
 def turn_lens(state: State) -> State:
     """Returns the state with the lens turned: from the keys that a token attends to, to the queries that attend to it.
 
-    Turned again, it shows keys again.
+    A lens that shows queries is turned back to keys. The lens keeps its token, and no longer sorts heads by a token.
     """
     return replace(
         state,

@@ -30,13 +30,18 @@ def start_state(screen: Screen) -> State:
 
 
 def place_address(screen: Screen, state: State) -> str:
-    """Returns the address of a state: its open heads, or else its filter and order; its tokens; its colour scale."""
+    """Returns the address of a state, from ``#`` on.
+
+    It names the open heads, or else the filter and the order; the tokens of the cursor in an open head or the lens; the
+    lens's direction if it is ``from``; and the colour scale and its limits if they are not the usual ones.
+    """
     from urllib.parse import quote
 
     session, view = screen.session, state.view
     parts = _head_values(session, state)
     if state.has_open_head or state.lens:
-        axes = ("query", "key") if state.has_open_head or state.sort_token is not None else (_token_axis(state),)
+        names_both_tokens = state.has_open_head or state.sort_token is not None
+        axes = TOKEN_NAMES if names_both_tokens else (_token_axis(state),)
         units = dict(zip(TOKEN_NAMES, session.units(state.head, view), strict=True))
         units_at_cursor = {"query": state.query, "key": state.key}
         parts += [(axis, token_address(units[axis], units_at_cursor[axis])) for axis in axes]
@@ -60,7 +65,8 @@ def read_place(screen: Screen, state: State, address: str) -> State:
     """Returns the state that an address names.
 
     If it names heads, or the recording has only one, the head opens. If it names only tokens, the lens opens: with the
-    direction ``from`` if it says so or names no query. Otherwise the state shows the overview.
+    direction ``from`` if it says so or names no query, and sorted by the other token if it names both. Otherwise the
+    overview is shown.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -68,7 +74,8 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         address: the address, or the link of a page that ends with it.
 
     Raises:
-        AttnvizError: if the address has an unknown name, or a head or a token that the recording lacks.
+        AttnvizError: if the address is empty, has an unknown name or an invalid filter, or names a metric, a head or a
+            token that the recording lacks, or heads that cannot be combined.
     """
     from urllib.parse import parse_qsl
 
@@ -88,13 +95,18 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         return settle(screen, replace(open_state, query=state.query, key=state.key, heads_beside=state.heads_beside))
     if tokens:
         is_turned = values.get("direction") == "from" or "query" not in tokens
-        sort_token = (state.query if is_turned else state.key) if len(tokens) > 1 else None
-        return settle(screen, replace(state, lens=True, direction="from" if is_turned else "to", sort_token=sort_token))
+        lens_state = replace(state, lens=True, direction="from" if is_turned else "to")
+        sort_token = lens_state.other_token if len(tokens) > 1 else None
+        return settle(screen, replace(lens_state, sort_token=sort_token))
     return settle(screen, state)
 
 
 def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
-    """Returns the parts of an address that name the open heads, or else the filter and order of the list."""
+    """Returns the names and values of an address that stand for the open heads, or else the filter and the order.
+
+    Several heads have a second value that says how they are shown together. The list is empty if no head is open and
+    there is neither a filter nor an order.
+    """
     combination, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.heads_beside)]
     if state.has_open_head and len(names) > 1:
@@ -110,17 +122,23 @@ def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
 
 
 def _token_axis(state: State) -> str:
-    """Returns ``query`` or ``key``, the axis of the lens's token."""
+    """Returns the axis of the lens's token: ``query``, or ``key`` if the direction is ``from``."""
     return "query" if state.direction == "to" else "key"
 
 
 def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
     """Returns the state with the order, filter, colour scale and pooling that an address names.
 
-    An unknown scale changes nothing. Limits and pooling are reset unless the address names them.
+    Order, filter and scale stay if the address does not name them, and the scale if its name is unknown. Limits and
+    pooling are reset unless the address names them.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state before.
+        values: the values of the address by name.
 
     Raises:
-        AttnvizError: if it names an unknown metric or an invalid filter.
+        AttnvizError: if the address names an unknown metric or an invalid filter.
     """
     from attnviz.metrics.head_filter import find_metric_name
 
@@ -144,14 +162,21 @@ def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) 
 def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[State, bool]:
     """Returns the state with the heads that an address names, and True if a head is to be opened.
 
-    Of heads side by side, the first ``MAX_SIDE_BY_SIDE`` are shown. An address without heads returns the state
+    Of heads side by side, the first ``MAX_SIDE_BY_SIDE`` are shown. For an address without heads, returns the state
     unchanged, and True if the recording has only one head.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        state: the state before.
+        values: the values of the address by name.
 
     Raises:
         AttnvizError: if a head is unknown, or the heads cannot be combined as the address asks.
     """
     session = screen.session
-    names = [name.partition("~")[0] for word in ("head", "heads") for name in values.get(word, "").split(",") if name]
+    values_of_heads = [*values.get("head", "").split(","), *values.get("heads", "").split(",")]
+    # a page may write the index of a head in its list after ~
+    names = [value.partition("~")[0] for value in values_of_heads if value]
     if unknown_names := [name for name in names if name not in session.names]:
         first, last = session.names[0], session.names[session.recorded - 1]
         raise AttnvizError(f"{option('at')}: no head {unknown_names[0]!r}; choose {first} to {last}")

@@ -24,11 +24,12 @@ NEXT, PREVIOUS = "full_stop", "comma"
 def step(screen: Screen, state: State, key: str) -> State:
     """Returns the state at the next or the previous step: at the row from which the model decided a written token.
 
-    In the overview it opens the chosen head. The cursor's key is the strongest one outside of the sink, and the message
-    names what the row looks at. At the ends, and if no token was written from left to right, only a message is added.
+    The first press shows the step that the cursor is at, if any. In the overview it opens the chosen head. The cursor's
+    key is the strongest one outside of the sink, and the message names what the row looks at. At the ends, and if no
+    token was written from left to right, only adds a message and stops playing.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``full_stop`` for the next step, ``comma`` for the previous one.
     """
@@ -37,30 +38,30 @@ def step(screen: Screen, state: State, key: str) -> State:
         steps = _steps(maps)
     except AttnvizError as error:
         return replace(state, message=str(error), playing=False)
-    rows, columns = screen.session.units(state.head, state.view)
-    row_numbers = np.unique([rows.unit_of(query) for query in steps.tolist()])
-    is_later = key == NEXT
-    candidates = row_numbers[row_numbers > state.query] if is_later else row_numbers[row_numbers < state.query]
-    if not state.steps and state.query in row_numbers:
+    row_units, column_units = screen.session.units(state.head, state.view)
+    step_rows = np.unique([row_units.unit_of(query) for query in steps.tolist()])
+    goes_forward = key == NEXT
+    candidates = step_rows[step_rows > state.query] if goes_forward else step_rows[step_rows < state.query]
+    if not state.steps and state.query in step_rows:
         candidates = np.array([state.query])  # the first press shows the step that the cursor is at
     if not len(candidates):
-        return replace(state, message=f"this is the {'last' if is_later else 'first'} step", playing=False)
-    row_number = int(candidates[0] if is_later else candidates[-1])
-    query = int(steps[np.searchsorted(steps, int(rows.starts[row_number]))])
+        return replace(state, message=f"this is the {'last' if goes_forward else 'first'} step", playing=False)
+    row = int(candidates[0] if goes_forward else candidates[-1])
+    query = int(steps[np.searchsorted(steps, int(row_units.starts[row]))])  # the first step in the row
     sources = _Sources.of_query(screen.session, state, query)
     state = state if state.has_open_head or state.lens else open_head(screen, state)
     message = f"step {int(np.searchsorted(steps, query)) + 1} of {len(steps)}: {sources.sentence}"
-    strongest_key = columns.unit_of(int(sources.strongest_keys[0]))
-    return replace(state, query=row_number, key=strongest_key, direction="to", steps=True, message=message)
+    strongest_key = column_units.unit_of(int(sources.strongest_keys[0]))
+    return replace(state, query=row, key=strongest_key, direction="to", steps=True, message=message)
 
 
 def play(screen: Screen, state: State, key: str) -> State:
     """Returns the state at the next step, from which the inspector goes on step by step until a key is pressed.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     return step(screen, replace(state, playing=True), NEXT)
 
@@ -91,8 +92,8 @@ class _Sources(NamedTuple):
         token: the label of the token that the step wrote; "" after the last token of the text.
         unit: the label of the unit with the largest weight, and this weight; "" if there is none. In self-attention
             only units before the written tokens count, or without a prompt those before the query's unit.
-        strongest_keys: the keys in the order of their weights, without the sink.
-        keys: the strongest of them, each with its weight.
+        strongest_keys: the indices of all keys, the largest weight first, and keys of the sink last.
+        keys: the labels of the strongest keys, each with its weight; "" if none has `MIN_SAID_WEIGHT`.
         written_weight: the weight on tokens that were written before; NaN in cross-attention, and without a prompt.
     """
 
@@ -104,28 +105,29 @@ class _Sources(NamedTuple):
 
     @classmethod
     def of_query(cls, session: Session, state: State, query: int) -> "_Sources":
-        """Returns the sources of the row of a query.
+        """Returns what the row of a query looks at.
 
         Args:
-            session: the recording.
-            state: the state, with the head.
-            query: the query, among the tokens.
+            session: the recording, and what is computed from it.
+            state: the state, whose head's row is read.
+            query: the index of the query's token.
         """
         maps, _ = session.heads[state.head]
         weights = session.row(state.head, View(), query).weights
         units, is_sink = _units_and_sink(maps.key_tokens)
-        order = np.argsort(-np.where(is_sink, -1, weights), kind="stable")
-        labels = (*maps.query_tokens.labels, "")
-        named_keys = [key for key in order[:SAID_KEYS].tolist() if weights[key] >= MIN_SAID_WEIGHT]
+        strongest_keys = np.argsort(-np.where(is_sink, -1, weights), kind="stable")  # keys of the sink come last
+        written_labels = (*maps.query_tokens.labels[1:], "")  # each query writes the next token
+        named_keys = [key for key in strongest_keys[:SAID_KEYS].tolist() if weights[key] >= MIN_SAID_WEIGHT]
         keys = ", ".join(f"{_short(maps.key_tokens.labels[key])} {weights[key]:.0%}" for key in named_keys)
-        first_written, has_prompt = int(_steps(maps)[0]) + 1, False
+        first_written_token = int(_steps(maps)[0]) + 1
         stop, written_weight = len(weights), float("nan")
-        if maps.kind == "self":
-            has_prompt = first_written > 1  # else all tokens are steps, and all earlier tokens were written
-            stop = first_written if has_prompt else int(units.starts[units.unit_of(query)])
-        if has_prompt:
-            written_weight = float(weights[first_written : query + 1].sum())
-        return cls(labels[query + 1], _strongest_unit(weights, units, is_sink, stop), order, keys, written_weight)
+        if maps.kind == "self" and first_written_token > 1:  # there is a prompt
+            stop = first_written_token
+            written_weight = float(weights[first_written_token : query + 1].sum())
+        elif maps.kind == "self":  # all tokens are steps, and all earlier tokens were written
+            stop = int(units.starts[units.unit_of(query)])
+        strongest_unit = _strongest_unit(weights, units, is_sink, stop)
+        return cls(written_labels[query], strongest_unit, strongest_keys, keys, written_weight)
 
     @property
     def sentence(self) -> str:

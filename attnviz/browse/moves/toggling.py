@@ -46,7 +46,8 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens.
 
-    A message says if this changes nothing or is not possible.
+    A message says if the tokens stay the same. If no head and no lens is open, the map is too long, or words would get
+    scores, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -65,7 +66,7 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     new_units = session.units(state.head, view)
 
     def new_unit(axis: int, unit: int) -> int:
-        """Returns the new unit of a unit's first token, on the axis of queries, 0, or of keys, 1."""
+        """Returns the index in ``new_units`` of the first token of an old unit; axis 0 has queries, axis 1 keys."""
         return new_units[axis].unit_of(int(old_units[axis].starts[unit]))
 
     sort_token = state.sort_token
@@ -120,9 +121,10 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
-    With an open head a message names the order. The order of layers cannot be reversed: ``r`` only adds a message. In
-    the lens, ``o`` and ``O`` sort heads by their weight on the cursor's token, or end this order if it is in use; ``r``
-    turns the lens.
+    The order of layers comes before the first metric and after the last. With an open head a message names the order;
+    otherwise the first head is chosen. The order of layers cannot be reversed: ``r`` only adds a message. In the lens,
+    ``o`` and ``O`` sort heads by their weight on the cursor's token, or end that order if it is in use; ``r`` turns the
+    lens.
 
     Args:
         screen: the session, and the terminal's size and colours.

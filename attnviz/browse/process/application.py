@@ -36,14 +36,15 @@ class Application(App[Result]):
         self.panic(Text(traceback.format_exc()))
 
     def on_mount(self) -> None:
-        """Lets signals end the application cleanly, and exempts objects of the start from garbage collection.
+        """Lets signals end the application cleanly, and starts garbage collection for objects that are created later.
 
         Does nothing in headless mode.
         """
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()
-        for number in ENDING_SIGNALS:
-            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNAL_EXIT_BASE + number))
+        for signal_number in ENDING_SIGNALS:
+            return_code = SIGNAL_EXIT_BASE + signal_number
+            loop.add_signal_handler(signal_number, partial(self.exit, return_code=return_code))
         gc.freeze()  # what lives now lives to the end: each collection would only search it again
         gc.enable()

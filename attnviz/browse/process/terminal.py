@@ -45,7 +45,7 @@ class ToleratedStream:
 
 @contextmanager
 def tolerated_terminal() -> Iterator[None]:
-    """Lets writes to stderr succeed inside the block even if the terminal is closed."""
+    """Lets textual's writes to ``sys.__stderr__`` succeed inside the block even if the terminal is closed."""
     stream = sys.__stderr__
     assert stream is not None
     sys.__stderr__ = ToleratedStream(stream)  # type: ignore[misc,assignment]
@@ -85,26 +85,29 @@ class KeyDecoder:
         return re.sub(HUGE_NUMBER, r"\g<1>0", self._without_answers(self.decoder.decode(data, final), final))
 
     def _without_answers(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers, and reports the attributes among them.
+        """Returns the text without the terminal's answers; calls ``on_attributes`` with attributes among them.
 
-        An unfinished answer waits for its end, unless ``final`` is True.
+        An unfinished answer is stored until the next text ends it, unless ``final`` is True.
         """
-        text, self.unfinished = re.sub(WHOLE_STRING, "", self.unfinished + text), ""
-        for answer in re.finditer(ATTRIBUTES, text):
+        text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished + text)
+        for answer in re.finditer(ATTRIBUTES, text_and_attributes):
             self.on_attributes(answer.group(1).split(";"))
-        text = re.sub(ATTRIBUTES, "", text)
+        key_text, self.unfinished = re.sub(ATTRIBUTES, "", text_and_attributes), ""
         if not final:
-            text, self.unfinished = _split_unfinished(text)
-        return re.sub(LONG_ANSWER, "", text)
+            key_text, self.unfinished = _split_unfinished(key_text)
+        return re.sub(LONG_ANSWER, "", key_text)
 
 
 def _split_unfinished(text: str) -> tuple[str, str]:
-    """Returns the text before an unfinished answer, and the start of the answer; the text and "" if there is none."""
+    """Returns the text before an unfinished answer of the terminal, and the start of the answer.
+
+    If no answer is unfinished, returns the text unchanged and "".
+    """
     if unfinished_string := UNFINISHED_STRING.search(text):
         return text[: unfinished_string.start()], unfinished_string.group(1) + unfinished_string.group(2)
     start = text.rfind("\x1b[")
     answer = UNFINISHED_ANSWER.match(text, start) if start >= 0 else None
-    if answer is not None and not text[answer.end() :].strip("0123456789;:"):
+    if answer is not None and not text[answer.end() :].strip("0123456789;:"):  # only numbers follow
         return text[:start], answer.group()
     return text, ""
 

@@ -118,7 +118,7 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
 def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """Returns one block of several heads pooled to ``height`` x ``width`` cells: weights, their change or mean scores.
+    """Returns a block for each head, pooled to ``height`` x ``width`` cells: weights, their change or mean scores.
 
     Weights are pooled to their maximum, or to their mean if the view asks for means; changes to their mean, over the
     heads' partners in the other recording. Without partners, weights are shown instead of changes, pooled to their
@@ -146,9 +146,9 @@ def pooled_blocks(
 
 
 def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns a preview of a block: each row of cells shows one exact query instead of pooling all of its queries.
+    """Returns a preview of a block: each row of cells shows one of its queries instead of pooling all of them.
 
-    In very long maps several rows of cells show the same query.
+    In very long maps several rows of cells show the same query. Keys are pooled as in the final block.
 
     Args:
         head: the head.
@@ -160,14 +160,15 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
     """
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
-    sample_count = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
+    affordable_count = MAX_SAMPLED_CELLS // head.cost // columns
+    sample_count = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, affordable_count))
     edges = queries.start + block_edges(count, sample_count)
     middle_queries = ((edges[:-1] + edges[1:]) // 2).tolist()
     blocks = [_query_cells(head, view, query, keys) for query in middle_queries]
     exact_rows = CellBlock(
         np.concatenate([block.values for block in blocks]), np.concatenate([block.visible for block in blocks])
     )
-    cells = pool(exact_rows, sample_count, width, view.mean or view.difference or view.scores)
+    cells = pool(exact_rows, sample_count, width, mean=view.mean or view.difference or view.scores)
     sample_of_row = np.arange(rows) * sample_count // rows
     return CellBlock(cells.values[sample_of_row], cells.visible[sample_of_row])
 
@@ -186,21 +187,28 @@ def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> Ce
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns the mean score of the visible pairs in each cell; a cell without any is masked.
+    """Returns the mean score of the visible pairs in each cell of a block; a cell without any is masked.
 
     It reads one band of queries at a time, so that memory stays bounded.
+
+    Args:
+        head: the head.
+        queries: the rows of the block, in tokens.
+        keys: the columns of the block, in tokens.
+        height: the most rows of cells.
+        width: the most columns of cells.
     """
     edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
-    columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
-    total = np.zeros((len(edges) - 1, len(columns)))
-    counts = np.zeros(total.shape, dtype=np.int64)
+    first_keys = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]  # of each column
+    totals = np.zeros((len(edges) - 1, len(first_keys)))
+    counts = np.zeros(totals.shape, dtype=np.int64)
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         for band in bands_of_queries(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
             window = head.maps.window((head.number,), band, keys)
             sums = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
-            total[row] += np.add.reduceat(sums, columns)
-            counts[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
-    return CellBlock((total / np.maximum(counts, 1)).astype(np.float32), counts > 0)
+            totals[row] += np.add.reduceat(sums, first_keys)
+            counts[row] += np.add.reduceat(window.visible.sum(axis=0), first_keys)
+    return CellBlock((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
 
 @dataclass(eq=False)

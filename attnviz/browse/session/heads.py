@@ -63,8 +63,8 @@ class InspectedHeads:
         self.names = [
             head_name(maps, head) + (f" text {maps.item}" if has_several_texts else "") for maps, head in self.heads
         ]
-        self._same_tokens: dict[CellMaps, list[int]] = {}
-        self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._heads_over_tokens_of: dict[CellMaps, list[int]] = {}
+        self._head_of_combination: dict[tuple[str, tuple[int, ...]], int] = {}
         self._text_lines: dict[int, int] = {}
         self._units, self._unit_name = LruCache[Units](MAX_KEPT_UNITS), unit_name
 
@@ -79,7 +79,7 @@ class InspectedHeads:
         return view if has_partner or not view.difference else replace(view, difference=False)
 
     def combine(self, heads: tuple[int, ...], combination: Combination) -> int:
-        """Returns the index of a combination of heads; computes and caches the combination if it is new.
+        """Returns the index of a combination of heads; adds the combination to ``heads`` and ``names`` if it is new.
 
         Args:
             heads: the heads.
@@ -88,7 +88,7 @@ class InspectedHeads:
         Raises:
             AttnvizError: if the heads cannot be combined in this way.
         """
-        if (combination, heads) not in self._combined:
+        if (combination, heads) not in self._head_of_combination:
             name = self._combination_name(heads, combination)
             pairs = [self.heads[head] for head in heads]
             combined_maps = (
@@ -96,26 +96,26 @@ class InspectedHeads:
                 if combination == "difference"
                 else self._reduced_maps(sorted(pairs, key=_layer), combination)
             )
-            self.heads.append((combined_maps, 0))
+            self.heads.append((combined_maps, 0))  # these maps have one head only
             self.names.append(name)
-            self._combined[combination, heads] = len(self.heads) - 1
-        return self._combined[combination, heads]
+            self._head_of_combination[combination, heads] = len(self.heads) - 1
+        return self._head_of_combination[combination, heads]
 
     def combination_of(self, head: int) -> tuple[str, tuple[int, ...]]:
         """Returns the name of the combination that a head is, such as ``mean``, and its heads.
 
         For a recorded head, these are "" and the head itself.
         """
-        return next((key for key, index in self._combined.items() if index == head), ("", (head,)))
+        return next((key for key, index in self._head_of_combination.items() if index == head), ("", (head,)))
 
     def heads_over_same_tokens(self, head: int) -> list[int]:
         """Returns the recorded heads with the same query and key tokens as this one, grouped by attention call."""
         maps = self.heads[head][0]
-        if maps not in self._same_tokens:
+        if maps not in self._heads_over_tokens_of:
             tokens = _tokens_key(maps)
             head_indices = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
-            self._same_tokens[maps] = list(_ordered_by_call(head_indices, self.heads))
-        return self._same_tokens[maps]
+            self._heads_over_tokens_of[maps] = list(_ordered_by_call(head_indices, self.heads))
+        return self._heads_over_tokens_of[maps]
 
     def can_join(self, head: int) -> bool:
         """True if the head's map is small enough to join tokens or to hide special ones."""
@@ -137,7 +137,11 @@ class InspectedHeads:
         return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
-        """Returns the number of lines that the longest text of a recorded head needs, at most `MAX_LINES`; cached."""
+        """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`; cached.
+
+        Args:
+            columns: the width of the screen.
+        """
         if columns not in self._text_lines:
             axes = {
                 id(tokens): tokens

@@ -48,14 +48,14 @@ class Ranking:
 
     @cached_property
     def frame(self) -> "HeadFrame":
-        """The table of heads: a column for each added number and each metric; NaN where a head is not measured yet."""
+        """The table of heads: first columns of added numbers, then one for each metric; NaN if not measured yet."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS, metric_names
 
         rows = tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, head in self.heads)
         measures = tuple(METRICS[name] for name in metric_names(maps for maps, _ in self.heads))
         frame = HeadFrame(rows=rows, measures=measures, values=np.full((len(rows), len(measures)), np.nan))
-        for added_frame in reversed(self.added_frames):
+        for added_frame in reversed(self.added_frames):  # each puts its column before the others
             frame = frame.with_columns_of(added_frame)
         return frame
 
@@ -114,7 +114,7 @@ class Ranking:
     def description(self, head: int) -> str:
         """Returns the user's name for a head, if any, and its pattern, as ``previous token 0.98``, once it is measured.
 
-        For a combination of heads it is "".
+        Returns "" if the head has neither, and for a combination of heads.
         """
         if head >= len(self.heads):
             return ""
@@ -145,19 +145,19 @@ class Ranking:
         )
         return next((group for group in groups if group[0] not in self.named_heads), None)
 
-    def name_patterns(self, group: list[int]) -> None:
-        """Measures every metric of some heads of one attention call and names their patterns; may run in a thread.
+    def name_patterns(self, call_heads: list[int]) -> None:
+        """Measures every metric of the heads of one attention call and names their patterns, in the table of heads.
 
-        Once all heads have names, every metric counts as measured.
+        Once the patterns of all heads are named, every metric counts as measured. It may run in a thread.
         """
         from attnviz.metrics.measured_heads import measured_frame
 
-        measured_rows = measured_frame(self.heads[head] for head in group)
-        self._store_numbers(group, measured_rows)
-        row_of_head = dict(zip(group, measured_rows.rows, strict=True))
+        measured_rows = measured_frame(self.heads[head] for head in call_heads)
+        self._store_numbers(call_heads, measured_rows)
+        row_of_head = dict(zip(call_heads, measured_rows.rows, strict=True))
         rows = tuple(row_of_head.get(head, row) for head, row in enumerate(self.frame.rows))
         self.frame = replace(self.frame, rows=rows)
-        self.named_heads.update(group)
+        self.named_heads.update(call_heads)
         if len(self.named_heads) == len(self.heads):
             self.measured_names.update(self.names)
 

@@ -35,7 +35,7 @@ class QueryRow:
     visible: BoolArray
 
     def numbers(self, view: View) -> FloatArray:
-        """Returns the numbers that the view shows: changes, scores or weights."""
+        """Returns the numbers that the view shows: changes if there is another recording, else scores or weights."""
         if view.difference and self.change is not None:
             return self.change
         return self.scores if view.scores else self.weights
@@ -92,7 +92,13 @@ class QueryRows:
         return self._cache.get(key, lambda: self._read(head, view, query))
 
     def _read(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the row of a query, computed from the maps; its change is ``None`` without another recording."""
+        """Returns the row of a query, computed from the maps; its change is ``None`` if the head has no partner.
+
+        Args:
+            head: the head.
+            view: the toggles; only those that join or hide tokens matter.
+            query: the query, in units.
+        """
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
         row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
@@ -101,6 +107,7 @@ class QueryRows:
         if partner is not None:
             partner_cells = unit_values(partner, number, scores=False, rows=row_side, columns=column_side)
             change = partner_cells.values[0] - window.weights[0, 0]
+        # the window has one head and one query
         return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
 
 
@@ -123,7 +130,7 @@ class TokenRows:
         return self._cache.find(_token_key(head, view, token, direction))
 
     def compute(self, heads: Sequence[int], view: View, token: int, direction: Direction) -> list[int]:
-        """Computes and caches the missing rows of some heads, and stops after ``SLICE_SECONDS`` seconds.
+        """Computes and caches the missing rows of some heads, and stops after the first row past ``SLICE_SECONDS``.
 
         Args:
             heads: the heads, in the order in which they are computed.
@@ -132,28 +139,26 @@ class TokenRows:
             direction: ``to`` for the row of a query, ``from`` for the column of a key.
 
         Returns:
-            The heads whose rows were computed now.
+            The heads whose rows were computed by this call; empty if no row was missing.
         """
-        end = time.monotonic() + SLICE_SECONDS
-        computed: list[int] = []
+        deadline = time.monotonic() + SLICE_SECONDS
+        computed_heads: list[int] = []
         for head in heads:
             key = _token_key(head, view, token, direction)
             if key in self._cache:
                 continue
             self._cache.keep(key, self._read(head, view, token, direction))
-            computed.append(head)
-            if time.monotonic() > end:
+            computed_heads.append(head)
+            if time.monotonic() > deadline:
                 break
-        return computed
+        return computed_heads
 
     def _read(self, head: int, view: View, token: int, direction: Direction) -> TokenRow:
-        """Returns the row of a query or the column of a key, computed from the maps."""
+        """Returns the row of a query, or the column of a key if the direction is ``from``, computed from the maps."""
         rows, columns = self.heads.units(head, view)
-        row_span, column_span = slice(0, len(rows)), slice(0, len(columns))
-        if direction == "to":
-            row_span = slice(token, token + 1)
-        else:
-            column_span = slice(token, token + 1)
+        token_span = slice(token, token + 1)
+        row_span = token_span if direction == "to" else slice(0, len(rows))
+        column_span = token_span if direction == "from" else slice(0, len(columns))
         head_view = self.heads.view_of(head, view)
         cells = unit_cells(self.heads.inspected_head(head), head_view, (rows, row_span), (columns, column_span))
         return TokenRow(np.ravel(cells.values), np.ravel(cells.visible))

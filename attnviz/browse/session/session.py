@@ -105,7 +105,7 @@ class Session(InspectedHeads):
     def panel(
         self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, exact: bool = False
     ) -> Panel:
-        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells.
+        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells, with a scale of its own.
 
         Args:
             head: the head.
@@ -117,11 +117,12 @@ class Session(InspectedHeads):
             exact: True to compute every cell now; False lets a large block be a preview.
         """
         row_units, column_units = self.units(head, view)
-        arguments = (head, view, rows, columns, height, width)
-        cells = self._computed_cells(*arguments) if exact else self.cells(*arguments)
+        read_cells = self._computed_cells if exact else self.cells
+        cells = read_cells(head, view, rows, columns, height, width)
         quantity = self.quantity(view)
+        maps, _ = self.heads[head]
         panel = Panel(
-            title=f"head {self.names[head]}{' cross' if self.heads[head][0].kind == 'cross' else ''}",
+            title=f"head {self.names[head]}" + (" cross" if maps.kind == "cross" else ""),
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),
@@ -136,7 +137,8 @@ class Session(InspectedHeads):
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Returns the cells of a block: one for each pair of units if they fit, otherwise pooled.
 
-        A large block of single tokens that has to be pooled is a preview, which is queued for refinement.
+        A large block of single tokens that has to be pooled is a preview, which is queued for refinement. Blocks are
+        cached.
 
         Args:
             head: the head.
@@ -179,17 +181,17 @@ class Session(InspectedHeads):
     def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
         """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes.
 
-        Per cents go up to 1 unless the view has own scales or shows means; other scales are chosen from the values.
-        Without blocks the scale goes up to 1. With logarithmic steps it begins at `LOG_RANGE` of its upper end.
+        Weights go up to 1, unless each head has its own scale or cells are means; without blocks every scale goes up to
+        1. The limits of other scales are chosen from the values. The scale of weights begins at 0, or with logarithmic
+        steps at `LOG_RANGE` times its upper end.
         """
         quantity = self.quantity(view)
         if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0
         else:
-            unlabelled = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), 1)
+            axis = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), max_cells=1)  # the scale needs no labels
             panels = [
-                Panel("", cells.values, cells.visible, unlabelled, unlabelled, quantity, ColorScale(0, 1))
-                for cells in blocks
+                Panel("", cells.values, cells.visible, axis, axis, quantity, ColorScale(0, 1)) for cells in blocks
             ]
             scale = shared_scale(quantity, panels)
             if quantity is not PERCENT:
@@ -240,7 +242,16 @@ class Session(InspectedHeads):
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _refined_cells(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-        """Returns the cells of a large block as they are computed so far, and queues the block for refinement."""
+        """Returns the cells of a large block as they are computed so far, and queues it for refinement if unfinished.
+
+        Args:
+            head: the head.
+            view: the toggles, which choose the numbers and how they are shown.
+            queries: the rows of the block, in tokens.
+            keys: the columns of the block, in tokens.
+            height: the most rows of cells.
+            width: the most columns of cells.
+        """
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(
             key, lambda: RefinedBlock(self.inspected_head(head), view, queries, keys, height, width)
@@ -250,7 +261,16 @@ class Session(InspectedHeads):
         return block.cells
 
     def _computed_cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """Computes all cells of a block: one for each pair of units if they fit, otherwise pooled."""
+        """Returns all cells of a block, computed now: one for each pair of units if they fit, otherwise pooled.
+
+        Args:
+            head: the head.
+            view: the toggles, which choose the numbers and how they are shown.
+            rows: the span of the queries, in units.
+            columns: the span of the keys, in units.
+            height: the most rows of cells.
+            width: the most columns of cells.
+        """
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.has_unit_for_each_token and column_units.has_unit_for_each_token and not fits:
@@ -273,7 +293,8 @@ def _axis(name: str, units: Units, span: slice, max_cells: int) -> Axis:
     """
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))
-    if len(edges) == count + 1:
+    has_cell_for_each_unit = len(edges) == count + 1
+    if has_cell_for_each_unit:
         return Axis(name=name, labels=units.labels[span], edges=tuple(edges.tolist()))
     starts = units.starts[edges[:-1]].tolist()
     labels = tuple(str(start) for start in starts)
