@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.base.errors import AttnvizError, Value, did_you_mean, flag, option
+from attnviz.base.errors import AttnvizError, Value, did_you_mean, flag, number_ranges, option
 from attnviz.report.picture.look import Look
 
 ROOT = Path(__file__).parents[2] / "attnviz"
@@ -91,3 +91,11 @@ def test_a_report_names_options_as_its_reader_writes_them() -> None:
 def test_the_nearest_name_is_proposed_and_none_that_is_far() -> None:
     assert did_you_mean("drak", ("light", "Dark")) == "did you mean Dark? "
     assert did_you_mean("xyz", ("light", "dark")) == ""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ranges"),
+    [([], "none"), ([4], "4"), ([3, 0, 1, 2, 7, 7], "0-3, 7"), ([1, 3, 5], "1, 3, 5"), ([8, 9], "8-9")],
+)
+def test_neighbouring_numbers_are_written_as_ranges(numbers: list[int], ranges: str) -> None:
+    assert number_ranges(numbers) == ranges

@@ -10,8 +10,9 @@ import torch
 import attnviz
 from attnviz.api.recording import drawable
 from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.contributions import contributions_of
+from attnviz.maps.contributions import ContributionMaps, contributions_of, mean_contribution
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
@@ -116,3 +117,34 @@ def test_a_report_names_contributions_and_the_check_of_their_sum(grouping: Group
 def test_an_unknown_quantity_is_refused() -> None:
     with pytest.raises(AttnvizError, match="unknown of 'norms'; choose weights or contributions"):
         ReportOptions(of="norms")
+
+
+def lazy_contributions(norms: FloatArray) -> ContributionMaps:
+    """Contributions from causal maps, computed window by window as those of large maps are."""
+    maps = dense_maps(causal=True)
+    names = ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")
+    shared = {name: getattr(maps, name) for name in names}
+    return ContributionMaps(**shared, value_norms=norms, quantity="contribution", source=maps)
+
+
+def test_the_mean_of_a_head_is_over_the_queries_that_get_something() -> None:
+    norms = MOVED.copy()
+    norms[:, 0] = 0  # the first query of causal maps sees only the first key
+    maps = lazy_contributions(norms)
+    weights = maps.to_dense().weights[1]
+    assert mean_contribution(maps, 1) == pytest.approx(weights[1:].sum(axis=-1).mean(), rel=1e-6)
+    all_norms = lazy_contributions(MOVED)
+    assert mean_contribution(all_norms, 1) == pytest.approx(
+        all_norms.to_dense().weights[1].sum(axis=-1).mean(), rel=1e-6
+    )
+    part = weights[3:5, 1:3].sum(axis=-1)
+    assert mean_contribution(maps, 1, slice(3, 5), slice(1, 3)) == pytest.approx(part.mean(), rel=1e-6)
+    assert mean_contribution(maps, 1, slice(0, 1)) == 0
+
+
+def test_pixels_of_contributions_pool_visible_cells() -> None:
+    maps = lazy_contributions(MOVED)
+    pixels = maps.overview(maps.heads, 2, 2, *EVERYTHING)
+    whole = maps.to_dense().overview(maps.heads, 2, 2, *EVERYTHING)
+    np.testing.assert_allclose(pixels.mean, whole.mean, rtol=1e-6)
+    np.testing.assert_allclose(pixels.maximum, whole.maximum, rtol=1e-6)

@@ -3,6 +3,7 @@ import string
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,3 +179,9 @@ def test_tokens_of_a_pair_have_their_places_in_both_texts() -> None:
     whole = "one two\ntwo one"
     assert [whole[start:stop] for start, stop in tokens.places[1:].tolist()] == ["one", "two", "two", "one"]
     assert [start for start, _ in tokens.places[1:].tolist()] == [0, 4, 8, 12]
+
+
+def test_padding_at_both_ends_is_left_out_of_a_span_unless_there_is_nothing_else() -> None:
+    tokens = tokenize("a b").padded(4)
+    assert tokens.unpadded == slice(0, 2)
+    assert tokens.take(np.array([2, 3])).unpadded == slice(0, 2)
