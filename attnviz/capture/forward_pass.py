@@ -95,14 +95,15 @@ class ForwardPass:
         """Returns the recording of all modules whose attention is only softmaxes over queries x keys.
 
         Raises:
-            AttnvizError: if there are no such modules, or a chosen layer or head is missing.
+            AttnvizError: if there are no such modules, a chosen layer or head is missing, a chosen layer attends only
+                in another way, or the contributions to record cannot be computed.
         """
         calls = self.calls
         self._refuse_other_attention(calls)
         self._refuse_no_call()
         self._refuse_missing_heads()
         self._refuse_missing_contributions(calls)
-        maps = tuple(maps for group in _by_layer(calls) for maps in self._maps_of(group))
+        maps = tuple(text_maps for layer_calls in _by_layer(calls) for text_maps in self._maps_of(layer_calls))
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
             maps=maps,
@@ -146,9 +147,11 @@ class ForwardPass:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
         return [other for other in self.others if any(map(other.may_be_unused_weights_of, self._all_calls))]
 
-    def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
+    def _maps_of(self, layer_calls: list[CapturedCall]) -> Iterator[LayerMaps]:
         """Yields the maps of each text of the batch, given the calls of one layer."""
-        return (maps_of(group, item, *self._labels(group[0], item)) for item in range(group[0].shape[0]))
+        first_call = layer_calls[0]
+        text_count = first_call.shape[0]
+        return (maps_of(layer_calls, item, *self._labels(first_call, item)) for item in range(text_count))
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and keys of one text of a call, labelled as the options say."""
@@ -157,7 +160,8 @@ class ForwardPass:
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if only attention of other kinds was found, in the whole model or in a chosen layer.
 
-        Does nothing if every chosen layer, or any layer if none were chosen, has a recorded call.
+        Does nothing if no such attention was found there, or if calls were recorded: of every chosen layer, or of any
+        layer if none were chosen.
         """
         layers = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
@@ -165,9 +169,9 @@ class ForwardPass:
         has_all_layers = bool(calls) and (layers is None or set(layers) <= recorded_layers)
         if not others or has_all_layers:
             return
-        first = others[0]
+        first_other = others[0]
         raise AttnvizError(
-            f"{first.place} is no softmax over queries x keys: it computes {first.description}; "
+            f"{first_other.place} is no softmax over queries x keys: it computes {first_other.description}; "
             "choose layers with full attention"
         )
 
@@ -177,7 +181,11 @@ class ForwardPass:
         return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_call(self) -> None:
-        """Raises AttnvizError, with the reason, if no attention call of the chosen part was observed."""
+        """Raises AttnvizError if no attention call of the chosen part was observed.
+
+        The message says why: unreadable tensors, a model that was not called, another part of an encoder-decoder, or
+        else what was observed instead.
+        """
         if self.head_counts:
             return
         if self.unreadable:
@@ -187,18 +195,18 @@ class ForwardPass:
                 "run the forward pass on plain tensors"
             )
         if not self.runs.was_called:
-            where = " itself, not its compiled form," if anything_compiled() else ""
-            raise AttnvizError(f"{self._name} was not called in the with block; call model(...){where} there")
+            advice = " itself, not its compiled form," if anything_compiled() else ""
+            raise AttnvizError(f"{self._name} was not called in the with block; call model(...){advice} there")
         if self.parts:
             raise AttnvizError(
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"choose {or_list(sorted(self.parts))} attention"
             )
         observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
-        where = ", outside code that torch.compile made" if anything_compiled() else ""
+        exception = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}{observation}; attnviz finds a softmax of products "
-            f"of queries and keys, whose result multiplies values, and scaled_dot_product_attention{where}"
+            f"of queries and keys, whose result multiplies values, and scaled_dot_product_attention{exception}"
         )
 
     def _refuse_missing_heads(self) -> None:
@@ -210,11 +218,14 @@ class ForwardPass:
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
 
     def _refuse_missing_contributions(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if contributions are to be recorded and a call has no known output projection."""
+        """Raises AttnvizError if contributions are to be recorded and a call lacks the value norms that they need.
+
+        The norms are missing if the output projection of the call is unknown.
+        """
         if not self.options.values:
             return
         for call in calls:
-            if not all("value_norms" in text for text in call.fields):
+            if not all("value_norms" in text_fields for text_fields in call.fields):
                 place = call.site.module or "the model itself"
                 reason = _reason_without_contributions(call)
                 raise AttnvizError(
@@ -231,16 +242,16 @@ class ForwardPass:
         )
 
     def _unreadable_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules whose attention could not be read; none if there are none."""
+        """Returns a remark on modules whose attention could not be read; empty if there are none."""
         if not self.unreadable:
             return ()
         module, reason = next(iter(self.unreadable.items()))
-        count = len(self.unreadable) - 1
-        others = f" and of {count} other module{'s' if count > 1 else ''}" if count else ""
+        other_count = len(self.unreadable) - 1
+        others = f" and of {_other_modules(other_count)}" if other_count else ""
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
     def _compiled_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules that ran as compiled code; none if there are none."""
+        """Returns a remark on modules whose attention ran as compiled code, unobserved; empty if there are none."""
         observed_modules = {
             *(site.module for site in self.head_counts),
             *(other.module for other in self.others),
@@ -249,43 +260,48 @@ class ForwardPass:
         modules = unobserved_modules(self.modules, observed_modules)
         if not modules:
             return ()
-        count = len(modules) - 1
-        others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
-        verb = "compute" if count else "computes"
+        other_count = len(modules) - 1
+        others = f" and {_other_modules(other_count)}" if other_count else ""
+        verb = "compute" if other_count else "computes"
         return (
             f"Left out: what {modules[0] or 'the model'}{others} {verb} as compiled code, which cannot be observed.",
         )
 
     def _other_attention_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules that attend in another way, or whose class is named attention; none if none do.
+        """Returns a remark on modules that attend in another way, or whose class is named attention.
 
-        A module that is only named attention does not count if attention of it was recorded.
+        A module that is only named attention does not count if attention of it was observed. Empty if none is left.
         """
-        recorded_modules = {site.module for site in self.head_counts}
+        observed_modules = {site.module for site in self.head_counts}
         others = [
             other
             for other in self.others
-            if other in self._other_attention or (other.is_called_attention and other.module not in recorded_modules)
+            if other in self._other_attention or (other.is_called_attention and other.module not in observed_modules)
         ]
         if not others:
             return ()
-        modules = len({other.module for other in others})
-        count = f"{modules} modules compute" if modules > 1 else "one module computes"
-        first = others[0]
-        name = first.module or "the model itself"
-        return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.description}.",)
+        module_count = len({other.module for other in others})
+        subject = f"{module_count} modules compute" if module_count > 1 else "one module computes"
+        first_other = others[0]
+        name = first_other.module or "the model itself"
+        return (f"Left out: {subject} no softmax over queries x keys, such as {name} with {first_other.description}.",)
 
     def _unused_softmax_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules with an unused softmax besides recorded attention; none if there are none."""
+        """Returns a remark on modules with an unused softmax besides recorded attention; empty if there are none."""
         modules = list(
             dict.fromkeys(other.module for other in self._unused_beside_calls if other not in self._other_attention)
         )
         if not modules:
             return ()
-        count = len(modules) - 1
-        others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
+        other_count = len(modules) - 1
+        others = f" and {_other_modules(other_count)}" if other_count else ""
         place = f"the attention of {modules[0] or 'the model itself'}{others}"
         return (f"Not shown: a softmax beside {place}, which multiplies no observed values.",)
+
+
+def _other_modules(count: int) -> str:
+    """Returns a number of other modules in words: ``1 other module``, ``2 other modules``."""
+    return f"{count} other module{'s' if count > 1 else ''}"
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
@@ -293,7 +309,8 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
     groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
-        key = (site.stack, site.kind, site.layer, site if site.head is None else None)
+        own_site = site if site.head is None else None  # heads that are separate modules share a key
+        key = (site.stack, site.kind, site.layer, own_site)
         groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
     return (group for batches in groups.values() for group in batches.values())
 
@@ -308,7 +325,10 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each module that ran more than once in a pass, and so gave texts or layers."""
+    """Returns a sentence for each module that ran more than once in a pass, as a text or a layer for each run.
+
+    Empty if each module ran once.
+    """
     repeated_calls = [call for call in calls if call.site.repeated_module]
     modules = dict.fromkeys(call.site.repeated_module for call in repeated_calls)
     return tuple(
@@ -318,13 +338,13 @@ def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence if modules made several calls in a pass; none if each made one."""
+    """Returns a sentence that names the modules that made several calls in a pass; empty if each made one."""
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if not modules:
         return ()
     times = 1 + max(call.site.call for call in calls)
-    count = len(modules) - 1
-    others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
+    other_count = len(modules) - 1
+    others = f" and {_other_modules(other_count)}" if other_count else ""
     return (
         f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads are numbered on from "
         "call to call; each call may have other tokens.",
@@ -341,13 +361,15 @@ def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
     runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
-    layers = number_ranges(sorted({call.site.layer for call in calls}))
-    steps = ", or steps of one text" if all(call.shape[2] == 1 for call in calls) else ""
-    return f"{module} ran more than once in one pass: its further runs are layers {layers}{steps}."
+    layers = {call.site.layer for call in calls}
+    runs_and_layers = "run is layer" if len(layers) == 1 else "runs are layers"
+    has_single_queries = all(call.shape[2] == 1 for call in calls)
+    steps = ", or steps of one text" if has_single_queries else ""
+    return f"{module} ran more than once in one pass: its further {runs_and_layers} {number_ranges(layers)}{steps}."
 
 
 def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each different note of the calls, which names all layers that have it."""
+    """Returns a sentence for each different note of the calls, with all layers that have it; empty without notes."""
     layers: dict[str, set[int]] = {}
     for call in calls:
         if call.note:
@@ -356,7 +378,7 @@ def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _pooled_map_remarks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """Returns a sentence for each reason why maps hold blocks of cells instead of single cells; none if none do."""
+    """Returns a sentence for each reason why maps hold blocks of cells, not single cells; empty if none hold blocks."""
     reasons: dict[str, list[LayerMaps]] = {}
     for maps in all_maps:
         if maps.block != (1, 1):

@@ -47,6 +47,7 @@ class CaptureOptions:
     receive: ReceiveCall | None = None
 
     def __post_init__(self) -> None:
+        """Raises AttnvizError if ``attention`` is not encoder, decoder or cross."""
         if self.attention not in (None, *ATTENTION_PARTS):
             raise AttnvizError(f"unknown attention {self.attention!r}; choose {or_list(ATTENTION_PARTS)}")
 
@@ -83,7 +84,8 @@ class CaptureOptions:
 
         A text written step by step may have one label more than tokens: no step reads the last token. Its tokens get
         the groups ``generated``, the prompt and what was written after it, unless the labels have such groups. The
-        encoder of an encoder-decoder has the labels of ``context``, if there are any.
+        encoder of an encoder-decoder has the labels of ``context``, if there are any; so have the keys of
+        cross-attention.
 
         Args:
             call: the call.
@@ -91,17 +93,18 @@ class CaptureOptions:
         """
         _, _, queries, keys = call.shape
         extra_labels = 1 if call.passes > 1 else 0
-        item += call.first_item
+        text_index = call.first_item + item
         is_self = call.site.kind == "self"
         query_labels = self.tokens
         if is_self and call.site.part == "encoder" and self.context is not None:
             query_labels = self.context
         key_labels = query_labels if is_self else self.context
-        query_tokens = _tokens_with_labels(query_labels, queries, item, extra_labels)
+        query_tokens = _tokens_with_labels(query_labels, queries, text_index, extra_labels)
         if call.prompt is not None and GENERATED not in query_tokens.groups:
             query_tokens = with_generated_from(query_tokens, call.prompt)
-        same_tokens = is_self and queries == keys
-        return query_tokens, query_tokens if same_tokens else _tokens_with_labels(key_labels, keys, item, extra_labels)
+        if is_self and queries == keys:
+            return query_tokens, query_tokens
+        return query_tokens, _tokens_with_labels(key_labels, keys, text_index, extra_labels)
 
 
 def _tokens_with_labels(labels: TokenLabels | None, count: int, item: int, extra_labels: int = 0) -> Tokens:

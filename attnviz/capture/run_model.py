@@ -14,9 +14,12 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         inputs: a mapping of keyword arguments, such as a tokenizer returns; a tuple of positional arguments; or any
             other object, such as a tensor, that is the only argument.
     """
-    if isinstance(inputs, Mapping) or (hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")):
+    acts_as_mapping = hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")  # enough for ``dict``
+    if isinstance(inputs, Mapping) or acts_as_mapping:
         return (), dict(inputs)
-    return (tuple(inputs), {}) if isinstance(inputs, tuple) else ((inputs,), {})
+    if isinstance(inputs, tuple):
+        return tuple(inputs), {}
+    return (inputs,), {}
 
 
 def run_model(model: nn.Module, inputs: Any) -> Any:
@@ -27,7 +30,7 @@ def run_model(model: nn.Module, inputs: Any) -> Any:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts the model in evaluation mode in the block; after it, each module has its former mode again."""
+    """Puts all modules of a model in evaluation mode in the block; after it, each has its former mode again."""
     training_modules = [module for module in model.modules() if module.training]
     model.eval()
     try:

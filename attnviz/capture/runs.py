@@ -20,6 +20,13 @@ class RunCounter:
         modules: the names of its modules, by identity.
         on_next: called when another pass begins, before any of its modules has run.
         on_start: called with each module that begins to run.
+
+    Attributes:
+        was_called: True if a module of the model was called.
+        batches: the number of texts that each top-level module reads at once; "" is the model itself.
+        second_axes: the sizes of the second and of the first axis of each input with three axes, by top-level module.
+        shapes: the sizes of the first two axes of each input, by top-level module.
+        depth: the number of modules that run now, one within the other.
     """
 
     def __init__(
@@ -44,11 +51,11 @@ class RunCounter:
         self._attended.add(self._outermost)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that a module is called; ignores modules of other models.
+        """Notes that a module is called, and calls ``on_start``; ignores modules of other models.
 
-        If it is outermost, or the model itself, and has attended since the pass began, another pass begins.
-
-        The first call of each outermost part of the model also notes the shapes of its inputs.
+        Another pass begins, and ``on_next`` is called, if the module is outermost, or the model itself, and attended
+        since the last pass began. The first call within each top-level module of the model also notes the shapes of its
+        inputs.
 
         Args:
             module: the module.
@@ -58,9 +65,9 @@ class RunCounter:
         if name is None:
             return
         self.was_called = True
-        part = name.partition(".")[0]
-        if part not in self.batches:
-            self._note_batch(part, inputs)
+        top_module = name.partition(".")[0]
+        if top_module not in self.batches:
+            self._note_batch(top_module, inputs)
         if not self.depth or module is self.model:  # an interrupted pass does not count its depth down
             if id(module) in self._attended:
                 self.on_next()
@@ -104,23 +111,24 @@ class RunCounter:
         piece_sizes = {piece.whole[-1]: piece.rows for piece in pieces}  # by the size of the whole axis
         return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 
-    def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
-        """Notes the shapes of the inputs that a part of the model is called with.
+    def _note_batch(self, top_module: str, inputs: tuple[object, ...]) -> None:
+        """Notes the shapes of the inputs that a module is called with.
 
-        They are the first two axes of each input of tokens or features, the number of texts, which is the largest first
-        axis, and the second axes. Nested tensors and vectors are left out; if there are no others, only an empty list
-        of shapes is noted.
+        `shapes` gets the first two axes of each input of ids or features; `batches` the number of texts, which is the
+        largest first axis; `second_axes` the first two axes, exchanged, of each input with three axes. Nested tensors
+        and vectors are left out; if there are no others, only `shapes` changes, to an empty list.
+
+        Args:
+            top_module: the path of the top-level module that is, or contains, the module; "" for the model itself.
+            inputs: the positional arguments of the call.
         """
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
             # Ids are (texts, tokens), but features have a third axis: a matrix of them shows no texts.
-            self.shapes[part] = [
-                BatchShape(*tensor.shape[:2])
-                for tensor in tensors
-                if tensor.dim() >= (3 if tensor.is_floating_point() else 2)
-            ]
+            token_tensors = [tensor for tensor in tensors if tensor.dim() >= (3 if tensor.is_floating_point() else 2)]
+            self.shapes[top_module] = [BatchShape(*tensor.shape[:2]) for tensor in token_tensors]
         if shapes:
-            self.batches[part] = max(shape[0] for shape in shapes)
+            self.batches[top_module] = max(shape[0] for shape in shapes)
             # The second axis comes first: a pair is texts and tokens if an input with features has tokens first.
-            self.second_axes[part] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}
+            self.second_axes[top_module] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}

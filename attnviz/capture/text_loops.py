@@ -45,8 +45,9 @@ class TextLoops:
     def with_turn(self, site: CallSite, pieces: Sequence[Piece], shape: tuple[int, int, int, int]) -> CallSite:
         """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
-        A call on the pieces of the last turn belongs to that turn, and one on pieces that follow them begins the next.
-        A call on the first piece begins a loop, unless the module's last loop has not ended.
+        A call on the pieces of the module's last turn belongs to that turn, and one on pieces that follow them begins
+        the next turn. A call on the first piece begins a loop, unless the module's last loop has not ended. The turn is
+        kept as the module's last one.
 
         Args:
             site: the site, as the module's calls were counted.
@@ -59,15 +60,17 @@ class TextLoops:
         text_pieces = tuple(piece for piece in pieces if self._covers_texts(piece, site, shape))
         if not text_pieces or site.run or site.head is not None:
             return site
-        turn = self.turns.get(site.module)
-        if turn is not None and any(piece in turn.pieces for piece in text_pieces):
-            turn = replace(turn, calls=turn.calls + 1)
-        elif turn is not None and _is_followed(turn.pieces, text_pieces):
-            number = _number_of_turn(text_pieces[0], site)
-            turn = _Turn(text_pieces, replace(turn.site, run=number), earlier_calls=turn.earlier_calls)
-        elif any(piece.is_first for piece in text_pieces) and (not site.call or (turn is not None and turn.is_last)):
-            calls_before = turn.earlier_calls + turn.calls if turn is not None and site.call else 0
-            turn = _Turn(text_pieces, site, earlier_calls=calls_before)
+        last_turn = self.turns.get(site.module)
+        begins_loop = any(piece.is_first for piece in text_pieces)
+        if last_turn is not None and any(piece in last_turn.pieces for piece in text_pieces):
+            turn = replace(last_turn, calls=last_turn.calls + 1)
+        elif last_turn is not None and _is_followed(last_turn.pieces, text_pieces):
+            turn_number = _number_of_turn(text_pieces[0], site)
+            turn = _Turn(text_pieces, replace(last_turn.site, run=turn_number), earlier_calls=last_turn.earlier_calls)
+        elif begins_loop and not site.call:
+            turn = _Turn(text_pieces, site)
+        elif begins_loop and last_turn is not None and last_turn.is_last:
+            turn = _Turn(text_pieces, site, earlier_calls=last_turn.earlier_calls + last_turn.calls)
         else:
             return site
         self.turns[site.module] = turn
@@ -90,13 +93,14 @@ class TextLoops:
             site: the site of the call.
             shape: texts, heads, queries and keys of the call.
         """
-        total, batch = piece.whole[-1], self.runs.texts_of(site.module)
-        if piece.rows != shape[0] or piece.rows == total:
+        texts, _, queries, keys = shape
+        axis_size, batch_size = piece.whole[-1], self.runs.texts_of(site.module)
+        if piece.rows != texts or piece.rows == axis_size:
             return False
-        if batch is None or (total, shape[2]) in self.runs.second_axes_of(site.module):
+        if batch_size is None or (axis_size, queries) in self.runs.second_axes_of(site.module):
             # The longer axis may be texts or tokens; a loop over tokens would show the second one two keys.
-            return piece.rows != shape[2] or shape[2:] == (1, 1)
-        return total == batch
+            return piece.rows != queries or (queries, keys) == (1, 1)
+        return axis_size == batch_size
 
 
 def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
@@ -105,10 +109,14 @@ def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
-    """Returns the number of the turn that reads a piece of the batch, from 0.
+    """Returns the number of the turn that reads a piece of the batch, from 0: its start divided by its size.
+
+    Args:
+        piece: the piece.
+        site: the site of the call, for the message.
 
     Raises:
-        AttnvizError: if turns differ in size.
+        AttnvizError: if the start is no multiple of the size, since then turns differ in size.
     """
     turn_number, remainder = divmod(piece.start, piece.rows)
     if remainder:

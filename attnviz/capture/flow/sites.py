@@ -43,7 +43,10 @@ class CallingModule:
 
     @property
     def part(self) -> AttentionPart:
-        """The attention of an encoder-decoder that the module computes: cross, else by the word decoder in its path."""
+        """The attention of an encoder-decoder that the module computes, as a literal.
+
+        It is ``cross`` for cross-attention, else ``decoder`` if its path contains that word, else ``encoder``.
+        """
         if self.cross:
             return "cross"
         return "decoder" if "decoder" in self.name.lower() else "encoder"
@@ -92,12 +95,18 @@ class Block:
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Returns the modules of a model by path, each once: a faster ``named_modules``, without nested generators."""
+    """Returns the modules of a model by path, each once, by its first path; the path of the model itself is "".
+
+    It gives what ``named_modules`` gives, but faster, as it needs no nested generators.
+    """
     modules: dict[str, nn.Module] = {}
     visited_modules: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
-        """Adds a module and all modules in it; by its own ``named_modules`` if its class overrides that."""
+        """Adds a module and all modules in it to ``modules``, without those in ``visited_modules``.
+
+        Calls the module's ``named_modules`` if its class overrides that method.
+        """
         if type(module).named_modules is not nn.Module.named_modules:
             modules.update(module.named_modules(memo=visited_modules, prefix=path))
         elif module not in visited_modules:
@@ -127,8 +136,11 @@ class ModuleIndex:
     def running(self, cross: bool | None = None) -> CallingModule | None:
         """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
 
-        A running softmax or dropout does not count, since the module that calls it attends. ``cross`` is True for
-        cross-attention, False for self-attention, ``None`` to let `describe` decide.
+        A running softmax or dropout does not count, since the module that calls it attends.
+
+        Args:
+            cross: True for cross-attention, False for self-attention; ``None`` to take the kind from the module, as
+                `describe` does.
         """
         frame = sys._getframe(1)
         while frame is not None:
@@ -141,7 +153,7 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """Returns a module with its name and kind.
+        """Returns a module with its path and kind; with the name of its class instead if it is not in the model.
 
         Args:
             module: the module.
@@ -149,28 +161,33 @@ class ModuleIndex:
                 attribute ``is_cross_attention``, or if it has none, from the last three names of its path.
         """
         name = self.names.get(id(module), type(module).__name__)
-        if cross is None:
-            declared_kind = getattr(module, "is_cross_attention", None)
-            last_names = ".".join(name.split(".")[-3:])
-            cross = declared_kind if isinstance(declared_kind, bool) else bool(CROSS_NAME.search(last_names))
-        return CallingModule(module, name, cross)
+        if cross is not None:
+            return CallingModule(module, name, cross)
+        declared_kind = getattr(module, "is_cross_attention", None)
+        if isinstance(declared_kind, bool):
+            return CallingModule(module, name, declared_kind)
+        last_names = ".".join(name.split(".")[-3:])
+        return CallingModule(module, name, bool(CROSS_NAME.search(last_names)))
 
     def head_count(self, caller: CallingModule) -> int | None:
-        """Returns the number of heads by an attribute of the module or its parent; ``None`` if neither has one."""
-        path = caller.name.split(".")
-        for length in range(len(path), max(len(path) - 2, 0), -1):
-            module = self.modules.get(".".join(path[:length]), caller.module)
-            for name in HEAD_COUNTS:
-                count = getattr(module, name, None)
+        """Returns the number of heads that an attribute of the module, or else of its parent, holds.
+
+        ``None`` if neither has an attribute of ``HEAD_COUNTS`` that is a positive integer.
+        """
+        names = caller.name.split(".")
+        for length in range(len(names), max(len(names) - 2, 0), -1):  # the module, then its parent
+            module = self.modules.get(".".join(names[:length]), caller.module)
+            for attribute in HEAD_COUNTS:
+                count = getattr(module, attribute, None)
                 if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                     return count
         return None
 
     def block_of(self, path: str, attention: type[nn.Module]) -> Block:
-        """Returns the layer around an attention module; cached.
+        """Returns the layer around an attention module; cached by path and class.
 
-        It is the innermost module with a number in its name that has matrices outside its attention; else the innermost
-        with a number; else the attention module itself.
+        It is the innermost module with a number in its name that has matrices outside its attention. Without such a
+        module it is the innermost one with a number; without that, the attention module itself.
 
         Args:
             path: the path of the attention module.
@@ -211,8 +228,8 @@ class ModuleIndex:
     def _parsed_sibling_number(self, path: str) -> int | None:
         """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
 
-        A name that is only a number counts siblings. A name that ends in a number does so if siblings of the same name
-        have other numbers; if the smallest of these is 1, it becomes 0.
+        A name that is only a number counts siblings. A name that ends in a number does so if siblings have the same
+        name with other numbers, as ``block_1`` and ``block_2``; if the smallest of these is 1, 1 is subtracted.
         """
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
@@ -220,10 +237,11 @@ class ModuleIndex:
         match = NUMBERED_NAME.match(name)
         if match is None:
             return None
-        sibling_matches = [NUMBERED_NAME.match(sibling) for sibling, _ in self._children(parent)]
-        numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == match[1]]
+        stem, number = match.groups()
+        sibling_matches = [NUMBERED_NAME.match(sibling_name) for sibling_name, _ in self._children(parent)]
+        numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == stem]
         counts_from = 1 if min(numbers, default=0) == 1 else 0
-        return int(match[2]) - counts_from if len(numbers) > 1 else None
+        return int(number) - counts_from if len(numbers) > 1 else None
 
     def _children(self, path: str) -> Iterator[tuple[str, nn.Module]]:
         """Yields the names and modules of the children of the module at a path; nothing if there is no such module."""
@@ -232,7 +250,7 @@ class ModuleIndex:
     def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
         """True if a module around an attention module has matrices outside of the attention in it.
 
-        False if it is the attention module itself, or if the model has no module of this path.
+        False if it has none, if it is the attention module itself, or if the model has no module of this path.
 
         Args:
             path: the path of the module around it.
@@ -242,18 +260,22 @@ class ModuleIndex:
         if path == attention_path or path not in self.modules:
             return False
         attention_paths = [attention_path]
-        for name, module in self.modules[path].named_modules(prefix=path):
+        for inner_path, module in self.modules[path].named_modules(prefix=path):
             if type(module) is attention:
-                attention_paths.append(name)
-            is_attention = any(name == inner or name.startswith(f"{inner}.") for inner in attention_paths)
+                attention_paths.append(inner_path)
+            is_attention = any(
+                inner_path == known_path or inner_path.startswith(f"{known_path}.") for known_path in attention_paths
+            )
             if not is_attention and _has_matrix(module):
                 return True
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
-        """Returns the number of a block; in lists within lists, its index among the blocks of the same form.
+        """Returns the number of a block among the layers.
 
-        The number is that of the only level at which blocks of the same form differ, or of the last level.
+        Blocks have the same form if their paths differ in numbers alone. If the numbers differ at several levels, as in
+        lists within lists, the result is the index of the block among these blocks. If they differ at one level, it is
+        the number at that level; if at none, the last number of the path.
 
         Args:
             path: the path of the block, which has a number.
@@ -352,11 +374,12 @@ class LayerNumbering:
     def next_site(self, caller: CallingModule, is_single_head: bool, depth: int = 0) -> CallSite:
         """Returns the site of the next call of a module, and counts the call.
 
-        If a stack of layers runs again on an input that no attention has computed, it reads another text, and the site
-        has another run. If anything else runs again, or the stack reads its own output, more layers follow the first.
+        If a stack of layers runs again on an input that no attention has computed, it reads another text: the site has
+        the number of that run. If another module runs again, or the stack reads its own output, its calls are further
+        layers.
 
         Args:
-            caller: the module.
+            caller: the module that attends.
             is_single_head: True if the call has no axis of heads.
             depth: the number of attention calls in the longest chain that leads to its queries.
         """
@@ -395,12 +418,15 @@ class LayerNumbering:
         return next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix)), block)
 
     def _repeated_modules(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Returns the path of each of these modules that has run more than once, with the number of its runs."""
+        """Returns the path of each of these modules that has run more than once, with its number of runs."""
         run_counts = ((path, self.start_counts.get(path, 0)) for path in paths)
         return tuple((path, count) for path, count in run_counts if count > 1)
 
     def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
-        """Returns the number of the layer; a block without a number, or one that runs again, is the next in the stack.
+        """Returns the number of a block's layer, and keeps it for further calls with the same arguments.
+
+        It is the number of the block. A block without one is the next layer of the stack; a block that ran before, with
+        other repeats, gets at least the number of the next layer.
 
         Args:
             block: the block.

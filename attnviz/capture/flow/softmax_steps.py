@@ -23,26 +23,29 @@ def steps_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Steps | None:
-    """Returns the progress of a softmax after a function; ``None`` if it is not part of one.
+    """Returns the progress of a softmax that is written as several functions, after one more function.
+
+    ``None`` if the function is no step of a softmax.
 
     Args:
         name: the name of the function.
-        inputs: the tensors among its arguments.
-        nodes: the node of each input.
+        inputs: the tensors among its arguments; at least one.
+        nodes: the node of each input, which holds the progress so far.
         result: its result.
         args: its positional arguments.
         kwargs: its keyword arguments.
     """
-    steps, is_of_scores = nodes[0].steps, nodes[0].scores is not None
+    steps, is_over_scores = nodes[0].steps, nodes[0].scores is not None
     progress: Steps | None = None
     if name in LOGARITHMS:
         stage: Stage = "logsumexp" if name == "logsumexp" else "log"
         progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
     elif name in ("exp", "exp_") and steps is not None and steps.stage == "log" and steps.axis is not None:
         progress = replace(steps, stage="softmax")
-    elif name == "exp" and result.is_floating_point() and is_of_scores:
-        progress = Steps(steps.logits if steps is not None and steps.stage == "shifted" else inputs[0], "powers")
-    elif name in ("amax", "max") and is_of_scores:
+    elif name == "exp" and result.is_floating_point() and is_over_scores:
+        is_shifted = steps is not None and steps.stage == "shifted"  # by the maximum: the logits are those before
+        progress = Steps(steps.logits if steps is not None and is_shifted else inputs[0], "powers")
+    elif name in ("amax", "max") and is_over_scores:
         progress = Steps(inputs[0], "maximum")
     elif name == "sum" and steps is not None and steps.stage == "powers":
         progress = replace(steps, stage="sum", axis=axis_of_call(args, kwargs))

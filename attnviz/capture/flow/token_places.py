@@ -89,11 +89,19 @@ class TokenPlaces:
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result; arguments as in `follow`.
+        """Notes the origin of a function's result; notes none if no input has an origin and none is numbered.
 
-        A function that moves elements is repeated on the numbers of the tokens, if all tensors of its first argument
-        have an origin. An element-wise function keeps the origin of the input with the fewest texts. A tensor that a
-        function writes to loses its origin. The result of any other function has none.
+        ``linear``, ``layer_norm`` and ``conv2d`` keep the origin of their input, or number its rows as new tokens. An
+        element-wise function keeps the origin of the result's shape that has the fewest texts. ``pad`` pads token
+        numbers with -1. A function that moves elements is repeated on the numbers of the tokens, if all tensors of its
+        first argument have an origin. A tensor that a function writes to loses its origin.
+
+        Args:
+            name: the name of the function.
+            func: the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
         """
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:
@@ -108,19 +116,24 @@ class TokenPlaces:
         elif name == "pad":
             self._set(result, origins[0]._replace(numbers=_padded_numbers(origins[0].numbers, args, kwargs)))
         elif len(origins) == len(list(_tensors(args[:1]))):
-            moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
-            results, numbers_of_results = (
-                ([result], [moved_numbers]) if isinstance(result, Tensor) else (result, moved_numbers)
-            )
+            moved_numbers = func(*map(self._with_token_numbers, args), **kwargs)
+            is_single = isinstance(result, Tensor)
+            results = [result] if is_single else result
+            numbers_of_results = [moved_numbers] if is_single else moved_numbers
             for tensor, numbers in zip(results, numbers_of_results, strict=True):
                 self._set(tensor, origins[0]._replace(numbers=numbers))
 
-    def _numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function, with each tensor of known origin in it replaced by its token numbers."""
+    def _with_token_numbers(self, argument: Any) -> Any:
+        """Returns an argument of a function with each tensor of known origin replaced by its token numbers.
+
+        Tensors in lists and tuples are replaced too; an argument without such tensors keeps its value.
+        """
         if isinstance(argument, Tensor):
             origin = self.origin_of(argument)
             return argument if origin is None else origin.numbers
-        return type(argument)(map(self._numbers, argument)) if type(argument) in (list, tuple) else argument
+        if type(argument) in (list, tuple):
+            return type(argument)(map(self._with_token_numbers, argument))
+        return argument
 
     def _set(self, tensor: Tensor, origin: Origin | None) -> None:
         """Notes the origin of a tensor; does nothing if the origin is ``None`` or of another shape."""
@@ -161,10 +174,9 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], 
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of the result of a norm; arguments as in `_linear`.
+    """Returns the origin of the result of a norm, which is that of its input; arguments as in `_linear`.
 
-    It is the origin of the input; if that is unknown, rows are numbered as new tokens; ``None`` if there are too few
-    axes for that.
+    If it is unknown, rows are numbered as new tokens; ``None`` if the result has no axes of texts, tokens and features.
     """
     if origins:
         return origins[0]
@@ -174,8 +186,8 @@ def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], re
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
     """Returns the origin of the result of a convolution; ``None`` if it is not ``(texts, features, rows, columns)``.
 
-    A kernel of size 1 keeps the origin of its input. After any other, places are numbered as new tokens; arguments as
-    in `_linear`.
+    A kernel of size 1 keeps the origin of its input. After any other kernel, or if the origin is unknown, each row and
+    column is numbered as a new token. The arguments are those of `_linear`.
     """
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:

@@ -39,9 +39,9 @@ class Chunks:
 
     @classmethod
     def begin(cls, site: CallSite, call: AttentionCall, observed: ObservedCall) -> "Chunks | None":
-        """Returns the chunks with this call as the first; ``None`` if it cannot be one.
+        """Returns the chunks with this call as the first; ``None`` if it cannot be the first.
 
-        It can if its queries begin a longer tensor, or if it may be a step of a recurrent decoder.
+        It can if its queries are the first piece of a longer tensor, or if it may be a step of a recurrent decoder.
 
         Args:
             site: the place of the call in the model.
@@ -52,19 +52,20 @@ class Chunks:
             piece for piece in observed.queries.pieces if piece.is_first and piece.rows == call.shape[2]
         )
         is_step = observed.may_be_step and call.shape[2] == 1
-        starts = [_key_starts(call, observed.keys.pieces)]
         if not first_pieces and not is_step:
             return None
-        return cls(site, observed.shape, [_with_copies(call)], first_pieces, starts, is_step=is_step)
+        key_starts = [_key_starts(call, observed.keys.pieces)]
+        return cls(site, observed.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
 
     def may_add_step(self, observed: ObservedCall) -> bool:
         """True if these chunks and a call may both be single steps of a recurrent decoder."""
         return self.is_step and observed.may_be_step
 
     def add_step(self, call: AttentionCall) -> bool:
-        """Adds a call as the next step if it is one query over the same keys and values; True if it was added.
+        """Adds a call as the next step if it is one query over the same keys and values.
 
-        Since the keys stay the same, they belong to another text than the queries: the call is cross-attention.
+        Since the keys stay the same, they belong to another text than the queries: the chunks become cross-attention.
+        Returns True if the call was added; else False, and nothing changes.
         """
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _have_same_keys(self.calls[0], call):
             return False
@@ -73,7 +74,7 @@ class Chunks:
         return True
 
     def _mark_as_cross(self) -> None:
-        """Marks the attention call of these chunks as cross-attention."""
+        """Marks the site of these chunks as cross-attention."""
         self.site = replace(self.site, kind="cross", part="cross")
 
     def continues(self, queries: Sequence[Piece]) -> bool:
@@ -81,11 +82,11 @@ class Chunks:
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
     def add(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
-        """Adds a call if it is the next chunk; True if it was added.
+        """Adds a call if it is the next chunk; returns True if it was added, else False, and nothing changes.
 
         Its queries must follow those of the last chunk, its form must be the same, and its keys must be the same, or
-        others of the same longer tensor. If its queries and keys show that a recurrent decoder reads another text, the
-        chunks are marked as cross-attention.
+        another piece of the same longer tensor. If its queries and keys show that a recurrent decoder reads another
+        text, the chunks are marked as cross-attention.
 
         Args:
             call: the call of the chunk.
@@ -115,13 +116,16 @@ class Chunks:
         return any(piece.is_last for piece in self.queries)
 
     def joined(self) -> AttentionCall:
-        """Returns the call that all chunks form, over all keys that any of them sees."""
+        """Returns the call that all chunks form, over all keys that any of them sees.
+
+        It has the first note of a chunk; without any, ``CHUNKED`` if the chunks see different keys.
+        """
         key_count = max(call.shape[3] for call in self.calls)
-        columns = [0] * len(self.calls)
+        columns = [0] * len(self.calls)  # of the first key of each chunk
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
             longer_axis = self._axes_with_all_keys([])[0]  # `add` takes no chunk without a common axis
-            key_count = longer_axis[-1]
+            key_count = longer_axis[-1]  # the size of the axis
             columns = [starts[longer_axis] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [
@@ -130,7 +134,7 @@ class Chunks:
         return replace(_joined_calls(calls_with_all_keys), note=note)
 
     def _axes_with_all_keys(self, more_starts: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
-        """Returns the longer axes that contain the keys of all chunks.
+        """Returns the longer axes that contain the keys of all chunks; empty if there is none.
 
         Args:
             more_starts: the possible starts of further chunks' keys, which count too.
@@ -140,7 +144,7 @@ class Chunks:
 
 
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:
-    """Returns the first place of a call's keys in each longer axis that they may be a piece of.
+    """Returns the index of a call's first key in each longer axis that its keys may be a piece of.
 
     Args:
         call: the call.
@@ -158,24 +162,29 @@ def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
 
 
 def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """Returns a call with more keys, which are masked; the call itself if it has all keys already.
+    """Returns a call padded to all keys, with the added keys masked; the call itself if it has all keys already.
 
     Args:
         call: the call.
-        column: the place of its first key among all keys.
+        column: the index of its first key among all keys.
         count: the number of all keys.
     """
-    if (column, call.shape[3]) == (0, count):
+    if column == 0 and call.shape[3] == count:
         return call
     values = None if call.values is None else _padded_features(call.values, column, count)
     if isinstance(call, FactoredCall):
         mask = call.whole_mask()
-        hidden = False if mask.dtype == torch.bool else float("-inf")
-        keys = _padded_features(call.keys, column, count)
-        return replace(call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden))
+        mask_of_added_keys = False if mask.dtype == torch.bool else float("-inf")
+        padded_mask = _padded_cells(mask, column, count, mask_of_added_keys)
+        # The mask already hides the cells that causality hides.
+        padded_keys = _padded_features(call.keys, column, count)
+        return replace(call, keys=padded_keys, values=values, causal=False, mask=padded_mask)
     assert isinstance(call, DenseCall)
-    product = call.product and call.product._replace(keys=_padded_features(call.product.keys, column, count))
-    dropout = call.dropout and call.dropout._replace(weights=_padded_cells(call.dropout.weights, column, count, 0.0))
+    product, dropout = call.product, call.dropout
+    if product is not None:
+        product = product._replace(keys=_padded_features(product.keys, column, count))
+    if dropout is not None:
+        dropout = dropout._replace(weights=_padded_cells(dropout.weights, column, count, 0.0))
     return replace(
         call,
         logits=_padded_cells(call.logits, column, count, float("-inf")),
@@ -187,9 +196,10 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 
 
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Returns calls over the same number of keys as one, with their queries concatenated.
+    """Returns calls over the same number of keys joined into one, with their queries concatenated.
 
-    The output is unknown if chunks have dropout that cannot be joined.
+    All calls have the same class, which the result has too. Its output is ``None`` if the output of a call is unknown,
+    or if the calls have dropout that cannot be joined.
     """
     output = _concatenated_queries([call.output for call in calls])
     values = _merged_parts([call.values for call in calls])
@@ -199,21 +209,23 @@ def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     dense_calls = [call for call in calls if isinstance(call, DenseCall)]
     joined_call = _joined_dense_calls(dense_calls)
     has_dropout = any(call.dropout is not None for call in dense_calls)
-    # The output of chunks that differ in dropout cannot be computed from the weights.
-    return replace(joined_call, output=None if has_dropout and joined_call.dropout is None else output, values=values)
+    if has_dropout and joined_call.dropout is None:
+        output = None  # the output of chunks that differ in dropout cannot be computed from the weights
+    return replace(joined_call, output=output, values=values)
 
 
 def _with_copies(call: AttentionCall) -> AttentionCall:
-    """Returns the call with copies of tensors that the next chunk may overwrite; unchanged if it has factors."""
+    """Returns a dense call with copies of the tensors that the next chunk may overwrite; any other call unchanged."""
     if isinstance(call, DenseCall):
         return replace(call, logits=call.logits.clone(), probabilities=call.probabilities.clone())
     return call
 
 
 def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
-    """True if the keys and values of two calls are equal, as far as the shorter one goes.
+    """True if the keys and the values of two calls are equal, up to the length of the shorter call.
 
-    Unknown ones are not compared; False if neither keys nor values are known, or if the calls have different forms.
+    Keys or values that one call does not know are not compared. False if that leaves neither, or if the calls have
+    different forms.
     """
     if not _have_same_form(first, second):
         return False
@@ -242,9 +254,9 @@ def _concatenated_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts that are 0 at the places of others; ``None`` if one is unknown.
+    """Returns keys or values merged from parts of one shape, which are 0 where other parts have values.
 
-    Where several parts have a number, the last one counts.
+    ``None`` if a part is unknown. Where several parts are not 0, the last of them counts.
     """
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts):
@@ -256,7 +268,10 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
-    """Returns the call of all queries; its output and values are still those of the first chunk."""
+    """Returns the calls joined along the queries; output and values are still those of the first call.
+
+    The result has no product if that of a call is unknown, and no factors.
+    """
     queries = _concatenated_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
     return replace(
@@ -278,7 +293,10 @@ def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
 
 
 def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
-    """Returns the call of all queries; its output and values are still those of the first chunk."""
+    """Returns the calls joined along the queries; output and values are still those of the first call.
+
+    The mask of the result holds causality too. The log-sum-exp is ``None`` if that of a call is unknown.
+    """
     keys = _merged_parts([call.keys for call in calls])
     return replace(
         calls[0],
@@ -291,9 +309,10 @@ def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
 
 
 def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all queries concatenated; ``None`` if each query sees every key.
+    """Returns the masks of all calls, causality included, concatenated along the queries.
 
-    The result is boolean if all masks are; else it is added to the scores.
+    ``None`` if no call has a mask or is causal. The result is boolean if all masks are; else it is to be added to the
+    scores.
     """
     if all(call.mask is None and not call.causal for call in calls):
         return None

@@ -29,29 +29,33 @@ def exempt_from_compiling(function: Callable[..., Any]) -> None:
 def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
     """Returns the paths of modules whose attention was not observed because they, or modules around them, are compiled.
 
-    They are modules of a class that attended elsewhere in the model; if a compiled module has none of those, modules
-    whose class is named attention. Compilers that call torch function by function, such as ``eager``, hide none.
+    They are modules of a class that attended elsewhere in the model. If a compiled module has none of these, and no
+    module in it was observed, they are its modules whose class is named attention. Empty if no module is compiled, or
+    all were observed, as with compilers that call torch function by function, such as ``eager``.
 
     Args:
         modules: the modules of the model by path.
         observed: the paths of the modules whose attention was observed.
     """
-    kinds = {type(modules[path]) for path in observed if path in modules}
-    all_paths = []
-    for compiled_path in (path for path, module in modules.items() if _is_compiled(module)):
+    attention_classes = {type(modules[path]) for path in observed if path in modules}
+    unobserved_paths: list[str] = []
+    compiled_paths = [path for path, module in modules.items() if _is_compiled(module)]
+    for compiled_path in compiled_paths:
         inner_modules = {path: module for path, module in modules.items() if _is_within(path, compiled_path)}
-        paths = [path for path, module in inner_modules.items() if type(module) in kinds]
+        paths = [path for path, module in inner_modules.items() if type(module) in attention_classes]
         if not paths and not any(path in observed for path in inner_modules):
             paths = [path for path, module in inner_modules.items() if ATTENTION_NAME.search(type(module).__name__)]
-        all_paths += [path for path in paths if path not in observed]
-    return list(dict.fromkeys(all_paths))
+        unobserved_paths += [path for path in paths if path not in observed]
+    return list(dict.fromkeys(unobserved_paths))
 
 
 def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool) -> None:
-    """Raises AttnvizError for a second call of a module whose parts torch.compile has merged into one function.
+    """Raises AttnvizError if torch.compile has merged modules, so that the caller of attention cannot be known.
 
-    A compiler that calls torch function by function lets calls be observed, but no part of the module is called: calls
-    of several layers, or of a layer that runs again, all seem to come from the outermost module.
+    It is for a module that calls attention a second time. A compiler that calls torch function by function lets calls
+    be observed, but no inner module is called: the calls of several layers, or of a layer that runs again, all seem to
+    come from the outermost module. Refused are a compiled module with several layers, and a module that was not called
+    itself within a compiled one.
 
     Args:
         modules: the modules of the model by path.
@@ -61,8 +65,10 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool)
     inner_modules = [
         module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)
     ]
-    kinds = Counter(type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules)
-    has_layers = bool(kinds) and max(kinds.values()) > 1
+    class_counts = Counter(
+        type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules
+    )
+    has_layers = max(class_counts.values(), default=0) > 1  # several modules of one class that have parts
     merged_path = path if has_layers and _is_compiled(modules[path]) else None
     if not was_called:
         outer_paths = [outer_path for outer_path in modules if outer_path != path and _is_within(path, outer_path)]

@@ -19,13 +19,19 @@ def _flex_attention() -> Any:
 
 
 def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns torch's function that changes scores by score_mod and mask_mod, wrapped so that observers follow scores.
+    """Returns a wrapper of torch's function that changes scores by score_mod and mask_mod; observers follow the scores.
 
     The changed scores keep the node of the scores, since they are computed element by element.
+
+    Args:
+        original: torch's function.
     """
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        """Calls the original, which returns the scores before and after the change."""
+        """Calls ``original``, and returns its result: the scores before and after the change.
+
+        Shows both to the observers of the thread, unless torch compiles the call or the scores cannot be read.
+        """
         result = original(*args, **kwargs)
         scores, changed_scores = result
         if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:

@@ -50,7 +50,16 @@ class ObservingMode(TorchFunctionMode):
         """Calls the function, shows the call to the observers, and returns its result.
 
         Observers first copy the tensors that the function will overwrite. Calls that torch compiles, and functions that
-        return no tensors, are not shown.
+        return no tensors, are called but not shown.
+
+        Args:
+            func: the torch function.
+            types: the tensor classes that override it, which torch passes; not used.
+            args: its positional arguments.
+            kwargs: its keyword arguments; ``None`` for none.
+
+        Raises:
+            StopForward: if an observer ends the forward pass.
         """
         if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
@@ -77,7 +86,11 @@ class ObservingMode(TorchFunctionMode):
         return result
 
     def _show(self, call: TorchCall) -> None:
-        """Shows a call to all open observers; raises StopForward after the last of them if one asks to stop."""
+        """Shows a call to all open observers, outside of a trace by ``torch.jit`` if one runs.
+
+        Raises:
+            StopForward: the first that an observer raised, after all observers saw the call.
+        """
         if torch._C._get_tracing_state() is not None:
             with untraced():
                 return self._show(call)
@@ -87,8 +100,8 @@ class ObservingMode(TorchFunctionMode):
                 continue
             try:
                 observer.observe(call)
-            except StopForward as stop:
-                stop_request = stop_request or stop
+            except StopForward as request:
+                stop_request = stop_request or request
         if stop_request is not None:
             raise stop_request
         return None
@@ -129,10 +142,11 @@ class ObservingMode(TorchFunctionMode):
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``multi_head_attention_forward``, and shows the functions that it calls to the observers.
+        """Calls ``multi_head_attention_forward``, shows the functions inside it to the observers, and returns the call.
 
-        Meanwhile the observers know if it is cross-attention: if queries and keys have different inputs. This is not
-        determined if other modes are active, or if a subclass of tensor overrides the function.
+        Meanwhile ``cross`` of each observer is True if queries and keys have different inputs, else False. It stays
+        ``None`` if other modes are active. It also does if a subclass of tensor overrides the function; then no inner
+        functions are shown.
 
         Args:
             func: the function.
@@ -149,7 +163,7 @@ class ObservingMode(TorchFunctionMode):
             observer.cross = observer.have_different_inputs(query, key)
         self.inside_multi_head = True
         try:
-            with self:
+            with self:  # torch deactivates a mode while it handles a function
                 return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         finally:
             self.inside_multi_head = False
@@ -158,7 +172,7 @@ class ObservingMode(TorchFunctionMode):
 
     @contextmanager
     def _below_others(self) -> Iterator[None]:
-        """Puts the mode below all others of the thread's stack in the block, and removes it after the block."""
+        """Puts this mode below all other modes of the thread's stack; removes it from the stack after the block."""
         other_modes = [_pop() for _ in range(torch._C._len_torch_function_stack())]  # the innermost first
         for mode in (self, *reversed(other_modes)):
             _push(mode)
@@ -190,13 +204,16 @@ _thread = _Thread()
 
 
 def observers() -> tuple[Observer, ...]:
-    """Returns the observers of the running thread that are not closed, that of the innermost block last."""
+    """Returns the open observers of the running thread, that of the innermost block last; empty outside of blocks."""
     mode = _thread.mode
     return () if mode is None else tuple(observer for observer in mode.observers if not observer.closed)
 
 
 def add_observer(observer: Observer) -> None:
-    """Opens an observer and shows it the running thread's calls from now on; the first one activates the mode."""
+    """Opens an observer, and shows it the calls of the running thread from now on.
+
+    The first observer of the thread also activates the observing mode.
+    """
     observer.closed = False
     if _thread.mode is None:
         mode = ObservingMode()
@@ -208,9 +225,10 @@ def add_observer(observer: Observer) -> None:
 
 
 def remove_observer(observer: Observer) -> None:
-    """Closes an observer of the running thread; the last one to be closed deactivates the mode.
+    """Closes an observer, and removes it if it is one of the running thread.
 
-    An observer of another thread is only closed, so that it sees no further calls.
+    If the thread then has no open observer, its observing mode is deactivated. An observer of another thread is only
+    closed, so that it sees no further calls.
     """
     observer.closed = True
     mode = _thread.mode
@@ -222,17 +240,20 @@ def remove_observer(observer: Observer) -> None:
 
 
 def _remove_mode(mode: ObservingMode) -> None:
-    """Removes a mode from the thread's stack, also from below modes that were entered after it."""
+    """Removes a mode from the thread's stack, also from below modes that were entered after it.
+
+    The other modes keep their order; if the mode is not on the stack, nothing changes.
+    """
     modes_above: list[Any] = []
     try:
         while torch._C._len_torch_function_stack():
-            top = _pop()
-            if top is mode:
+            top_mode = _pop()
+            if top_mode is mode:
                 break
-            modes_above.append(top)
+            modes_above.append(top_mode)
     finally:
-        for other in reversed(modes_above):
-            _push(other)
+        for mode_above in reversed(modes_above):
+            _push(mode_above)
 
 
 def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -251,13 +272,18 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for overrides.
 
-    It returns False while the observing mode calls that function, so that the function does not call the mode again.
+    The replacement returns False while the observing mode calls ``multi_head_attention_forward``, so that this function
+    does not call the mode again.
+
+    Args:
+        original: torch's ``has_torch_function``.
     """
 
     def has_torch_function(tensors: Any) -> bool:
-        """True if an override applies to the tensors and the observing mode is not inside the function."""
+        """True if ``original`` finds an override and the observing mode is not inside the multi-head function."""
         mode = _thread.mode
-        return not (mode is not None and mode.inside_multi_head) and original(tensors)
+        is_inside = mode is not None and mode.inside_multi_head
+        return not is_inside and original(tensors)
 
     return has_torch_function
 

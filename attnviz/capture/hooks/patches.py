@@ -56,12 +56,12 @@ class GlobalHook:
     handle: Any = None
 
     def install(self) -> None:
-        """Registers the hook, if it is not registered yet."""
+        """Registers the hook; does nothing if it is registered already."""
         if self.handle is None:
             self.handle = self.register()
 
     def restore(self) -> None:
-        """Removes the hook."""
+        """Removes the hook; does nothing if it is not registered."""
         if self.handle is not None:
             self.handle.remove()
         self.handle = None
@@ -81,7 +81,11 @@ class Patches:
     _lock: Any = field(default_factory=RLock)
 
     def enter(self) -> None:
-        """Installs all parts for one more user; if one fails, restores them unless others use them."""
+        """Installs all parts and counts one more user.
+
+        If a part raises an error, nothing is counted, all parts are restored unless another block uses them, and the
+        error is raised again.
+        """
         with self._lock:
             try:
                 for part in self.parts:
@@ -92,12 +96,12 @@ class Patches:
                 raise
 
     def leave(self) -> None:
-        """Ends the use by one block; restores the originals after the last one."""
+        """Ends the use by one block; restores the originals if no other block uses them."""
         with self._lock:
             self.users -= 1
             try:
                 self._restore_unused()
-            except BaseException:  # an interrupt may come in the middle: restore the rest
+            except BaseException:  # an interrupt may come in the middle: restore the rest, then raise it
                 self._restore_unused()
                 raise
 

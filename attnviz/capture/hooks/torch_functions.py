@@ -149,7 +149,10 @@ class ObservationGuard(AbstractContextManager[None]):
         self.hidden_block.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        """Reports an error to the listener and suppresses it; lets StopForward and interrupts pass."""
+        """Reports an error to the listener and suppresses it, by returning True.
+
+        Returns False without an error, and for StopForward and interrupts, which are raised further.
+        """
         self.hidden_block.__exit__(kind, error, trace)
         if not isinstance(error, Exception):
             return False
@@ -163,6 +166,17 @@ class Observer:
     Args:
         modules: the modules of the model.
         listener: receives the calls.
+
+    Attributes:
+        flow: the dataflow between the functions, in which attention written by hand is found.
+        cross: True inside torch's function of multi-head cross-attention, False inside that of self-attention, ``None``
+            elsewhere.
+        token_places: the token that each element of a tensor belongs to.
+        gathered_rows: the rows that were gathered from longer tensors.
+        windows: the windows of the last call; ``None`` if it has none.
+        search: the search for output projections; ``None`` if none is needed.
+        stops_after_search: True if the forward pass may end once all projections are found.
+        closed: True if the observer must see no further calls.
     """
 
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
@@ -182,18 +196,21 @@ class Observer:
         return ObservationGuard(self.listener)
 
     def observe(self, call: TorchCall) -> None:
-        """Observes a call of a torch function: reports attention in it, and follows its data, tokens and rows."""
+        """Observes a call of a torch function.
+
+        Reports the call if it is attention, else follows its tokens. Then follows its data and its gathered rows, and
+        checks if it is an output projection that is searched.
+        """
         handler = HANDLERS.get(call.name)
-        if handler is not None or (self.token_places.is_active and self.token_places.follows(call.name)):
+        if handler is not None:
             with self.guarded():
-                if handler is not None:
-                    handler(self, call)
-                else:
-                    self.token_places.follow(call.name, call.func, call.args, call.kwargs, call.result)
+                handler(self, call)
+        elif self.token_places.is_active and self.token_places.follows(call.name):
+            with self.guarded():
+                self.token_places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
-        if (self.gathered_rows.is_active or call.name in GATHERING) and self.gathered_rows.follows(
-            call.name, call.args
-        ):
+        may_gather = self.gathered_rows.is_active or call.name in GATHERING
+        if may_gather and self.gathered_rows.follows(call.name, call.args):
             with self.guarded():
                 self.gathered_rows.follow(
                     call.name,
@@ -219,14 +236,14 @@ class Observer:
     def _gatherable_axes(self, tensor: Tensor) -> list[int]:
         """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not features.
 
-        A constant has none, nor has a vector. The last axis of a tensor that no observed function computed counts as
+        Empty for a constant and for a vector. The last axis of a tensor that no observed function computed counts as
         features.
         """
         node = self.flow.node(tensor)
         if node.constant or tensor.dim() < MIN_AXES:
             return []
-        sizes = enumerate(tensor.shape[:-1] if node.is_unobserved else tensor.shape)
-        return [axis for axis, size in sizes if size > 1 and not is_all(node.axes[axis], FEATURES)]
+        sizes = tensor.shape[:-1] if node.is_unobserved else tensor.shape
+        return [axis for axis, size in enumerate(sizes) if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
     def _running_module(self) -> nn.Module | None:
         """Returns the module whose ``forward`` runs now; ``None`` if none does."""
@@ -284,11 +301,12 @@ class Observer:
     def _report_product(self, use: Use) -> None:
         """Reports a product that sums over a normalised axis to the listener.
 
-        It is attention; or no map of queries and keys, for the reason of ``use.refusal`` or because the module's heads
-        do not fit; or unreadable.
+        It is reported as unreadable; as no map of queries and keys, with the reason of ``use.refusal`` or because the
+        module's heads do not fit; or as attention. Attention also sets `windows`.
         """
-        use = replace(use, candidate=replace(use.candidate))  # a copy: the dataflow drops its tensors after the report
-        candidate = use.candidate
+        # The dataflow drops the tensors of the candidate after the report, but the call is built later.
+        use_copy = replace(use, candidate=replace(use.candidate))
+        candidate = use_copy.candidate
         caller = self._caller_with_kind(candidate)
         if use.refusal is not None:
             is_attention = candidate.scores is not None or not candidate.is_over_features
@@ -298,14 +316,14 @@ class Observer:
             return
         scores = candidate.scores
         queries = candidate.lineage if scores is None else scores.left_lineage
-        layout = layout_of_use(use, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
+        layout = layout_of_use(use_copy, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
         if layout is None:
             self.listener.on_other(caller, candidate.shape, OTHER_HEADS, is_attention=True)
             return
         self._find_windows_of(scores)
         product = None if scores is None else scores.product
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
-        build = partial(use_call, use, layout, gather)
+        build = partial(use_call, use_copy, layout, gather)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
         observed = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
         self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.from_token_pairs))
@@ -319,9 +337,9 @@ class Observer:
         return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
-        """Reports a call of ``scaled_dot_product_attention``, or the kind of its tensors if they cannot be read.
+        """Reports a call of ``scaled_dot_product_attention``, and sets `windows` to its windows.
 
-        Does nothing outside the model's modules.
+        If its tensors cannot be read, reports their kind instead. Does nothing outside the model's modules.
         """
         arguments, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         queries, caller = arguments["query"], self.modules.running(self.cross)
@@ -333,9 +351,8 @@ class Observer:
         self._find_windows(queries, arguments["key"])
         batches = self.listener.batches_of(caller, nodes[0].lineage)
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
-        is_single_head = queries.dim() <= MIN_AXES + 1 and not any(
-            role == "heads" for axis in layouts[0] for _, role in axis
-        )
+        has_head_axis = any(role == "heads" for axis in layouts[0] for _, role in axis)  # an axis may be several joined
+        is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
         build = partial(
             kernel_call, arguments, output, logsumexp, layouts, self._gathers_of(caller, queries, arguments["key"])
         )
@@ -370,7 +387,10 @@ class Observer:
             self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
     def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:
-        """True if queries and keys, before their projections, are not equal and were computed from no common input."""
+        """True if queries and keys, before their projections, differ and were computed from no common input.
+
+        False if they are equal, or have an input in common.
+        """
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
@@ -388,7 +408,9 @@ class Observer:
         return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
-        """Keeps the windows of a call in `windows`, ``None`` if it has none; then tokens are no longer followed.
+        """Sets `windows` to the windows of a call, or to ``None`` if it has none.
+
+        In the latter case, tokens are no longer followed, and later calls have no windows.
 
         Args:
             queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.

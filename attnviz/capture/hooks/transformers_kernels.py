@@ -55,7 +55,10 @@ def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
 def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement of a table's ``__getitem__``: in observed threads it wraps each kernel.
 
-    Tables that share the method, but are not of the interface's class, hold no kernels.
+    Items of tables that share the method, but are not of the interface's class, are no kernels: they are not wrapped.
+
+    Args:
+        original: the method ``__getitem__`` of the table's class.
     """
 
     def __getitem__(table: Any, name: str) -> Any:
@@ -93,8 +96,8 @@ def _call_observed(
 ) -> Any:
     """Calls a kernel, reports one call to each observer, and returns the kernel's result.
 
-    If a single call was observed inside the kernel, that is reported; otherwise the kernel itself is the call, or if
-    its tensors cannot be read, their kind.
+    If exactly one call was observed inside the kernel, it is reported. Otherwise the kernel itself is reported as the
+    call, or if its tensors cannot be read, their kind.
 
     Args:
         function: the kernel.
@@ -124,7 +127,10 @@ def _call_observed(
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    """Yields a list that receives the attention calls observed in the block, in place of the observer's listener."""
+    """Yields a list to which the attention calls are added that the observer observes in the block.
+
+    The observer's listener is replaced in the block, so that it does not receive them.
+    """
     original_listener = observer.listener
     collector = _CallCollector(original_listener)
     observer.listener = collector
@@ -163,7 +169,7 @@ class _CallCollector:
         self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Ignores other softmaxes inside the kernel."""
+        """Ignores softmaxes inside the kernel that are no attention; arguments as for any listener."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the texts and tokens that the observer's listener knows."""
@@ -183,9 +189,10 @@ class _CallCollector:
 def _factored_call(
     module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
 ) -> FactoredCall:
-    """Returns the call of a kernel, by its factors; causality and window count only if the mask lacks them.
+    """Returns the call of a kernel, by its factors.
 
-    Its output is unknown if the kernel applied dropout, or returned it in another shape.
+    It has causality and a window only if the mask does not hold them. Its output is ``None`` if the kernel applied
+    dropout, or returned it in another shape.
 
     Args:
         module: the module that attends.
@@ -196,30 +203,32 @@ def _factored_call(
         result: the result of the kernel; the first item is the output.
         options: further arguments of the kernel.
     """
-    visible, by_position = _mask_and_positions(mask, queries, keys)
-    if visible is not None:
-        visible = visible[..., : keys.shape[2]]
+    full_mask, hides_by_position = _mask_and_positions(mask, queries, keys)
     scale = options.get("scaling")
     causal = options.get("is_causal")
+    if causal is None:
+        causal = getattr(module, "is_causal", False)
     output = result[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
+    has_exact_output = output.shape[:3] == queries.shape[:3] and not options.get("dropout")
     return FactoredCall(
         queries=queries,
         keys=keys,
         values=values,
-        output=output if output.shape[:3] == queries.shape[:3] and not options.get("dropout") else None,
+        output=output if has_exact_output else None,
         scale=queries.shape[-1] ** -0.5 if scale is None else scale,
-        mask=visible,
-        causal=by_position and bool(getattr(module, "is_causal", False) if causal is None else causal),
-        window=options.get("sliding_window") if by_position else None,
+        mask=None if full_mask is None else full_mask[..., : keys.shape[2]],  # a mask may be longer than the keys
+        causal=hides_by_position and bool(causal),
+        window=options.get("sliding_window") if hides_by_position else None,
         softcap=options.get("softcap"),
         sinks=options.get("s_aux"),
     )
 
 
 def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """Returns the mask of a kernel, and True if positions hide further cells: if causality and window are not in it.
+    """Returns the mask of a kernel with four axes, and True if causality and window hide further cells.
 
-    They are not if there is no mask, or if it has two axes, ``(batch, keys)``, and so only hides padding.
+    They do if there is no mask, or if it has two axes, ``(batch, keys)``, and so hides only padding. Any other mask
+    already holds them.
 
     Args:
         mask: a tensor, a block mask of flex attention, or ``None``.
@@ -227,12 +236,13 @@ def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tenso
         keys: ``(batch, key heads, keys, features)``.
 
     Returns:
-        The mask, broadcast to ``(batch, heads, queries, keys)``; ``None`` if there is none.
+        The mask, which broadcasts to ``(batch, heads, queries, keys)``, or ``None`` if there is none; and the flag.
     """
     if mask is None:
         return None, True
     if isinstance(mask, Tensor):
-        return (mask.bool()[:, None, None, :], True) if mask.dim() == 2 else (mask, False)
+        hides_only_padding = mask.dim() == 2
+        return (mask.bool()[:, None, None, :], True) if hides_only_padding else (mask, False)
     from torch.nn.attention.flex_attention import create_mask
 
     size = (len(queries), 1, queries.shape[2], keys.shape[2])

@@ -323,6 +323,23 @@ def test_one_query_of_a_module_that_runs_again_may_be_a_step() -> None:
     )
 
 
+def test_a_single_further_run_is_named_in_the_singular() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(2):
+                x = self.attention(x, x, x)[0]
+            return x
+
+    model = Twice()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, 8))
+    assert recording.remarks == ("attention ran more than once in one pass: its further run is layer 1.",)
+
+
 def test_rows_that_leave_a_gap_are_calls_of_their_own() -> None:
     x = torch.randn(1, 6, 8)
     _, recording = in_chunks(x, [slice(0, 3), slice(4, 6)], [x, x])
