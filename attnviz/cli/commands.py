@@ -190,7 +190,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     from attnviz.report.survey.survey_heads import refuse_text_options
 
     refuse_text_options(options)
-    if medium(output) == PAGE and survey.model_folder is not None:
+    if medium(output) == PAGE and survey.model_folder is not None and survey.example_noun == "texts":
         remark(f"the texts are shaded with the model in {survey.model_folder!r}, which the survey names")
     deliver(survey_card_report(survey, fit_options(options, output)), output)
 

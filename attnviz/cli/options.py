@@ -215,9 +215,9 @@ Policies = Annotated[
 Corpus = Annotated[
     list[str] | None,
     Option(
-        "Files of texts (.txt .jsonl .csv .tsv .parquet .arrow), folders, quoted patterns, a dataset's name, or - for "
-        "standard input.",
-        brief="Files of texts (.txt .jsonl .csv .parquet …) or folders.",
+        "Files of texts (.txt .jsonl .csv .tsv .parquet .arrow), folders of them or of pictures, quoted patterns, a "
+        "dataset's name, or - for standard input.",
+        brief="Files of texts (.txt .jsonl .csv …), or a folder; or pictures.",
     ),
 ]
 Column = Annotated[

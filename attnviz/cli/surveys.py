@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.cli.options import Output
 from attnviz.cli.remarks import remark
-from attnviz.cli.subject import Subject
+from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from attnviz.report.picture.look import Look
 
 SUFFIX, PARQUET = ".safetensors", ".parquet"
+TEXT_OPTIONS = ("column", "tokens", "window", "token_class")
 TABLES = (PARQUET, ".csv", ".json")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
 
 @dataclass(frozen=True)
 class Corpora:
-    """The texts to survey, as the user typed them.
+    """The texts or pictures to survey, as the user typed them.
 
     Attributes:
         paths: files, folders, patterns, or ``-``.
@@ -38,6 +39,12 @@ class Corpora:
     tokens: str | None
     window: int | None
     token_class: tuple[str, ...]
+
+    def refuse_text_options(self) -> None:
+        """Raises AttnvizError if an option was given that applies to texts alone, in a survey of pictures."""
+        name = next((name for name in TEXT_OPTIONS if getattr(self, name)), None)
+        if name is not None:
+            raise AttnvizError(f"{option(name)} is for texts, and the corpus holds pictures; leave it out")
 
 
 def survey_path(output: Output, resume: bool) -> Path:
@@ -85,7 +92,7 @@ def write_survey(
     """Surveys a corpus and writes the survey; returns False if another process of the same run writes it.
 
     Args:
-        corpora: the texts to survey.
+        corpora: the texts or pictures to survey.
         settings: the settings of the model.
         selection: the layers and heads to measure.
         path: the file to write; its suffix picks a survey or a table.
@@ -96,12 +103,17 @@ def write_survey(
         AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
     """
     from attnviz.corpus.texts.custom_classes import parse_classes
+    from attnviz.corpus.texts.pictures import CorpusPictures, picture_files
     from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
 
     if not corpora.paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
     limit = None if corpora.tokens is None else parse_count("tokens", corpora.tokens)
-    classes, reader = parse_classes(corpora.token_class), CorpusReader(corpora.paths, corpora.column)
+    pictures = picture_files(corpora.paths)
+    if pictures:
+        corpora.refuse_text_options()
+    classes = parse_classes(corpora.token_class)
+    texts = None if pictures else CorpusReader(corpora.paths, corpora.column)
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
@@ -124,6 +136,7 @@ def write_survey(
         window=corpora.window,
         settings=saved_settings,
         corpus=corpora.paths,
+        pictures=bool(pictures),
     )
     checkpoint = checkpoint_path(path)
     refuse_other_file(checkpoint)
@@ -131,9 +144,10 @@ def write_survey(
         if checkpoint.is_file() and not resume and processes.is_first:
             remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
         model = open_survey_model(
-            replace(settings, device=device_of_process(settings.device)), selection, corpora.window
+            replace(settings, device=device_of_process(settings.device)), selection, corpora.window, bool(pictures)
         )
-        survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
+        corpus = texts or CorpusPictures(pictures, model, remark if processes.is_first else _ignore)
+        survey = SurveyRun(model, options, processes, checkpoint).run(corpus, resume)
         if survey is None:
             return False
         save = save_survey if path.suffix.lower() == SUFFIX else save_tables
@@ -145,6 +159,10 @@ def write_survey(
     if survey.omitted_metrics:
         remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.omitted_metrics)}")
     return True
+
+
+def _ignore(line: str) -> None:
+    """Does nothing with a line that the first process reports already."""
 
 
 def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
@@ -168,10 +186,11 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     refuse_text_options(ReportOptions(selection=selection))
     survey = load_survey(path)
     view, message = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
+    kind = Kind.IMAGE if survey.example_noun == "pictures" else Kind.TEXT
     _ = view.rows  # refuses heads that the survey lacks before the screen opens
     while True:
         opened, code = browse_survey(
-            view, look, path, lambda text: record(Subject(text), survey.model_settings, Selection()), message
+            view, look, path, lambda text: record(Subject(text, kind), survey.model_settings, Selection()), message
         )
         if opened is None:
             return code

@@ -44,8 +44,8 @@ def _origin(survey: Survey) -> dict[str, Any]:
 def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
     """Returns remarks on the model and corpus of each survey, on differences of these, and on unmatched heads."""
     remarks = [
-        f"Before: {before.model} over {before.texts} texts of {', '.join(before.corpus)}. "
-        f"After: {after.model} over {after.texts} texts of {', '.join(after.corpus)}."
+        f"Before: {before.model} over {before.texts} {before.example_noun} of {', '.join(before.corpus)}. "
+        f"After: {after.model} over {after.texts} {after.example_noun} of {', '.join(after.corpus)}."
     ]
     if before.model != after.model:
         remarks.append("The models differ: heads of the same number need not do the same.")

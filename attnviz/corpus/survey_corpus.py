@@ -21,13 +21,16 @@ from attnviz.corpus.checkpoints import (
     to_bytes,
     write_checkpoint,
 )
+from attnviz.corpus.measuring.picture_batch import survey_of_picture
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.processes import Processes
 from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, batches_of, chunks_of
+from attnviz.corpus.texts.pictures import CHUNK_PICTURES, CorpusPictures, picture_batches
 from attnviz.corpus.texts.read import CorpusReader, CorpusText, PassedTexts
 from attnviz.models.reading.reader import Reader
 
+Corpus = CorpusReader | PassedTexts | CorpusPictures
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0
 FINGERPRINT_NUMBERS = 64  # elements of each parameter that the fingerprint reads
@@ -65,21 +68,22 @@ class SurveyRun:
         self.rounds = self.rounds_to_write = 1
         self.skipped: Counter[str] = Counter()
 
-    def run(self, reader: CorpusReader | PassedTexts, resume: bool = False) -> Survey | None:
+    def run(self, reader: Corpus, resume: bool = False) -> Survey | None:
         """Returns the survey of a corpus in the first process, and ``None`` in the others.
 
         Args:
-            reader: the texts of the corpus.
+            reader: the texts or pictures of the corpus.
             resume: True to resume from the checkpoint, if there is one.
 
         Raises:
             AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
         """
         start, progress = self._starting_progress(resume), Progress()
+        survey_of = survey_of_picture if self.options.pictures else survey_of_batch
         with track_texts("surveying", show_bar=self.processes.is_first) as show:
             for progress, batch in self._rounds(reader, start):
                 if batch is not None:
-                    self.survey = merge_surveys(self.survey, survey_of_batch(self.model, batch, self.options))
+                    self.survey = merge_surveys(self.survey, survey_of(self.model, batch, self.options))
                 self._write_checkpoint_if_due(progress)
                 show(self._reached_counts(progress, reader))
         self._gather()
@@ -88,7 +92,8 @@ class SurveyRun:
         skipped = dict(self.skipped + Counter({TOO_LONG: progress.too_long}))  # a sum of Counters drops counts of 0
         if self.survey is None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
-            raise AttnvizError(f"no text to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'})")
+            kind = "picture" if self.options.pictures else "text"
+            raise AttnvizError(f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'})")
         return replace(self.survey, skipped=skipped)
 
     def _starting_progress(self, resume: bool) -> Progress:
@@ -109,7 +114,7 @@ class SurveyRun:
         content = self.processes.agree(content)
         return Progress(**json.loads(content)) if content else Progress()
 
-    def _rounds(self, reader: CorpusReader | PassedTexts, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
+    def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none.
 
         A round gives each process one batch. Chunks that are done at ``start`` are read and digested, but not yielded.
@@ -118,7 +123,7 @@ class SurveyRun:
             AttnvizError: if the texts of these chunks are not those of the checkpoint.
         """
         progress, digest, limit = Progress(), hashlib.blake2b(digest_size=16), self.options.tokens
-        for chunk in chunks_of(reader):
+        for chunk in chunks_of(reader, CHUNK_PICTURES if self.options.pictures else None):
             if progress.chunks < start.chunks:
                 progress = replace(progress, chunks=progress.chunks + 1)
                 _add_to_digest(digest, chunk)
@@ -131,7 +136,11 @@ class SurveyRun:
                 break
             self.skipped = Counter(reader.skipped)
             remaining = None if limit is None else limit - progress.tokens
-            packed_chunk = batches_of(chunk, self.model, self.options, progress.windows, remaining)
+            packed_chunk = (
+                picture_batches(chunk, progress.windows)
+                if self.options.pictures
+                else batches_of(chunk, self.model, self.options, progress.windows, remaining)
+            )
             for first_batch in range(progress.batches, len(packed_chunk.batches), self.processes.count):
                 batches_done = min(first_batch + self.processes.count, len(packed_chunk.batches))
                 index = first_batch + self.processes.rank
@@ -195,7 +204,7 @@ class SurveyRun:
         if not self.processes.is_first:
             self.survey = None
 
-    def _reached_counts(self, progress: Progress, reader: CorpusReader | PassedTexts) -> TextProgress:
+    def _reached_counts(self, progress: Progress, reader: Corpus) -> TextProgress:
         """Returns texts, tokens and share of the corpus that are done, for the progress bar.
 
         This process counts its own texts, and assumes that all others have as many.

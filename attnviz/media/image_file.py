@@ -19,17 +19,21 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_TITLE_CHARACTERS = 200
 
 
+class ImageFileError(AttnvizError):
+    """The refusal of a file that is not an intact image of an allowed format and size."""
+
+
 def open_image(path: Path) -> "PillowImage":
     """Opens an image file and returns it in RGB, turned upright by its EXIF orientation, without metadata.
 
     Raises:
-        AttnvizError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
+        ImageFileError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
     """
     from PIL import Image as Pillow
     from PIL import ImageOps, UnidentifiedImageError
 
     if not path.is_file():
-        raise AttnvizError(f"no image file {str(path)!r}; give a PNG, JPEG or WebP")
+        raise ImageFileError(f"no image file {str(path)!r}; give a PNG, JPEG or WebP")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images, which are refused here
@@ -37,17 +41,17 @@ def open_image(path: Path) -> "PillowImage":
                 _refuse_large(file.size, path)
                 upright = ImageOps.exif_transpose(file)
                 pixels = np.asarray(upright.convert("RGB"))
-    except AttnvizError:
+    except ImageFileError:
         raise
     except UnidentifiedImageError as error:
-        raise AttnvizError(f"{str(path)!r} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
+        raise ImageFileError(f"{str(path)!r} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
     except Pillow.DecompressionBombError as error:
-        raise AttnvizError(f"{str(path)!r} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
+        raise ImageFileError(f"{str(path)!r} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
     except Exception as error:  # decoders raise errors of many types for damaged files
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise AttnvizError(
+        raise ImageFileError(
             f"{str(path)!r} is damaged or cut off: {printable_line(reason)}; give an intact image"
         ) from error
     return Pillow.fromarray(pixels)
@@ -62,9 +66,9 @@ def image_of(picture: "PillowImage", title: str = "") -> Image:
 
 
 def _refuse_large(size: tuple[int, int], path: Path) -> None:
-    """Raises AttnvizError if the image has more than ``MAX_PIXELS`` pixels."""
+    """Raises ImageFileError if the image has more than ``MAX_PIXELS`` pixels."""
     width, height = size
     if width * height > MAX_PIXELS:
-        raise AttnvizError(
+        raise ImageFileError(
             f"{str(path)!r} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.head_filter import DescribedHead, parse_filter
-from attnviz.metrics.measure import Measure, margin_of_mean, named_measure
+from attnviz.metrics.measure import Measure, example_noun, margin_of_mean, named_measure
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.needs import Need, sentence_of
 from attnviz.metrics.patterns import MIXED, Pattern
@@ -119,6 +119,11 @@ class HeadFrame:
     def total_rows(self) -> int:
         """The number of rows before any selection of rows."""
         return len((self.full_frame or self).rows)
+
+    @property
+    def example_noun(self) -> str:
+        """The plural noun for what was measured: ``texts``, or ``pictures`` if a measure needs patches of images."""
+        return example_noun(self.measures)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, choices
-from attnviz.metrics.needs import Needs, sentence_of
+from attnviz.metrics.needs import Need, Needs, sentence_of
 
 NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
 
@@ -55,6 +55,11 @@ def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
     if name not in by_name:
         raise AttnvizError(f"unknown metric {name!r}; {choices(name, by_name)}")
     return by_name[name]
+
+
+def example_noun(measures: Iterable[Measure]) -> str:
+    """Returns ``pictures`` if a measure needs patches of images, else ``texts``: what means over examples are over."""
+    return "pictures" if any(Need.PATCHES in measure.needs for measure in measures) else "texts"
 
 
 def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:

@@ -321,10 +321,11 @@ class SurveyBrowser(Application[OpenedText]):
 
     def example_line(self, example: ChosenExample, width: int) -> str:
         """Returns an example as one line: why it was chosen, its number, its query, and the start of its text."""
-        tokens = self.view.survey.examples.texts[example.id].tokens
+        text = self.view.survey.examples.texts[example.id]
+        tokens = text.tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
         start = f"{example.reason:<8} {example.value:6.2f}  {label}  "
-        return printable(start + first_words(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(start))))
+        return printable(start + first_words(text.title, max(MIN_TEXT, width - SCROLLBAR - cell_len(start))))
 
     def on_data_table_row_highlighted(self) -> None:
         """Draws the card of the newly chosen head."""
@@ -349,7 +350,7 @@ class SurveyBrowser(Application[OpenedText]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Runs the model over the chosen text in a thread, and then opens the recording."""
         example, head = self.examples[event.option_index], self.chosen_row.name
-        text = self.view.survey.examples.texts[example.id].tokens.text
+        text = self.view.survey.examples.texts[example.id].title
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
         self.run_started = start_time = time.monotonic()
         self.show_progress()

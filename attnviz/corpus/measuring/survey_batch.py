@@ -189,7 +189,18 @@ def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> 
         batch: the texts.
         options: the chosen heads, the metrics, and the settings to keep.
     """
-    measurements = measure_batch(model, batch, options)
+    return survey_of_measurements(measure_batch(model, batch, options), model.name, batch, options)
+
+
+def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: Batch, options: SurveyOptions) -> Survey:
+    """Returns the survey that holds the numbers of one batch.
+
+    Args:
+        measurements: the numbers.
+        model: the name of the model.
+        batch: the texts or pictures.
+        options: the metrics, and the settings to keep.
+    """
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)
     tokens = sum(len(window.tokens) for window in batch.windows)
     return Survey(
@@ -197,7 +208,7 @@ def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> 
         metrics=options.metrics,
         tallies=Tallies.of(measurements.numbers, options.metrics, tokens),
         examples=Examples.of(measurements.numbers, ids, lambda index: batch.windows[index].example),
-        model=model.name,
+        model=model,
         settings=options.settings,
         corpus=options.corpus,
         custom_classes=options.custom_classes,

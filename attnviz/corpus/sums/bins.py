@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array, IntArray
 
 HISTOGRAM_BINS = 128
-MAX_ENTROPY_BITS = 16.0
+MAX_ENTROPIES = {"bits": 16.0, "nats": 8.0}  # largest edges; nats count spots of an image, e**8 are plenty
 MAX_DISTANCE = 2.0**21  # tokens
 NEAR_OFFSETS, NEAR_POSITIONS = 16, 32  # distances up to these have one bin each
 OFFSETS_PER_OCTAVE, POSITIONS_PER_OCTAVE = 2, 4
@@ -18,13 +18,15 @@ OCTAVES = 21 - 4  # up to texts of 2**21 tokens
 def histogram_edges(unit: str) -> Float64Array:
     """Returns the edges of the bins for numbers of a unit, ``(HISTOGRAM_BINS + 1,)``, in that unit.
 
-    Bins of shares are narrow near 0 and 1: ``sin² x`` of even steps. Bins of bits are even, and those of tokens grow
-    by a constant factor. The outermost bins also count the numbers outside the edges.
+    Bins of shares are narrow near 0 and 1: ``sin² x`` of even steps. Bins of bits and nats are even, and those
+    of tokens grow by a constant factor. The outermost bins also count the numbers outside the edges.
     """
     steps = np.linspace(0, 1, HISTOGRAM_BINS + 1)
     if unit == "share":
         return np.asarray(np.sin(steps * np.pi / 2) ** 2)
-    return steps * MAX_ENTROPY_BITS if unit == "bits" else np.expm1(steps * np.log1p(MAX_DISTANCE))
+    if unit in MAX_ENTROPIES:
+        return np.asarray(steps * MAX_ENTROPIES[unit])
+    return np.asarray(np.expm1(steps * np.log1p(MAX_DISTANCE)))
 
 
 def bin_of(numbers: Float64Array, unit: str) -> IntArray:

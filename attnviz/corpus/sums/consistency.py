@@ -14,7 +14,12 @@ from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
 MAX_NUMBER = 10**6  # of a layer or a head
 MAX_ENTROPY = 64.0  # bits: the entropy of a row is at most log2 of its keys, and none has 2**64 keys
 ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
-LARGEST = {"share": 1 + ROUNDING, "bits": MAX_ENTROPY, "tokens": 2.0**31}  # the largest number of each unit
+LARGEST = {
+    "share": 1 + ROUNDING,
+    "bits": MAX_ENTROPY,
+    "nats": MAX_ENTROPY,
+    "tokens": 2.0**31,
+}  # the largest number of each unit
 
 
 def refuse_inconsistent(survey: Survey, name: str) -> None:

@@ -19,13 +19,13 @@ CORPUS_BITS = 40  # lower bits of a text's number, its place in the corpus; uppe
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExampleText:
-    """A text of the corpus as the model read it.
+    """A text or picture of the corpus as the model read it.
 
     Attributes:
         source: the name of its file, with control characters escaped.
-        row: its line or row in the file, from 1.
+        row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
         window: the number of its window, from 0; a long text is read in several.
-        tokens: its tokens.
+        tokens: its tokens; those of a picture have labels and no places.
     """
 
     source: str
@@ -37,8 +37,15 @@ class ExampleText:
         object.__setattr__(self, "source", printable(self.source))
 
     @property
+    def title(self) -> str:
+        """The text; for a picture, the name of its file."""
+        return self.tokens.text if self.row else self.source
+
+    @property
     def place(self) -> str:
-        """The text's place in the corpus, such as ``notes.txt:12``, with the window if it is not the first."""
+        """Where the text or picture is: ``notes.txt:12``, with the window if it is not the first, or ``photo.jpg``."""
+        if not self.row:
+            return self.source
         return f"{self.source}:{self.row}" + (f" (window {self.window})" if self.window else "")
 
 

@@ -14,7 +14,7 @@ from attnviz.base.printable import printable
 from attnviz.corpus.sums.bins import quantile
 from attnviz.corpus.sums.examples import Examples
 from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
-from attnviz.metrics.measure import margin_of_means
+from attnviz.metrics.measure import example_noun, margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings
 
@@ -111,8 +111,13 @@ class Survey:
         return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 
     @property
+    def example_noun(self) -> str:
+        """The plural noun for what was surveyed: ``texts`` or ``pictures``."""
+        return example_noun(self.metrics)
+
+    @property
     def texts(self) -> int:
-        """The number of surveyed texts."""
+        """The number of surveyed texts or pictures."""
         return int(self.tallies.texts)
 
     @property

@@ -11,8 +11,13 @@ from attnviz.corpus.sums.bins import HISTOGRAM_BINS, bin_of, offset_bins, positi
 from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.metrics.metrics import Metric
 
-SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # bits after the binary point of a sum, by the unit of its numbers
-SQUARE_BITS = {"share": 40, "bits": 40, "tokens": 18}
+SUM_BITS = {
+    "share": 40,
+    "bits": 40,
+    "nats": 40,
+    "tokens": 32,
+}  # bits after the binary point of a sum, by the unit of its numbers
+SQUARE_BITS = {"share": 40, "bits": 40, "nats": 40, "tokens": 18}
 WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS = 36, 24, 36
 NO_SINK = -2  # in place of a label's number before the first text
 VARIOUS_SINKS = -3  # in place of a label's number if the sinks of texts differ

@@ -8,7 +8,7 @@ from attnviz.base.arrays import BoolArray
 from attnviz.corpus.sums.examples import ExampleText
 from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
-from attnviz.corpus.texts.token_classes import surveyed_metrics
+from attnviz.corpus.texts.token_classes import pictured_metrics, surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
@@ -31,6 +31,7 @@ class SurveyOptions:
             long for the model.
         settings: the settings to keep in the survey's file, as JSON values.
         corpus: the names of the files.
+        pictures: True if the corpus holds pictures instead of texts.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -39,11 +40,12 @@ class SurveyOptions:
     window: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: tuple[str, ...] = ()
+    pictures: bool = False
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of each head."""
-        return surveyed_metrics(self.custom_classes)
+        return pictured_metrics() if self.pictures else surveyed_metrics(self.custom_classes)
 
 
 class TextWindow(NamedTuple):
@@ -125,17 +127,18 @@ def batches_of(
     return PackedChunk(batches, len(windows), tokens, too_long)
 
 
-def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
+def chunks_of(texts: Iterable[CorpusText], max_texts: int | None = None) -> Iterator[list[CorpusText]]:
     """Yields the texts in lists, in their order.
 
-    A list ends with the text that reaches `CHUNK_TEXTS` texts or `CHUNK_CHARACTERS` characters; the last may be
-    shorter.
+    A list ends with the text that reaches ``max_texts`` texts or `CHUNK_CHARACTERS` characters; the last may be
+    shorter. ``None`` stands for `CHUNK_TEXTS`.
     """
+    max_texts = CHUNK_TEXTS if max_texts is None else max_texts
     chunk, characters = list[CorpusText](), 0
     for text in texts:
         chunk.append(text)
         characters += len(text.text)
-        if len(chunk) >= CHUNK_TEXTS or characters >= CHUNK_CHARACTERS:
+        if len(chunk) >= max_texts or characters >= CHUNK_CHARACTERS:
             yield chunk
             chunk, characters = [], 0
     if chunk:

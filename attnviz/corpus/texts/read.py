@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.reading import open_file, parse_json
+from attnviz.media.image_file import IMAGE_SUFFIXES
+
+if TYPE_CHECKING:
+    from attnviz.text.tokens import Tokens
 
 STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
@@ -23,17 +27,19 @@ EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A text of the corpus.
+    """A text or picture of the corpus.
 
     Attributes:
         source: the name of its file.
-        row: its line or row in the file, from 1.
-        text: the text itself.
+        row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
+        text: the text itself; of a picture, a digest of its file.
+        tokens: the tokens of a picture; ``None`` for a text, which is tokenized later.
     """
 
     source: str
     row: int
     text: str
+    tokens: "Tokens | None" = None
 
 
 @dataclass(eq=False)
@@ -155,7 +161,10 @@ def corpus_files(path: str) -> list[str]:
         files = sorted(file for file in resolved_path.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
         files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))]
         if not files:
-            raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {or_list(READERS)}")
+            raise AttnvizError(
+                f"no texts or pictures in the folder {path!r}; give files that end in "
+                f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
+            )
         return list(map(str, files))
     if not resolved_path.exists() and any(character in path for character in "*?["):
         from glob import glob

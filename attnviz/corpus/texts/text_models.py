@@ -35,13 +35,16 @@ class BatchModel(Protocol):
         """Returns the arguments of the module for texts, padded at their ends."""
 
 
-def open_survey_model(settings: ModelSettings, selection: Selection, window: int | None) -> Reader:
-    """Returns the reader of a model, opened for many texts.
+def open_survey_model(
+    settings: ModelSettings, selection: Selection, window: int | None, pictures: bool = False
+) -> Reader:
+    """Returns the reader of a model, opened for many texts or for pictures.
 
     Args:
         settings: the name of the model, and the settings that load it.
         selection: the layers and heads to survey.
         window: the most tokens of a text that run at once; ``None`` for no limit.
+        pictures: True for a model that reads pictures.
 
     Raises:
         AttnvizError: if there is no such model, it is untrained, a setting applies to single texts only, a selected
@@ -49,6 +52,10 @@ def open_survey_model(settings: ModelSettings, selection: Selection, window: int
     """
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
+    if pictures:
+        reader = open_reader(settings, "images")
+        reader.refuse_absent(selection)
+        return reader
     refuse_unused(settings)
     inapplicable = [name for name in SINGLE_TEXT_SETTINGS if getattr(settings, name)]
     if inapplicable:

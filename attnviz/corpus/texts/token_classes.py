@@ -16,6 +16,7 @@ from attnviz.metrics.token_numbers import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens
 
 OMITTED_METRICS = ("pair",)  # a corpus has single texts, no pairs
+NEEDS_OF_TEXTS = {Need.SEQUENCE, Need.TOKEN_IDS, Need.SENTENCES, Need.PAIR, Need.CAUSAL_SCORES}
 KINDS = ("punctuation", "digits", "whitespace")
 
 
@@ -98,8 +99,13 @@ RELATIONS = (  # by query and key
 )
 
 
+def pictured_metrics() -> tuple[Metric, ...]:
+    """Returns the metrics of a survey of pictures: those of `attnviz heads` that need no text."""
+    return tuple(metric for metric in METRICS.values() if not metric.needs & NEEDS_OF_TEXTS)
+
+
 def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Returns the metrics of a survey: those of `attnviz heads`, those of classes of tokens, and those of the user.
+    """Returns the metrics of a survey of texts: those of `attnviz heads`, of classes of tokens, and of the user.
 
     Args:
         custom_classes: the regular expression of each class that the user defined, by its name.

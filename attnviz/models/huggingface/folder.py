@@ -128,7 +128,8 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
     if not _has_tokenizer(folder) and (folder / PROCESSOR).is_file() and "vocab_size" not in config:
         raise AttnvizError(
             f"{name!r} reads pictures or sounds and no text; give one with {option('image', 'photo.jpg')} or "
-            f"{option('sound', 'speech.wav')}; in Python attnviz.record(model) records any input"
+            f"{option('sound', 'speech.wav')} (attnviz survey reads a folder of pictures); in Python "
+            "attnviz.record(model) records any input"
         )
     if not _has_tokenizer(folder):
         raise AttnvizError(

@@ -21,6 +21,8 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Use
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -42,6 +44,11 @@ class ImageReader(FolderReader):
     """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and similar models."""
 
     reads = ("image",)
+
+    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
+        super().__init__(settings, built_in, use)
+        self._measured_pixels: dict[tuple[int, ...], tuple[IntArray, int]] = {}  # by shape of the pixels
+        self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
 
     def find_folder(self) -> Path:
         """Returns the folder of a model that reads images."""
@@ -145,19 +152,25 @@ class ImageReader(FolderReader):
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``.
 
+        They are measured once for images of a size.
+
         Raises:
             AttnvizError: if they cannot be measured, or the model fails on this image.
         """
         from attnviz.models.huggingface.patch_places import measured_places
 
+        if image.size in self._places_of_size:
+            return self._places_of_size[image.size]
         pixels = self._pixels_of(image)
         try:
-            return measured_places(self.module, pixels, self._pixels_of, image.size)
+            places = measured_places(self.module, pixels, self._pixels_of, image.size, self._measured_pixels)
         except AttnvizError:
             raise
         except Exception:
             self.refuse_broken({"pixel_values": pixels})
             raise
+        self._places_of_size[image.size] = places
+        return places
 
 
 def _reads_images(module: "nn.Module") -> bool:

@@ -55,7 +55,13 @@ class OwnValueAttention(TorchFunctionMode):
         return func(*args, **arguments)
 
 
-def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, size: tuple[int, int]) -> IntArray:
+def measured_places(
+    module: "nn.Module",
+    pixels: "Tensor",
+    process: Process,
+    size: tuple[int, int],
+    measured_pixels: "dict[tuple[int, ...], tuple[IntArray, int]] | None" = None,
+) -> IntArray:
     """Returns left, top, right and bottom of each token, ``(tokens, 4)`` in pixels of the image; all 0 for no place.
 
     Costs about three forward passes, and three runs of the image processor.
@@ -65,6 +71,8 @@ def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, siz
         pixels: its input, ``(1, 3, rows, columns)``.
         process: the image processor.
         size: width and height of the image.
+        measured_pixels: what `token_of_pixel` returned for pixels of each shape, so that images of one shape share its
+            forward passes; a new result is added. ``None`` keeps nothing.
 
     Raises:
         AttnvizError: if tokens overlap, or the processor cuts the image into tiles.
@@ -74,7 +82,11 @@ def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, siz
             f"the image processor gives numbers of shape {tuple(pixels.shape)}, and attnviz needs one image of "
             "(1, 3, rows, columns); record the model in Python with attnviz.record(model)"
         )
-    token_numbers, count = token_of_pixel(module, pixels)
+    measured_pixels = {} if measured_pixels is None else measured_pixels
+    shape = tuple(pixels.shape)
+    if shape not in measured_pixels:
+        measured_pixels[shape] = token_of_pixel(module, pixels)
+    token_numbers, count = measured_pixels[shape]
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
     token_numbers = np.where(is_inside, token_numbers, NO_TOKEN)
     extents = np.array([_extent(token_numbers == token) for token in range(count)])

@@ -315,6 +315,8 @@ class _Sheet:
     def draw_card(self, head: int, y: float, lines: Sequence[list[list[int]]]) -> None:
         """Draws the card of a head: charts by offset, by class of token and by decile, then its examples.
 
+        A survey of pictures has no chart by offset.
+
         Args:
             head: the index of the head in the frame.
             y: the upper edge of the card.
@@ -323,9 +325,12 @@ class _Sheet:
         report, row = self.report, self.report.frame.rows[head]
         self.write_text(MARGIN, y, f"{row.name}  {row.pattern}", 12, weight="bold")
         width = (WIDTH - 2 * MARGIN) / 3
-        self.draw_by_offset(head, MARGIN + 0.35, y + 0.55, width - 0.65)
-        self.draw_by_class(head, MARGIN + width + 1.05, y + 0.55, width - 1.35)
-        self.draw_by_decile(head, MARGIN + 2 * width + 0.45, y + 0.55, width - 0.5)
+        x = MARGIN
+        if report.offsets:
+            self.draw_by_offset(head, x + 0.35, y + 0.55, width - 0.65)
+            x += width
+        self.draw_by_class(head, x + 1.05, y + 0.55, width - 1.35)
+        self.draw_by_decile(head, x + width + 0.45, y + 0.55, width - 0.5)
         y += 0.35 + CHART_HEIGHT + 0.65
         name = report.shown_by[head]
         for example, example_lines in zip(report.examples[head], lines, strict=True):
@@ -382,7 +387,7 @@ class _Sheet:
             width: its width in inches.
         """
         name = self.report.shown_by[head]
-        axes = self.add_chart(x, y, width, f"{name}: deciles over the texts")
+        axes = self.add_chart(x, y, width, f"{name}: deciles over the {self.report.frame.example_noun}")
         frame = self.report.frame
         axes.plot(
             range(0, 101, 10),

@@ -360,7 +360,7 @@ def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
 def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
     count = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
-    texts = f", over {table.texts} texts" if table.texts > 1 else ""
+    texts = f", over {table.texts} {table.example_noun}" if table.texts > 1 else ""
     heads = "heads" if table.total_rows > 1 else "head"
     return f"Metrics of {count} {heads} in {source.model}{texts}{_clearest_heads(table)}."
 
@@ -385,7 +385,8 @@ def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     """Returns remarks on how the numbers are averaged, and on metrics that do not apply, with what they need."""
-    over_texts = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
+    noun = table.example_noun
+    over_texts = f" and over the {noun}; ± is the standard deviation over {noun}" if table.texts > 1 else ""
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
     reasons: dict[str, list[str]] = {}
     for metric in table.inapplicable:

@@ -96,7 +96,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         caption=f"What {subject} {names} of {survey.model} {verb}.",
         remarks=(
             *([remark] if hidden_count else []),
-            "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
+            _means_remark(survey),
             *survey_remarks(survey),
         ),
         look=options.look,
@@ -106,8 +106,16 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     )
 
 
+def _means_remark(survey: Survey) -> str:
+    """Returns the remark on means and intervals, and on offsets if the survey has any."""
+    remark = f"Means over the {survey.example_noun}; ± half of the 95 % interval."
+    return f"{remark} Offsets are key - query: -1 is the token before." if survey.tallies.pairs.any() else remark
+
+
 def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> list[Section]:
     """Returns the three tables of one head: its numbers, its bins of offsets, and example texts.
+
+    A survey of pictures has no bins of offsets.
 
     The examples are those of ``sort_metric``, or if it is ``None`` of the metric that names the head's pattern.
     """
@@ -115,11 +123,12 @@ def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> li
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, place)
     texts = _texts_table(survey, place, metric, width)
-    return [
-        Section(f"head {row.name}: {row.pattern}", _numbers_table(frame)),
-        Section(f"head {row.name} by offset: mean weight and mean score", _offsets_table(survey, place)),
-        Section(f"head {row.name}: texts with the largest {metric}, and random ones by decile", texts),
-    ]
+    heading = f"head {row.name}: {survey.example_noun} with the largest {metric}, and random ones by decile"
+    sections = [Section(f"head {row.name}: {row.pattern}", _numbers_table(frame))]
+    if survey.tallies.pairs[place].any():
+        offsets_heading = f"head {row.name} by offset: mean weight and mean score"
+        sections.append(Section(offsets_heading, _offsets_table(survey, place)))
+    return [*sections, Section(heading, texts)]
 
 
 def clearest_metric(survey: Survey, place: int) -> str:
@@ -150,7 +159,7 @@ def _numbers_table(frame: HeadFrame) -> Summary:
         Column[Measure]("95 %", lambda metric: margin_text(numbers["margins"][metric.name])),
         Column[Measure]("spread", partial(write, "spreads")),
         *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
-        Column[Measure]("texts", lambda metric: str(numbers["counts"][metric.name])),
+        Column[Measure](frame.example_noun, lambda metric: str(numbers["counts"][metric.name])),
     ]
     card_metrics = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
     shown_metrics = [metric for metric in card_metrics if numbers["counts"][metric.name]]
@@ -198,7 +207,7 @@ def _texts_table(survey: Survey, place: int, name: str, width: int) -> Summary:
         label = text.tokens.labels[query] if query is not None and query < len(text.tokens) else ""
         reason = "top" if example.reason == "largest" else example.reason
         rows.append((reason, write(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
-    header = ("", name, "query", "where", "text")
+    header = ("", name, "query", "where", "text" if any(row[4] for row in rows) else "")
     column_widths = [max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4)]
     text_width = width - sum(column_widths)
     cut_rows = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
@@ -220,7 +229,10 @@ def _spaced_names(names: list[str]) -> list[str]:
 
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
-    """Returns heatmaps of heads by offsets and of classes of tokens by heads; of many heads, the first `MAX_ROWS`."""
+    """Returns heatmaps of heads by offsets and of classes of tokens by heads; of many heads, the first `MAX_ROWS`.
+
+    A survey of pictures has no offsets, hence one heatmap.
+    """
     tallies = survey.tallies
     places, omitted_count = places[:MAX_ROWS], len(places[MAX_ROWS:])
     heads = [survey.heads[place].name for place in places]
@@ -234,21 +246,22 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     offsets = _spaced_names(
         [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     )
-    panels = (
-        labelled_panel("mean weight by offset", weights, ("head", heads), ("offsets key − query", offsets), SHARE),
-        labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE),
-    )
+    panels = [labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE)]
+    if offsets:
+        axes = ("head", heads), ("offsets key − query", offsets)
+        panels.insert(0, labelled_panel("mean weight by offset", weights, *axes, SHARE))
     return Heatmaps(
         title=options.look.title or survey_title(survey),
-        panels=share_scales(panels, options.look),
-        caption=f"What {len(heads)} heads of {survey.model} look at, by offset and by class of token.",
+        panels=share_scales(tuple(panels), options.look),
+        caption=f"What {len(heads)} heads of {survey.model} look at,{' by offset and' if offsets else ''} by class of "
+        "token.",
         remarks=(
             *(
                 [f"{omitted_count} more heads are not drawn; {option('heads', '0.2')} chooses."]
                 if omitted_count
                 else []
             ),
-            "An offset of several tokens is named by its first.",
+            *(["An offset of several tokens is named by its first."] if offsets else []),
             *survey_remarks(survey),
         ),
         look=options.look,

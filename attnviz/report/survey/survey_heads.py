@@ -68,7 +68,7 @@ def survey_title(survey: Survey) -> str:
     """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
     names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
     over_corpus = f" over {', '.join(names)}" if survey.corpus else ""
-    return f"{survey.model}{over_corpus}: {survey.texts} texts, {survey.tokens} tokens"
+    return f"{survey.model}{over_corpus}: {survey.texts} {survey.example_noun}, {survey.tokens} tokens"
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ from attnviz.text.tokens import Tokens
 if TYPE_CHECKING:
     from attnviz.corpus.example_weights import WeightsRequest
 
-CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
+PATCH_CLASSES = ("on-picture", "border", "registers", "left", "right", "above", "below")
+CLASS_NAMES = ("special", "first", *PATCH_CLASSES, *(metric.name for metric in (*CLASSES, *RELATIONS)))
 LAYER = "layer"  # an axis besides the metrics
 MAX_AXES = 4  # across, up, size, colour
 FIRST_AXES = ("previous", "special", "sink", "self", "entropy")  # the default axes are the first two that exist
@@ -103,7 +104,7 @@ def surveyed_heads_report(
     return SurveyedHeads(
         title=options.look.title or survey_title(survey),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
-        remarks=(*_remarks(cards, picture), *one_metric_remark, *remark, *survey_remarks(survey)),
+        remarks=(*_remarks(survey, cards, picture), *one_metric_remark, *remark, *survey_remarks(survey)),
         look=options.look,
         frame=frame,
         classes=classes_of(survey),
@@ -261,6 +262,8 @@ def _examples_with_weights(
     distinct_requests = {example: None for of_head in requests for example in of_head}
     remark: tuple[str, ...] = ()
     try:
+        if survey.example_noun == "pictures":
+            raise AttnvizError("a survey keeps no pixels; attnviz show draws a picture")
         weights = example_weights(survey, list(distinct_requests)) if cells else {}
     except AttnvizError as error:
         weights, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
@@ -271,7 +274,7 @@ def _examples_with_weights(
                 reason=example.reason,
                 value=example.value,
                 text=texts.setdefault((example.id, example.span), len(texts)),
-                query=None if example.query is None else example.query - example.span[0],
+                query=_shown_query(survey, example),
                 weights=_shown_rows(weights.get(request), example),
                 metric=example.metric,
             )
@@ -280,6 +283,12 @@ def _examples_with_weights(
         for of_head, head_requests in zip(chosen, requests, strict=True)
     )
     return examples, tuple(_text(survey, id, span) for id, span in texts), remark
+
+
+def _shown_query(survey: Survey, example: ChosenExample) -> int | None:
+    """Returns the index of the query among the shown tokens; ``None`` for a mean of all, and for a picture."""
+    is_picture = not survey.examples.texts[example.id].row
+    return None if example.query is None or is_picture else example.query - example.span[0]
 
 
 def _weight_requests(
@@ -333,22 +342,26 @@ def _needed_queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple
 
 
 def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
-    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it."""
+    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
+
+    A picture is shown as a single token, which says how many it has.
+    """
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
-    part = slice(*span)
+    part, is_picture = slice(*span), not example.row
+    place = replace(example, source=example.source.rpartition("/")[2]).place
     return ShownText(
-        labels=tokens.labels[part],
-        spaces=spaces_before(tokens)[part],
-        place=replace(example, source=example.source.rpartition("/")[2]).place,
-        whole=span == (0, len(tokens)),
-        command=head_command(tokens.text, survey.settings, survey.model),
+        labels=(f"{len(tokens)} tokens",) if is_picture else tokens.labels[part],
+        spaces="-" if is_picture else spaces_before(tokens)[part],
+        place=place,
+        whole=is_picture or span == (0, len(tokens)),
+        command=head_command(example.title, survey.settings, survey.model),
     )
 
 
 def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: bool) -> str:
     """Returns a sentence on the heads and texts, and on the axes unless the report shows cards."""
-    over = f"over {survey.texts} texts"
+    over = f"over {survey.texts} {survey.example_noun}"
     if cards:
         several = len(heads) > 1
         names = f"{'heads' if several else 'head'} {', '.join(heads)} of {survey.model}"
@@ -357,10 +370,13 @@ def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: b
     return f"{len(heads)} heads of {survey.model} {over}, by {axes[0]} and {axes[1]}{more}."
 
 
-def _remarks(cards: bool, picture: bool) -> Iterator[str]:
+def _remarks(survey: Survey, cards: bool, picture: bool) -> Iterator[str]:
     """Yields the remarks that explain the numbers and, if these are shown, offsets and example texts."""
-    yield "Numbers are means over texts; a bar or cross is the 95 % interval of a mean."
-    if cards or not picture:
+    noun = survey.example_noun
+    yield f"Numbers are means over {noun}; a bar or cross is the 95 % interval of a mean."
+    if (cards or not picture) and noun == "pictures":
+        yield "Pictures are those with the largest number, and of 256 drawn at random those nearest to a decile."
+    elif cards or not picture:
         yield "Offsets are key − query: −1 is the token before."
         yield (
             "Texts are those with the largest number, and of 256 drawn at random those nearest to a decile; shaded by "

@@ -47,11 +47,14 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         options: the chosen heads; ``top`` and ``all`` say how many pairs are listed.
 
     Raises:
-        AttnvizError: if too many heads are chosen, a file is to be written, or the model is not on this machine.
+        AttnvizError: for a survey of pictures, if too many heads are chosen, a file is to be written, or the model is
+            not on this machine.
     """
     if not options.medium.lists_heads:
         pairs = option("table", "pairs")
         raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
+    if survey.example_noun == "pictures":
+        raise AttnvizError(f"{option('table', 'pairs')} counts pairs of words, and this survey is of pictures")
     places = ranked_places(survey, options)
     if len(places) > MAX_HEADS:
         example = option("heads", "0.2")

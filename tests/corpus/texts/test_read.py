@@ -91,7 +91,9 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         texts(tmp_path / "none.txt")
     with pytest.raises(AttnvizError, match="no file matches"):
         texts(tmp_path / "*.txt")
-    with pytest.raises(AttnvizError, match="no texts in the folder"):
+    with pytest.raises(
+        AttnvizError, match=r"no texts or pictures in the folder .* \.arrow, \.png, \.jpg, \.jpeg or \.webp"
+    ):
         texts(tmp_path)
 
 

@@ -31,15 +31,19 @@ export function drawCard(head, numbers, texts, examples, go) {
   const name = shownMetric(head, examples[head]);
   const listed = examples[head].filter(({ metric }) => METRIC_NAMES[metric] === name);
   const items = listed.map((example) => exampleOf(head, name, example, texts[example.text]));
+  const byOffset = [ // a survey of pictures has no offsets and no positions
+    titled("Mean weight by offset", barsOf(offsets, survey.offsets, "offset (key − query)", "Mean weight by offset")),
+    titled("Mean score by offset", barsOf(scores, survey.offsets, "offset (key − query)", "Mean score by offset")),
+  ];
+  const byPosition = titled("Entropy by position, in bits", barsOf(entropies, survey.positions, "position of the query", "Mean entropy by position"));
   one("card").replaceChildren(
     headingOf(head, go),
     make(
       "div",
       { className: "charts" },
-      titled("Mean weight by offset", barsOf(offsets, survey.offsets, "offset (key − query)", "Mean weight by offset")),
-      titled("Mean score by offset", barsOf(scores, survey.offsets, "offset (key − query)", "Mean score by offset")),
+      ...(survey.offsets.length ? byOffset : []),
       titled("Share by class of token", classesOf(numbers, head)),
-      titled("Entropy by position, in bits", barsOf(entropies, survey.positions, "position of the query", "Mean entropy by position")),
+      ...(survey.positions.length ? [byPosition] : []),
     ),
     make("section", {}, textsHeading(name, examples[head]), ...items),
     titled("All numbers", tableOf(numbers, head)),

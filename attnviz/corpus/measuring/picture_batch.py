@@ -1,0 +1,120 @@
+"""Surveys one picture: records it as `attnviz show` does, and measures its heads by the places of its patches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.measuring.survey_batch import BatchMeasurements, label_number, survey_of_measurements
+from attnviz.corpus.sums.bins import offset_bins, position_bins
+from attnviz.corpus.sums.survey import Survey, SurveyedHead
+from attnviz.corpus.sums.tallies import TextNumbers
+from attnviz.corpus.texts.batches import Batch, SurveyOptions
+from attnviz.maps.heads import maps_over_tokens
+from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.metrics.metrics import Metric, measure_queries
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import Reader
+
+
+def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> Survey:
+    """Returns the survey of a batch that holds one picture.
+
+    Args:
+        reader: the reader of the model, which runs once.
+        batch: the picture.
+        options: the chosen heads, the metrics, and the settings to keep.
+    """
+    [window] = batch.windows
+    recording = reader.record(Example(image=Path(window.text.source)), options.selection)
+    calls = [maps_over_tokens(maps) for maps in recording.maps if maps.kind == "self"]
+    return survey_of_measurements(_measurements(calls, options.metrics), reader.name, batch, options)
+
+
+class _HeadRow(NamedTuple):
+    """The numbers of one head over a picture.
+
+    Attributes:
+        head: the head.
+        values: its metrics, ``(metrics,)``.
+        places: the query where each metric is largest, ``(metrics,)``; -1 for none.
+        sink_label: the label of the token that receives the most weight.
+    """
+
+    head: SurveyedHead
+    values: Float64Array
+    places: IntArray
+    sink_label: str
+
+
+def _measurements(calls: Sequence[LayerMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
+    """Returns the numbers of every head of self-attention over one picture, sorted by layer and head.
+
+    Weights by offset and entropies by position are not counted: a patch has neighbours on four sides.
+
+    Args:
+        calls: the maps of the attention calls.
+        metrics: the metrics, in the order of the result.
+
+    Raises:
+        AttnvizError: if there is no self-attention, or the cells of a call are unknown.
+    """
+    if not calls:
+        raise AttnvizError("the model has no self-attention over a picture to survey")
+    rows = list[_HeadRow]()
+    for maps in sorted(calls, key=lambda maps: maps.layer):
+        if not isinstance(maps, CellMaps):
+            raise AttnvizError(f"layer {maps.layer} has no single cells to survey; use smaller pictures")
+        for heads in maps.head_groups(maps.heads):
+            values, places, sinks = _numbers(maps, heads, metrics)
+            labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
+            names = [SurveyedHead(maps.layer, head, maps.module) for head in heads]
+            rows += map(_HeadRow, names, values.T, places.T, labels)
+    rows.sort(key=lambda row: (row.head.layer, row.head.head))
+    count = len(rows)
+    numbers = TextNumbers(
+        values=np.stack([row.values for row in rows])[None],
+        places=np.stack([row.places for row in rows])[None],
+        sinks=np.array([[label_number(row.sink_label) for row in rows]], dtype=np.int64),
+        weights=np.zeros((1, count, offset_bins())),
+        scores=np.zeros((1, count, offset_bins())),
+        pairs=np.zeros((count, offset_bins()), dtype=np.int64),
+        entropies=np.zeros((1, count, position_bins())),
+        rows=np.zeros((count, position_bins()), dtype=np.int64),
+    )
+    sink_labels = {label_number(row.sink_label): row.sink_label for row in rows}
+    return BatchMeasurements(tuple(row.head for row in rows), numbers, sink_labels)
+
+
+def _numbers(
+    maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
+) -> tuple[Float64Array, IntArray, IntArray]:
+    """Returns the numbers of heads that share their visible cells.
+
+    Args:
+        maps: the maps of one attention call.
+        heads: the numbers of the heads.
+        metrics: the metrics.
+
+    Returns:
+        The value of each metric, ``(metrics, heads)``, NaN where it is undefined; the query where it is largest,
+        ``(metrics, heads)``, -1 for none; and the key that receives the most weight, ``(heads,)``.
+    """
+    names = tuple(metric.name for metric in metrics)
+    query_numbers, columns, has_choice = measure_queries(maps, names, heads)
+    is_counted = has_choice & ~np.isnan(query_numbers)
+    counts = np.count_nonzero(is_counted, axis=-1)
+    totals = np.where(is_counted, query_numbers, 0).sum(axis=-1)
+    means = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    largest = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
+    row_metrics = [number for number, metric in enumerate(metrics) if metric.columns is None]
+    values = np.full((len(metrics), len(heads)), np.nan)
+    places = np.full(values.shape, -1, dtype=np.int64)
+    values[row_metrics], places[row_metrics] = means, largest
+    for number, metric in enumerate(metrics):
+        if metric.columns is not None and has_choice.any():
+            values[number] = metric.columns(columns)
+    return values, places, columns.received.argmax(axis=-1)
