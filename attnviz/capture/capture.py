@@ -53,21 +53,21 @@ class Capture:
     def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, may_stop: bool = True) -> None:
         self.model, self.options, self.may_stop = model, options, may_stop
         self.lock = RLock()
-        self.failure: Exception | None = None
-        self.unreadable: dict[str, str] = {}
+        self.failure: Exception | None = None  # the first error that observing raised
+        self.unreadable: dict[str, str] = {}  # why attention cannot be read, by the path of its module
         self.modules = modules
         self.observer = Observer(modules, self)
         self.numbering = LayerNumbering(modules)
         self.runs = RunCounter(model, modules.names, self._begin_pass, self.start)
         self.texts = TextCollector()
-        self.head_counts: dict[CallSite, int] = {}
-        self.calls: list[CapturedCall] = []
-        self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+        self.head_counts: dict[CallSite, int] = {}  # of each observed call
+        self.calls: list[CapturedCall] = []  # the kept calls of the present forward pass
+        self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}  # by module and its run
         self.loops = TextLoops(self.runs)
         self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
-        self.may_get_chunk = False
+        self.may_get_chunk = False  # True if calls of the last forward pass wait for the first call of this one
         self.value_norms = ValueNormRecorder() if options.values else None
         self.observer.search = None if self.value_norms is None else self.value_norms.search
 
@@ -77,7 +77,9 @@ class Capture:
             self._on_attention(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Keeps a description of attention that is not a map of queries and keys, once for each module and reason.
+        """Keeps a description of attention that is no map of queries and keys, once for each module, reason and shape.
+
+        Does nothing if the module's part of an encoder-decoder is not chosen.
 
         Args:
             caller: the module that computed it.
@@ -99,7 +101,7 @@ class Capture:
         return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
-        """Ends the forward pass if only projections were still searched, and all are found."""
+        """Raises StopForward, which ends the forward pass, if only output projections were missing and are found."""
         if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
 
@@ -108,7 +110,7 @@ class Capture:
         self.unreadable.setdefault(caller.name, reason)
 
     def on_failure(self, error: Exception) -> None:
-        """Keeps the first error that observing raised, and ends the forward pass if that is allowed."""
+        """Keeps the first error that observing raised; raises StopForward if the forward pass may end early."""
         self.failure = self.failure or error
         if self.options.stop and self.may_stop:
             raise StopForward(self)
@@ -136,10 +138,10 @@ class Capture:
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, observed: ObservedCall) -> None:
-        """Adds a call to the chunks before it, or begins a new one.
+        """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
-        If the first call of a pass is no further chunk of the last pass, the calls of the last pass are delivered. Only
-        notes the call if its part of an encoder-decoder is not chosen, or if an earlier call has failed.
+        If the first call of a forward pass continues no chunks of the last pass, the calls of the last pass are
+        delivered. A call is only counted if its part of an encoder-decoder is not chosen, or an earlier call failed.
         """
         part = observed.caller.part
         self.runs.note_attention()
@@ -155,14 +157,14 @@ class Capture:
                 self._begin(observed)
 
     def _begin(self, observed: ObservedCall) -> None:
-        """Numbers a call; keeps it if its layer is chosen, or waits if it may be the first chunk of its queries.
+        """Numbers a call; keeps it if its layer is chosen, or lets it wait if it may be the first chunk of its queries.
 
         Raises:
             AttnvizError: if torch.compile has merged modules, so the call cannot be assigned to one of them.
             StopForward: if the forward pass may end after the call.
         """
         site = self.numbering.next_site(observed.caller, observed.is_single_head, observed.queries.depth)
-        if site.call:
+        if site.call:  # the module has made a call before in this run
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
         is_chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
         may_be_chunk = observed.may_be_step or any(piece.is_first for piece in pieces)
@@ -178,9 +180,9 @@ class Capture:
             self._stop_after(site)
 
     def _add_chunk(self, observed: ObservedCall) -> bool:
-        """Adds a call to the present chunks if it is their next one, else ends them; True if it was added.
+        """Adds a call to the waiting chunks if it is their next one, and returns True if it was added.
 
-        Also ends them after their last one; False if there are none.
+        Ends the chunks after their last one, and if the call was not added. Returns False if no chunks wait.
         """
         chunks, pieces = self.chunks, observed.queries.pieces
         if chunks is None:
@@ -193,9 +195,9 @@ class Capture:
         return is_added
 
     def _end_chunks(self) -> None:
-        """Keeps the call that the present chunks form, if there are any and their layer is chosen.
+        """Ends the waiting chunks, and keeps the call that they form if its layer is chosen.
 
-        Raises StopForward if the chunks are complete and the forward pass may end here.
+        Does nothing if no chunks wait. Raises StopForward if they are complete and the forward pass may end here.
         """
         chunks, self.chunks = self.chunks, None
         if chunks is None:
@@ -210,7 +212,7 @@ class Capture:
 
         Raises:
             AttnvizError: if a call could not be observed.
-            Exception: any other error that is not a fault of attnviz, such as a lack of memory.
+            Exception: the error of a lack of memory, unchanged.
         """
         self._conclude(lambda: None)
 
@@ -219,7 +221,7 @@ class Capture:
 
         Raises:
             AttnvizError: if no call was recorded, a chosen layer or head is missing, or a call could not be observed.
-            Exception: any other error that is not a fault of attnviz, such as a lack of memory.
+            Exception: the error of a lack of memory, unchanged.
         """
         self._conclude(lambda: self.texts.add(self.calls))
         with hidden_from_run():
@@ -236,11 +238,14 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the chunks and runs ``step``.
+        """Ends the waiting chunks and runs ``step``.
+
+        Args:
+            step: the last work on the kept calls.
 
         Raises:
             AttnvizError: if a call is refused, or if observing failed, before or now, because of a fault of attnviz.
-            Exception: any other error, such as a lack of memory.
+            Exception: the error of a lack of memory, unchanged.
         """
         try:
             if self.failure is not None:
@@ -277,9 +282,9 @@ class Capture:
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; notes how many heads it has.
 
-        Keeps nothing if no head of the layer is chosen. Windows are joined to whole maps if possible, and value norms
-        are searched if they are wanted. A module that computes maps of many shapes is described as attention of another
-        kind instead.
+        Keeps nothing if no head of the layer is chosen. Windows are joined to whole maps if possible. Value norms are
+        expected if the options ask for them, unless joined windows overlap. An unknown call, or one of a module that
+        computes maps of many shapes, is described as attention of another kind instead, and its heads are not noted.
 
         Args:
             site: the place of the call in the model.
@@ -300,18 +305,19 @@ class Capture:
                 site, heads, call, self.options.dense, first_head, self.options.tokens_so_far, self.options.factors
             )
             windows = self.observer.windows
-            joined_call = windows and joined_windows(captured_call, windows)
-            self.calls.append(joined_call or captured_call)
-            if self.value_norms is not None and not (joined_call and windows and windows.overlap):
-                self.value_norms.expect(
-                    call, joined_call or captured_call, first_head, windows if joined_call else None
-                )
+            joined_call = None if windows is None else joined_windows(captured_call, windows)
+            if joined_call is None:
+                windows = None
+            kept_call = captured_call if joined_call is None else joined_call
+            self.calls.append(kept_call)
+            if self.value_norms is not None and not (windows is not None and windows.overlap):
+                self.value_norms.expect(call, kept_call, first_head, windows)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head in its layer.
 
         If a module is a single head, it is the number of that head. Else the first call of a module begins with head 0,
-        and each further call after the last head of the call before it.
+        and each further call with the head after the last one of the call before it.
         """
         if site.head is not None or site.call == 0:
             return site.head or 0
@@ -324,10 +330,10 @@ class Capture:
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
-        """Raises StopForward if the forward pass may end here: if all chosen layers were observed.
+        """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed.
 
         Does nothing if the options or the thread forbid it, if no layers were chosen, or if further texts may come. If
-        output projections are still searched, the pass goes on until they are found.
+        output projections are still missing, the pass goes on, and ends when the observer has found them.
 
         Args:
             site: the place of the call that was observed last.
@@ -335,20 +341,21 @@ class Capture:
         chosen_layers = self.options.selection.chosen_layers
         if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):
             return
-        is_past_last = site.layer > max(chosen_layers) or (site.layer == max(chosen_layers) and site.head is None)
-        if is_past_last and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
-            if (
-                self.value_norms is not None
-                and self.value_norms.search.pending
-                and not self.observer.stops_after_search
-            ):
+        last_layer = max(chosen_layers)
+        # A layer whose modules are single heads may have further calls.
+        ends_last_layer = site.layer > last_layer or (site.layer == last_layer and site.head is None)
+        if ends_last_layer and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
+            misses_projections = self.value_norms is not None and bool(self.value_norms.search.pending)
+            if misses_projections and not self.observer.stops_after_search:
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
 
 
 def _user_error(error: Exception, model: str) -> Exception:
-    """Returns a refusal that reports an error as a fault of attnviz; refusals and memory errors unchanged.
+    """Returns a refusal that reports an error as a fault of attnviz.
+
+    An error that is a refusal already, or a lack of memory, is returned unchanged.
 
     Args:
         error: the error, which was raised.
@@ -357,10 +364,11 @@ def _user_error(error: Exception, model: str) -> Exception:
     if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
-    message = (str(error).splitlines() or [""])[0]
+    first_line = next(iter(str(error).splitlines()), "")
     return AttnvizError(
-        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: {message} "
-        f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran normally; please report this"
+        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: "
+        f"{first_line} ({Path(frame.f_code.co_filename).name}:{line}); the model itself ran normally; "
+        "please report this"
     )
 
 

@@ -72,14 +72,15 @@ class CaptureBlock:
         self.model, self.options = model, options
         self.modules = ModuleIndex(model)
         self.capture = Capture(model, self.modules, options)
-        self.thread: int | None = None
+        self.thread: int | None = None  # the thread that entered the block
         self.foreign_threads: dict[int, ForeignThread] = {}
         self.foreign_captures: dict[int, Capture] = {}
-        self.missed_call = False
+        self.missed_call = False  # True if it was unknown to which block a call of another thread belongs
         self.closed = False
-        self.initial_fastpath: bool | None = None
+        self.initial_fastpath: bool | None = None  # torch's setting before the block; None if the block keeps it
 
     def __enter__(self) -> "CaptureBlock":
+        """Begins to observe the running thread; raises AttnvizError if the block was entered before."""
         if self.thread is not None:
             raise AttnvizError("a block records once; call record(...) again for the next one")
         self.thread = get_ident()
@@ -88,7 +89,7 @@ class CaptureBlock:
             if self.options.values:
                 self.initial_fastpath = torch.backends.mha.get_fastpath_enabled()
                 # Fused kernels would hide the output projections.
-                torch.backends.mha.set_fastpath_enabled(False)
+                torch.backends.mha.set_fastpath_enabled(value=False)
             _open_blocks.append(self)
             add_observer(self.capture.observer)
         except BaseException:
@@ -97,7 +98,7 @@ class CaptureBlock:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Ends the observation; True suppresses the exception by which this block ended the forward pass."""
+        """Ends the observation; True, which suppresses the error, if this block ended the forward pass by it."""
         try:
             if error is None:
                 self._flush()
@@ -106,23 +107,24 @@ class CaptureBlock:
         return isinstance(error, StopForward) and error.listener is self.capture
 
     def recording(self) -> Recording:
-        """Returns the recording of the block's thread, or of the only other thread that ran the model.
+        """Returns the recording of the block's thread; of the other thread that ran the model if this one did not.
 
         Raises:
             AttnvizError: if nothing was recorded, a chosen layer or head is missing, several threads ran the model, or
                 the other thread still runs it.
         """
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
-        if self.capture.has_run or self.capture.failure is not None or not (captures or self.missed_call):
+        ran_elsewhere = bool(captures) or self.missed_call
+        if self.capture.has_run or self.capture.failure is not None or not ran_elsewhere:
             return self.capture.recording()
         name = type(self.model).__name__
         if len(captures) != 1:
-            place = (
+            threads = (
                 f"{len(captures)} other threads"
                 if captures
                 else "another thread, while blocks of several threads observe it"
             )
-            raise AttnvizError(f"{name} ran in {place}; record in the thread that runs it")
+            raise AttnvizError(f"{name} ran in {threads}; record in the thread that runs it")
         if self.foreign_threads:
             raise AttnvizError(
                 f"{name} still runs in another thread when the block ends; wait for that thread inside the block"
@@ -132,8 +134,8 @@ class CaptureBlock:
     def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
         """Notes that a thread without a block calls a module; begins to observe the thread if it is not observed yet.
 
-        If blocks of several threads contain the module, it is unknown whose call it is: a thread that is not observed
-        yet then stays so, and the block notes that it missed a call.
+        If blocks of several threads contain the module, it is unknown to which of them the call belongs: the block then
+        does not begin to observe the thread, and notes that it missed a call.
 
         Args:
             module: the module.
@@ -147,14 +149,14 @@ class CaptureBlock:
                 foreign_thread.depth += 1
             foreign_thread.enter(module)
         elif is_only_block:
-            self._admit(module, thread)
+            self._observe_thread(module, thread)
         else:
             self.missed_call = True
 
     def note_return(self, module: nn.Module, thread: int) -> None:
         """Notes that a module has returned or raised in another thread; does nothing if that thread is not observed.
 
-        The return of the outermost module ends the observation of the thread.
+        The return of the outermost module that the thread called ends the observation of the thread.
         """
         foreign_thread = self.foreign_threads.get(thread)
         if foreign_thread is None:
@@ -170,7 +172,7 @@ class CaptureBlock:
             self._remove_if_done()
             PATCHES.leave()
 
-    def _admit(self, module: nn.Module, thread: int) -> None:
+    def _observe_thread(self, module: nn.Module, thread: int) -> None:
         """Begins to observe a thread while it runs this module.
 
         A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
@@ -180,13 +182,13 @@ class CaptureBlock:
             module: the module.
             thread: the identifier of the thread.
         """
-        is_inside = self.capture.runs.depth > 0 and module is not self.model
-        capture = self.capture if is_inside else self.foreign_captures.get(thread)
+        is_part_of_pass = self.capture.runs.depth > 0 and module is not self.model
+        capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
-        observer = Observer(self.modules, capture) if is_inside else capture.observer
+        observer = Observer(self.modules, capture) if is_part_of_pass else capture.observer
         foreign_thread = self.foreign_threads[thread] = ForeignThread(
-            capture, observer, module, is_separate_run=not is_inside
+            capture, observer, module, is_separate_run=not is_part_of_pass
         )
         foreign_thread.enter(module)
         PATCHES.enter()
@@ -198,7 +200,7 @@ class CaptureBlock:
             self.capture.observer.flush()
 
     def _close(self) -> None:
-        """Ends the observation of the block's thread, and restores what the block has changed."""
+        """Closes the block: ends the observation of its thread, and restores the settings of torch that it changed."""
         self.closed = True
         try:
             if self.initial_fastpath is not None:
@@ -218,9 +220,9 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the blocks that observe the running thread, or may begin to, that a module is about to run.
+    """Tells open blocks that a module is about to run: the blocks that the running thread entered, if there are any.
 
-    Does nothing while torch compiles.
+    Else all blocks whose model contains the module are told. Does nothing while torch compiles.
 
     Args:
         module: the module.
@@ -242,9 +244,12 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
-    """Tells the open blocks that a module has returned or raised; does nothing while torch compiles.
+    """Tells all open blocks that a module has returned or raised; does nothing while torch compiles.
 
-    The last two arguments are required by torch's hook and not used.
+    Args:
+        module: the module.
+        inputs: not used; torch passes it to each hook.
+        output: not used; torch passes it to each hook.
     """
     if torch.compiler.is_dynamo_compiling():
         return

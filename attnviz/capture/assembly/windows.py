@@ -49,10 +49,15 @@ class Windows:
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
-    """Returns the windows of queries and keys, ``(..., tokens, features)``, given the origins of their elements.
+    """Returns which tokens each window of attention contains; ``None`` if the windows cannot be joined to whole maps.
 
-    ``None`` if each text is one window, or each token is; if a query is in several windows; if a window has tokens of
-    several texts; or if the origins are of different texts, or mix tokens.
+    They cannot if there are no more windows than texts, or if each has a single key; if a query is in several windows;
+    if a window has tokens of several texts, or its queries and keys are of different texts; or if the features of a
+    query or key come from several tokens.
+
+    Args:
+        queries: the token of each element of the queries, ``(..., tokens, features)``.
+        keys: the token of each element of the keys, ``(..., tokens, features)``.
     """
     query_windows, key_windows = _tokens_by_window(queries.numbers), _tokens_by_window(keys.numbers)
     if query_windows is None or key_windows is None or (queries.texts, queries.tokens) != (keys.texts, keys.tokens):
@@ -70,32 +75,41 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
 
 
 def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
-    """Returns the call with its windows joined to maps of whole texts.
+    """Returns the call with its windows joined to one map for each text; ``None`` if they cannot be joined.
 
-    ``None`` if these would be too large, if the call has other windows, or if single cells were not kept.
+    They cannot if a map would have more than ``LONG_MAP_TOKENS**2`` cells, if the call has another number or size of
+    windows, or if its maps are not dense.
+
+    Args:
+        call: the call, in which each window is a text.
+        windows: the tokens in each window.
     """
     texts, queries, keys = windows.shape
-    fits = call.shape[0] == len(windows.texts) and call.shape[2:] == (windows.queries.shape[1], windows.keys.shape[1])
-    if not fits or call.map_type is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
+    window_shape = windows.queries.shape[1], windows.keys.shape[1]
+    has_these_windows = call.shape[0] == len(windows.texts) and call.shape[2:] == window_shape
+    if not has_these_windows or call.map_type is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
         return None
+    padding_note = PADDED_WINDOWS if _is_padding_seen(call, windows) else ""
     return replace(
         call,
         shape=(texts, call.shape[1], queries, keys),
         fidelity=[_largest_fidelity(call, windows, text) for text in range(texts)],
         fields=[_whole_map_fields(call, windows, text) for text in range(texts)],
         marks=None,
-        note=call.note or (PADDED_WINDOWS if _is_padding_seen(call, windows) else ""),
-        windows=int((windows.texts == 0).sum()),
+        note=call.note or padding_note,
+        windows=int((windows.texts == 0).sum()),  # the windows of the first text
     )
 
 
 def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
-    """Returns for each text the norms of its keys, ``(heads, keys)``, and its largest error.
+    """Returns for each text the norms of its keys, ``(heads, keys)``, and the largest error of its windows.
+
+    The norm of a key that is in no window is 0.
 
     Args:
         norms: the norms by window, ``(windows, heads, keys)``; each key is in one window.
         errors: the largest error of each window.
-        windows: the places of the keys.
+        windows: the tokens in each window.
     """
     texts, _, keys = windows.shape
     results = []
@@ -110,7 +124,10 @@ def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -
 
 
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:
-    """Returns remarks on windows that were joined, and on windows that stay separate texts; none if none are.
+    """Returns a remark on layers whose windows were joined, and one on layers whose windows are shown as texts.
+
+    A remark is left out if there are no such layers. Calls whose rows come from several forward passes do not count as
+    layers of the second kind.
 
     Args:
         calls: all recorded calls.
@@ -162,7 +179,9 @@ def _count_list(numbers: Iterable[int]) -> str:
 
 
 def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows; other cells are hidden.
+    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows.
+
+    Cells between windows are hidden: their scores are NaN, and their weights 0.
 
     Args:
         call: the call, with the fields of each window.
@@ -202,43 +221,49 @@ def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float 
     return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
 
 
-def _tokens_by_window(numbers: Tensor) -> IntArray | None:
-    """Returns the tokens of each window, ``(windows, tokens)``; ``None`` if the features of a token differ in origin.
+def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
+    """Returns the tokens of each window, ``(windows, tokens)``.
 
-    Heads have the same tokens, so an axis of heads is left out, and windows repeated for heads count once.
+    ``None`` if the first and the last feature of a row come from different tokens. Heads have the same tokens, so an
+    axis of heads is left out, and windows repeated for heads count once.
 
     Args:
-        numbers: the token of each element, ``(..., tokens, features)``; one axis may be heads.
+        element_tokens: the index of the token that each element of queries or keys comes from,
+            ``(..., tokens, features)``; one axis may be heads.
     """
-    if not bool((numbers[..., 0] == numbers[..., -1]).all()):
+    if not bool((element_tokens[..., 0] == element_tokens[..., -1]).all()):
         return None
-    tokens: IntArray = numbers[..., 0].cpu().numpy().astype(np.int64)
+    tokens: IntArray = element_tokens[..., 0].cpu().numpy().astype(np.int64)
     for axis in range(tokens.ndim - 2, -1, -1):  # all heads have the same tokens
         if tokens.shape[axis] > 1 and bool((tokens == tokens.take([0], axis)).all()):
             tokens = tokens.take([0], axis)
     rows = tokens.reshape(-1, tokens.shape[-1])
-    is_new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))  # equal rows in turn are heads folded into windows
-    return rows[np.flatnonzero(is_new)]
+    # Equal rows one after another are heads that are folded into the windows.
+    differs_from_previous = (rows[1:] != rows[:-1]).any(axis=1)
+    return rows[np.append(0, np.flatnonzero(differs_from_previous) + 1)]
 
 
-def _texts_and_places(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
+def _texts_and_places(window_tokens: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
     """Returns the text of each window, and the position of each token in its text; -1 for padding.
 
     Args:
-        numbers: ``(windows, tokens)``, the tokens counted through all texts.
+        window_tokens: ``(windows, tokens)``, the index of each token counted through all texts; -1 for padding.
         tokens: the number of tokens of each text.
 
     Returns:
         The texts, ``(windows,)`` (``None`` if a window has several), and the positions, ``(windows, tokens)``.
     """
-    is_token = numbers != NOT_A_TOKEN
-    texts = np.where(is_token, numbers // tokens, -1)
+    is_token = window_tokens != NOT_A_TOKEN
+    texts = np.where(is_token, window_tokens // tokens, -1)
     window_texts = texts.max(axis=1)
     has_one_text = bool((~is_token | (texts == window_texts[:, None])).all())
-    return window_texts if has_one_text else None, np.where(is_token, numbers % tokens, NOT_A_TOKEN)
+    return window_texts if has_one_text else None, np.where(is_token, window_tokens % tokens, NOT_A_TOKEN)
 
 
 def _without_gaps(places: IntArray) -> IntArray:
-    """Returns positions, or -1 for padding, renumbered from 0 without gaps, which a model leaves that merges tokens."""
+    """Returns the positions renumbered from 0 without the gaps that a model leaves if it merges tokens.
+
+    Padding, which is -1, stays so.
+    """
     used_places = np.unique(places[places != NOT_A_TOKEN])
     return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used_places, places))

@@ -10,9 +10,10 @@ CHANGED = "the weights are changed between the softmax and the values; the maps 
 
 
 def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
-    """Returns the factor by which dropout scaled the weights that it kept; ``None`` if the change is no dropout.
+    """Returns the factor by which dropout scaled the weights that it kept; ``None`` if it did not change them.
 
-    Dropout sets some weights to 0, and multiplies all others by one factor above 1. It keeps shape and dtype.
+    Dropout sets some weights to 0, and multiplies all others by one factor above 1. It keeps shape and dtype. After any
+    other change the result is ``None`` too.
 
     Args:
         weights: the weights, ``(batch, heads, queries, keys)``.
@@ -20,10 +21,10 @@ def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
     """
     if used_weights.shape != weights.shape or weights.dtype != used_weights.dtype:
         return None
-    index = int(used_weights.argmax())
-    largest_weight = float(weights.flatten()[index])
-    factor = float(used_weights.flatten()[index]) / largest_weight if largest_weight > 0 else 0.0
-    if not factor > 1:
+    largest_index = int(used_weights.argmax())  # dropout kept this weight
+    kept_weight = float(weights.flatten()[largest_index])
+    factor = float(used_weights.flatten()[largest_index]) / kept_weight if kept_weight > 0 else 0.0
+    if not factor > 1:  # NaN is no factor either
         return None
     tolerance = RATIO_TOLERANCE if weights.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE
     difference = (used_weights - weights * factor).abs_().masked_fill_(used_weights == 0, 0)

@@ -21,7 +21,9 @@ FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
 def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
-    """Returns the attention of an encoder layer that one fused kernel computes; its projections are computed again.
+    """Returns the attention call of an encoder layer that ran as one fused kernel.
+
+    The queries, keys and values, which the kernel does not return, are computed again from its arguments.
 
     Args:
         arguments: the arguments of the kernel by name; see `FUSED_LAYER`.
@@ -33,21 +35,23 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     tokens = _padded_tokens_and_mask(source)[0]
 
     def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
-        """Returns the output of the layer for some queries, given their mixed values."""
+        """Returns the output of the enclosing function's layer for some queries, given their mixed values."""
         return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
 
     return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
 
 
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
-    """Returns the attention of a fused ``nn.MultiheadAttention``; its projections are computed again.
+    """Returns the attention call of an ``nn.MultiheadAttention`` that ran as one fused kernel.
+
+    The queries, keys and values, which the kernel does not return, are computed again from its arguments.
 
     Args:
         arguments: the arguments of the kernel by name; see `FUSED_ATTENTION`.
         result: the result of the kernel, the output ``(batch, queries, width)`` first.
     """
-    tokens = arguments["query"], arguments["key"], arguments["value"]
-    call = _fused_call(tokens, arguments["num_head"], arguments, None)
+    inputs = arguments["query"], arguments["key"], arguments["value"]
+    call = _fused_call(inputs, arguments["num_head"], arguments, norm=None)
     return replace(
         call,
         output=_padded_tokens_and_mask(result[0])[0],
@@ -78,12 +82,12 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
     """
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
-        """Returns the values after the first or second layer norm."""
+        """Returns the values after layer norm 1 or 2, with the weights in the enclosing function's arguments."""
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
         return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
     def feed_forward(values: Tensor) -> Tensor:
-        """Returns the values after the two linear maps with the activation between."""
+        """Returns the values after two linear maps and the activation between, given by the enclosing arguments."""
         hidden = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
         hidden = functional.gelu(hidden) if arguments["use_gelu"] else functional.relu(hidden)
         return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
@@ -101,9 +105,9 @@ def _fused_call(
     arguments: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
-    """Returns the attention of a fused kernel, without its output.
+    """Returns the attention call of a fused kernel, without its output: queries, keys and values are computed again.
 
-    In a nested batch the visible cells are those between real tokens of a text, whatever mask the kernel has.
+    In a nested batch the visible cells are those between real tokens of a text; a mask of the kernel is ignored.
 
     Args:
         tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)`` or nested.
@@ -113,7 +117,7 @@ def _fused_call(
     """
     padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
     sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
-    if norm is not None:  # only of an encoder layer, whose three inputs are the same
+    if norm is not None:  # only encoder layers have it, and their three inputs are the same
         epsilon, norm_weight, norm_bias = norm
         sources = [functional.layer_norm(sources[0], norm_weight.shape, norm_weight, norm_bias, epsilon)] * 3
     weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
@@ -137,7 +141,8 @@ def _split_heads(features: Tensor, heads: int) -> Tensor:
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
     """Returns the visible cells of a fused kernel's mask, in which 0 means visible; ``None`` if there is no mask.
 
-    They broadcast to ``(batch, heads, queries, keys)``. A mask of type 1 is ``(batch, keys)``.
+    They broadcast to ``(batch, heads, queries, keys)``. A mask of type 1 is ``(batch, keys)``; another mask of two axes
+    is ``(queries, keys)``.
     """
     if mask is None:
         return None
@@ -160,7 +165,7 @@ def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a fused operator by the names of its schema, with defaults.
+    """Returns the arguments of a call of a fused operator by name, with the defaults of the operator's schema.
 
     Args:
         operator: the name of the operator in ``torch.ops.aten``.
@@ -173,10 +178,10 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
     """
     all_names, defaults = _operator_schema(operator)
     arguments = defaults | dict(zip(all_names, args, strict=False)) | kwargs
-    unknown = next((name for name in names if name not in arguments), None)
-    if unknown is not None:
+    missing_name = next((name for name in names if name not in arguments), None)
+    if missing_name is not None:
         raise AttnvizError(
-            f"torch {torch.__version__} calls {operator} without {unknown!r}, which attnviz needs to record it; "
+            f"torch {torch.__version__} calls {operator} without {missing_name!r}, which attnviz needs to record it; "
             "call torch.backends.mha.set_fastpath_enabled(False) before the forward pass"
         )
     return arguments
@@ -203,13 +208,16 @@ def bind_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
-    """Returns the arguments of ``scaled_dot_product_attention`` by name, with defaults.
+    """Returns the arguments of a call of ``scaled_dot_product_attention`` by name, with defaults.
 
-    ``enable_gqa`` is left out unless it is true, since older versions of torch lack it.
+    The parameters are those of that function. ``enable_gqa`` is left out of the result unless it is true, since older
+    versions of torch lack it.
     """
     arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
     arguments |= {"dropout_p": dropout_p, "is_causal": bool(is_causal)}
-    return arguments | {"enable_gqa": True} if enable_gqa else arguments
+    if enable_gqa:
+        arguments["enable_gqa"] = True
+    return arguments
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:

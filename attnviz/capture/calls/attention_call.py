@@ -140,33 +140,37 @@ class AttentionCall(ABC):
         return self.weights(heads, queries)
 
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
-        """Returns the largest difference between weights @ values and the output, for each text of the batch.
+        """Returns for each text the largest difference between weights @ values and the model's output.
 
-        It is measured on at most 32 queries that see any key; ``None`` if values or output are unknown. If a kernel did
-        more than mix values, the mixed values of all heads go through the same steps and are compared with its output.
+        It is measured on at most 32 queries; those that see no key count as 0. Each is ``None`` if values or output are
+        unknown. If a fused kernel did more than mix values, the same steps are applied to the mixed values of all
+        heads, which are compared with its output.
 
         Args:
             heads: the heads that are compared, by their numbers in the call.
         """
-        batch, count, queries, _ = self.shape
+        batch, head_count, queries, _ = self.shape
         if self.values is None or self.output is None:
             return [None] * batch
         rows = checked_rows(queries)
         if self.postprocess is not None:
-            weights = self.weights(range(count), rows)
+            weights = self.weights(range(head_count), rows)
             layer_output = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
-            sees_none = (weights.sum(-1) == 0).all(1)[..., None]
+            sees_none = (weights.sum(-1) == 0).all(1)[..., None]  # in any head
             difference = (layer_output - self.output[:, rows]).abs().masked_fill(sees_none, 0)
             return list(difference.flatten(1).amax(1).tolist())
         mixed_values, sees_any = self.recomputed_rows(heads)
-        model_output = pick_heads(self.output, heads, count)[:, :, rows].to(mixed_values.dtype)
+        model_output = pick_heads(self.output, heads, head_count)[:, :, rows].to(mixed_values.dtype)
         difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
         return list(difference.flatten(1).amax(1).tolist())
 
     def recomputed_rows(self, heads: Sequence[int]) -> RecomputedRows:
-        """Returns the values mixed by these heads for the queries on which fidelity is measured; cached.
+        """Returns the mixed values of the queries on which fidelity is measured, and which of these see any key.
 
-        Only for a call whose values are known.
+        The values of the call must be known. The result is cached.
+
+        Args:
+            heads: the heads that mix the values, by their numbers in the call.
         """
         rows = self._recomputed_rows_cache.get(tuple(heads))
         if rows is None:
@@ -223,7 +227,8 @@ class FactoredCall(AttentionCall):
     def shape(self) -> tuple[int, int, int, int]:
         """The numbers of texts, heads, queries and keys."""
         batch, heads, queries, _ = self.queries.shape
-        return batch, heads, queries, self.keys.shape[-2]
+        _, _, keys, _ = self.keys.shape
+        return batch, heads, queries, keys
 
     def visible_cells(self) -> Tensor:
         """Returns the cells that the mask leaves visible; they broadcast to ``(batch, heads, queries, keys)``.
@@ -237,15 +242,18 @@ class FactoredCall(AttentionCall):
     def whole_mask(self) -> Tensor:
         """Returns the mask expanded to all queries and keys, combined with causality and window.
 
-        It is bool, or numbers with −inf in hidden cells, as the mask is; the axes of texts and heads may have size 1.
+        It is ``(batch or 1, heads or 1, queries, keys)``: bool if the mask is, or if there is none; else numbers that
+        are added to the scores, −inf where causality or window hide a cell.
         """
         _, _, queries, keys = self.shape
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device) if self.mask is None else self.mask
         mask = mask.expand(*mask.shape[:2], queries, keys)
-        by_position = self._visible_by_position(slice(None))
-        if by_position is None:
+        visible_by_position = self._visible_by_position(slice(None))
+        if visible_by_position is None:
             return mask
-        return mask & by_position if mask.dtype == torch.bool else mask.masked_fill(~by_position, float("-inf"))
+        if mask.dtype == torch.bool:
+            return mask & visible_by_position
+        return mask.masked_fill(~visible_by_position, float("-inf"))
 
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """Returns the scores of these heads and queries, ``(batch, heads, queries, keys)``, −inf where masked."""
@@ -262,12 +270,18 @@ class FactoredCall(AttentionCall):
         return AttentionMaps(scores, weights, cells.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
-        """Returns this call restricted to some texts of the batch, without log-sum-exp, values and output."""
+        """Returns this call restricted to some texts of the batch.
+
+        Its log-sum-exp, values, output and the steps after the values are ``None``.
+        """
+        mask = self.mask
+        if mask is not None and len(mask) > 1:  # a mask of size 1 holds for all texts
+            mask = mask[texts]
         return replace(
             self,
             queries=self.queries[texts],
             keys=self.keys[texts],
-            mask=self.mask if self.mask is None or len(self.mask) == 1 else self.mask[texts],
+            mask=mask,
             position_biases=tuple(bias.of_texts(texts) for bias in self.position_biases),
             logsumexp=None,
             values=None,
@@ -280,10 +294,11 @@ class FactoredCall(AttentionCall):
         return self._softmax(*self.scores_and_visible(heads, queries), heads)
 
     def scores_and_visible(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the scores of these heads and queries, and the visible cells; ``None`` if all are visible.
+        """Returns the scores of these heads and queries before masking, and the visible cells.
 
         The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32. They include
-        biases and the finite numbers of a mask; hidden cells are not masked yet.
+        biases and the finite numbers of a mask. The cells broadcast to the scores; they are ``None`` if the call has
+        neither mask nor causality nor window.
 
         Args:
             heads: the heads, by their numbers in the call.
@@ -311,21 +326,29 @@ class FactoredCall(AttentionCall):
         return scores, visible_by_mask if visible is None else visible_by_mask & visible
 
     def _visible_by_position(self, rows: slice | Tensor) -> Tensor | None:
-        """Returns the cells that causality and window show, ``(1, 1, rows, keys)``; ``None`` if it has neither."""
+        """Returns the cells that causality and window leave visible, ``(1, 1, rows, keys)``.
+
+        ``None`` if the call has neither causality nor a window.
+
+        Args:
+            rows: the queries, as a slice or as indices.
+        """
         if not self.causal and self.window is None:
             return None
         _, _, queries, keys = self.shape
-        positions = torch.arange(queries, device=self.queries.device)[rows, None]
-        columns = torch.arange(keys, device=self.queries.device)[None]
-        visible = columns <= positions if self.causal else torch.ones_like(columns <= positions)
+        query_positions = torch.arange(queries, device=self.queries.device)[rows, None]
+        key_positions = torch.arange(keys, device=self.queries.device)[None]
+        is_past_key = key_positions <= query_positions
+        visible = is_past_key if self.causal else torch.ones_like(is_past_key)
         if self.window is not None:
-            visible = visible & ((positions - columns).abs() < self.window)
+            visible = visible & ((query_positions - key_positions).abs() < self.window)
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Returns the softmax over the visible keys; a sink takes a share of each row, which is left out.
+        """Returns the softmax of the scores over the visible keys, 0 in masked cells.
 
-        The mask is added, as kernels do: filling scores by a broadcast mask takes longer than the softmax.
+        A sink takes a share of each row, and its column is left out, so the row sums to less than 1. The mask is added,
+        as kernels do: filling scores by a broadcast mask takes longer than the softmax.
 
         Args:
             scores: ``(batch, heads, queries, keys)``, before the mask.
@@ -374,12 +397,15 @@ class DenseCall(AttentionCall):
         return batch, heads, queries, keys
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """Returns the maps of these heads as the model computed them; at masked cells scores are NaN, and weights 0."""
+        """Returns the maps of these heads, of all or some queries, as the model computed them.
+
+        In masked cells the scores are NaN, and the weights 0.
+        """
         scores = self.logits[:, list(heads), queries]
         hidden = hidden_cells(scores)
         weights = self.probabilities[:, list(heads), queries]  # a copy: the model keeps its tensor
         if not hidden.any():
-            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
+            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])  # all heads see all cells
         scores = scores.float().masked_fill_(hidden, float("nan"))
         return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), shared_or_per_head_cells(~hidden))
 
@@ -393,23 +419,28 @@ class DenseCall(AttentionCall):
         return self.probabilities[:, list(heads), queries].masked_fill(hidden, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights that multiply the values, after any dropout, ``(batch, heads, queries, keys)``."""
+        """Returns the weights that multiply the values, ``(batch, heads, queries, keys)``.
+
+        They are the softmax's output; after dropout, its output times the factor of dropout, and 0 where dropped.
+        """
         weights = self.weights(heads, queries)
         if self.dropout is None:
             return weights
-        return weights * (self.dropout.weights[:, list(heads), queries] != 0) * self.dropout.factor
+        is_kept = self.dropout.weights[:, list(heads), queries] != 0
+        return weights * is_kept * self.dropout.factor
 
 
 def checked_rows(queries: int) -> slice:
     """Returns the queries on which fidelity is measured: at most `MAX_CHECKED_QUERIES` of all, evenly spaced."""
-    return slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
+    step = -(-queries // MAX_CHECKED_QUERIES)  # rounded up
+    return slice(None, None, step)
 
 
 def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
     """Returns the index of each cell in the numbers of a `PositionBias`.
 
     Args:
-        rows: the queries, ``(rows,)``.
+        rows: the positions of the queries, ``(rows,)``.
         queries: the number of queries of the map.
         keys: the number of keys of the map.
         by_distance: True for distances key − query from ``1 − queries`` on, else the key.
@@ -418,11 +449,16 @@ def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Te
         ``(rows, keys)`` for distances, else ``(1, keys)``.
     """
     columns = torch.arange(keys, device=rows.device)[None]
-    return columns - rows[:, None] + queries - 1 if by_distance else columns
+    if not by_distance:
+        return columns
+    return columns - rows[:, None] + queries - 1
 
 
 def shared_or_per_head_cells(visible: Tensor) -> Tensor:
-    """Returns visible cells ``(batch, heads, queries, keys)``, with only the first head if all heads see the same."""
+    """Returns visible cells ``(batch, heads, queries, keys)``, with only the first head if all heads see the same.
+
+    The cells are returned unchanged if the heads differ.
+    """
     first_head = visible[:, :1]
     return first_head if visible.shape[1] == 1 or bool((visible == first_head).all()) else visible
 
@@ -430,17 +466,22 @@ def shared_or_per_head_cells(visible: Tensor) -> Tensor:
 def hidden_cells(scores: Tensor) -> Tensor:
     """Returns True for each number of a mask, or of masked scores, that stands for a masked cell.
 
-    They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that falls
-    steadily with distance (ALiBi) also has numbers between; then only -inf and the lowest of the type count as masked.
+    Masked cells hold -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias
+    that falls steadily with distance (ALiBi) also has numbers between; then only -inf and the lowest of the type count
+    as masked.
     """
     is_hidden = scores <= MASK_THRESHOLD
     if ((scores < STEEP_BIAS) & ~is_hidden).any():
-        return scores <= torch.finfo(scores.dtype).min / 2
+        return (
+            scores <= torch.finfo(scores.dtype).min / 2
+        )  # scores that were added to the lowest number change it little
     return is_hidden
 
 
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
     """Returns the features of some heads; heads of a group share the features of its key head.
+
+    The tensor is returned unchanged, not copied, if these are all heads in their order and none share features.
 
     Args:
         features: ``(batch, key heads, tokens, ...)``.

@@ -22,6 +22,7 @@ from attnviz.capture.flow.axes import (
     axis_of,
     is_all,
     label_of,
+    labels_in,
     size_of,
 )
 from attnviz.capture.flow.nodes import Use
@@ -46,7 +47,7 @@ class BatchShape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartPlace:
+class WeightsPart:
     """A part of an axis of the weights.
 
     Attributes:
@@ -64,31 +65,31 @@ class PartPlace:
     shared: bool
 
 
-def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
-    """Returns the tensor as ``(batch, heads, tokens, ...)``.
+def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tensor:
+    """Returns the tensor as four axes: texts, heads and two others; an axis has size 1 if no part has its role.
 
     Args:
         tensor: a tensor with any number of axes.
         layout: the roles of its axes.
-        last: the roles of the last two axes of the result.
+        last_roles: the roles of the last two axes of the result.
     """
-    sizes, order, folded_shape = _folding_plan(layout, last)
+    sizes, order, folded_shape = _folding_plan(layout, last_roles)
     folded_tensor = tensor.reshape(sizes).permute(order)
     return folded_tensor if folded_shape is None else folded_tensor.reshape(folded_shape)
 
 
 @lru_cache(MAX_CACHED)
-def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
+def _folding_plan(layout: Layout, last_roles: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
     """Returns the steps that fold a tensor; arguments as in `fold`.
 
     Returns:
-        The size of each part, to split the axes; the order of the parts; and the folded shape, which is ``None`` if it
-        joins or adds no axes.
+        The size of each part, to split the axes; the order of the parts; and the folded shape, which is ``None`` if
+        no axes are joined or added.
     """
     parts = [part for axis in layout for part in axis]
     groups = [
         [index for index, (_, role) in enumerate(parts) if role == group_role]
-        for group_role in ("batch", "heads", *last)
+        for group_role in ("batch", "heads", *last_roles)
     ]
     order = [index for group in groups for index in group]
     has_one_part_each = all(len(group) == 1 for group in groups)
@@ -97,7 +98,7 @@ def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, .
 
 
 def roles_of(
-    places: Sequence[PartPlace], dims: int, heads: int | None, batches: Collection[BatchShape] = ()
+    parts: Sequence[WeightsPart], dims: int, heads: int | None, batches: Collection[BatchShape] = ()
 ) -> dict[int, Roles] | None:
     """Returns the roles of the parts of the weights, without those of the keys, by mark.
 
@@ -108,70 +109,71 @@ def roles_of(
     heads is stated and does not fit the unlabelled part before the queries.
 
     Args:
-        places: the parts.
+        parts: the parts.
         dims: the number of axes of the weights.
         heads: the number of heads that the module states; ``None`` if it states none.
         batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
             they are unknown.
     """
-    roles: dict[int, Roles] = {place.mark: ((place.size, _default_role(place)),) for place in places}
-    before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
-    has_features = any(place.label == FEATURES for place in places)
-    if has_features or (heads is not None and not before_queries and _are_all_texts(places, heads, batches)):
+    roles: dict[int, Roles] = {part.mark: ((part.size, _default_role(part)),) for part in parts}
+    before_queries = [part for part in parts if part.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
+    has_features = any(part.label == FEATURES for part in parts)
+    are_all_texts = heads is not None and not before_queries and _are_all_texts(parts, heads, batches)
+    if has_features or are_all_texts:
         head_roles = _whole_head_axis(before_queries, heads) if has_features and dims == FOLDED_AXES else {}
         return roles | head_roles
-    unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
+    unlabelled_parts = [part for part in parts if part.shared and part.label == UNKNOWN]
     stated_heads = heads if heads is not None and heads > 1 else None
-    places_of_stated_size = [place for place in (*unlabelled_places, *before_queries) if place.size == stated_heads]
-    if places_of_stated_size:
-        place = places_of_stated_size[-1]
-        return roles | {place.mark: ((place.size, "heads"),)}
-    pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
+    parts_of_stated_size = [part for part in (*unlabelled_parts, *before_queries) if part.size == stated_heads]
+    if parts_of_stated_size:
+        head_part = parts_of_stated_size[-1]
+        return roles | {head_part.mark: ((head_part.size, "heads"),)}
+    pairs = [pair for pair in pairwise(parts) if all(part.label == UNKNOWN for part in pair)]
     head_group_pairs = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
     if head_group_pairs:  # an axis of key heads and one of the heads in each group
-        return roles | {place.mark: ((place.size, "heads"),) for place in head_group_pairs[-1]}
+        return roles | {part.mark: ((part.size, "heads"),) for part in head_group_pairs[-1]}
     if before_queries and before_queries[-1].label == UNKNOWN:
-        place = before_queries[-1]
-        return None if heads is not None else roles | {place.mark: ((place.size, "heads"),)}
-    if dims < FOLDED_AXES and stated_heads is not None and unlabelled_places:
-        place = unlabelled_places[0]
-        if place.size % stated_heads == 0:  # an axis of texts and heads folded into one
-            return roles | {place.mark: ((place.size // stated_heads, "batch"), (stated_heads, "heads"))}
+        head_part = before_queries[-1]
+        return None if heads is not None else roles | {head_part.mark: ((head_part.size, "heads"),)}
+    if dims < FOLDED_AXES and stated_heads is not None and unlabelled_parts:
+        folded_part = unlabelled_parts[0]
+        if folded_part.size % stated_heads == 0:  # an axis of texts and heads folded into one
+            return roles | {folded_part.mark: ((folded_part.size // stated_heads, "batch"), (stated_heads, "heads"))}
     return roles
 
 
-def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int, Roles]:
+def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[int, Roles]:
     """Returns the role heads for each part of an axis, by mark, if their sizes multiply to the number of heads.
 
     Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from
     the rows of its experts, and the others from features.
     """
-    labels = {place.label for place in places}
-    is_whole = FEATURES in labels and TOKENS not in labels and prod(place.size for place in places) == heads
-    return {place.mark: ((place.size, "heads"),) for place in places} if is_whole else {}
+    labels = {part.label for part in parts}
+    is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in parts) == heads
+    return {part.mark: ((part.size, "heads"),) for part in parts} if is_whole else {}
 
 
-def _are_all_texts(places: Sequence[PartPlace], heads: int, batches: Collection[BatchShape]) -> bool:
+def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection[BatchShape]) -> bool:
     """True if the axes that weights and values share are the texts of an input, so they contain no heads.
 
     Texts are the first axis of an input, or the second one if the first has as many tokens as there are queries. In the
     second case the shared axes contain heads if their size is the number of texts times the number of heads.
     """
-    shared_size = prod(place.size for place in places if place.shared)
-    queries = prod(place.size for place in places if not place.shared)
+    shared_size = prod(part.size for part in parts if part.shared)
+    queries = prod(part.size for part in parts if not part.shared)
     if any(queries == batch.first and shared_size == batch.second * heads for batch in batches):
         return False
     return any(shared_size == batch.first or batch == (queries, shared_size) for batch in batches)
 
 
-def _default_role(place: PartPlace) -> Role:
+def _default_role(part: WeightsPart) -> Role:
     """Returns the role of a part of the weights by its label: heads for features; else batch if the values share it.
 
     Other parts are queries.
     """
-    if place.label == FEATURES:
+    if part.label == FEATURES:
         return "heads"
-    return "batch" if place.shared else "queries"
+    return "batch" if part.shared else "queries"
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +196,9 @@ class UseLayout:
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
-        return prod(size for axis in self.weights for size, role in axis if role == "heads")
+        """The number of heads; 1 if no part of the weights is heads."""
+        parts = (part for axis in self.weights for part in axis)
+        return prod(size for size, role in parts if role == "heads")
 
     @property
     def is_single_head(self) -> bool:
@@ -207,9 +210,8 @@ class UseLayout:
 def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] = ()) -> UseLayout | None:
     """Returns the layouts of a product of weights and values.
 
-    In the result, a layout is ``None`` if its tensor does not fit the roles. The whole result is ``None`` if the
-    module's number of heads fits no
-    part of the weights, or if a part of them has no role.
+    In the result, the layout of a tensor is ``None`` if its axes do not fit the roles. The whole result is ``None`` if
+    the module's number of heads fits no part of the weights, or if a part of the weights has no role.
 
     Args:
         use: the product.
@@ -218,7 +220,7 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
             they are unknown.
     """
     candidate, product = use.candidate, use.product
-    roles = roles_of(_places_of_parts(use), len(candidate.axes), heads, batches)
+    roles = roles_of(_weights_parts(use), len(candidate.axes), heads, batches)
     if roles is None:
         return None
     roles |= {part.label: ((part.size, "keys"),) for part in candidate.axes[candidate.axis]}
@@ -227,9 +229,9 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
         return None
     summed_axis = product.left_letters.index(product.summed_letters)
     operand = _layout_by_marks(use.weights.axes, roles, summed_axis, product.left.shape[summed_axis])
-    by_letter = None if operand is None else dict(zip(product.left_letters, operand, strict=True))
+    roles_by_letter = None if operand is None else dict(zip(product.left_letters, operand, strict=True))
     values, output = (
-        _layout_by_letters(letters, tensor.shape, by_letter)
+        _layout_by_letters(letters, tensor.shape, roles_by_letter)
         for letters, tensor in ((product.right_letters, product.right), (product.letters, use.result))
     )
     score_roles: dict[int, Roles] = {}
@@ -239,21 +241,19 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
     return UseLayout(weights, operand, values, output, score_roles)
 
 
-def _places_of_parts(use: Use) -> list[PartPlace]:
+def _weights_parts(use: Use) -> list[WeightsPart]:
     """Returns the parts of the weights' axes except the keys; a part is shared if the values have its axis."""
     product = use.product
-    missing_marks = {
-        part.label
-        for letter, axis in zip(product.left_letters, use.weights.axes, strict=True)
-        if not _has_axis(product.right_letters, product.right.shape, letter)
-        for part in axis
-    }
-    places = []
+    missing_marks: set[int] = set()  # the marks of the axes that the values lack
+    for letter, axis in zip(product.left_letters, use.weights.axes, strict=True):
+        if not _has_axis(product.right_letters, product.right.shape, letter):
+            missing_marks |= labels_in([axis])
+    parts = []
     for index, axis in enumerate(use.candidate.axes):
         if index != use.candidate.axis:
             for size, mark in axis:
-                places.append(PartPlace(index, size, label_of(mark), mark, shared=mark not in missing_marks))
-    return places
+                parts.append(WeightsPart(index, size, label_of(mark), mark, shared=mark not in missing_marks))
+    return parts
 
 
 def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
@@ -261,19 +261,19 @@ def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
     return letter in letters and shape[letters.index(letter)] > 1
 
 
-def _layout_by_marks(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts; ``None`` if a part has no role.
+def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:
+    """Returns the layout of axes by the marks of their parts; ``None`` if a part of another axis than keys has no role.
 
     Args:
         axes: the axes.
         roles: the roles of the parts by mark.
-        keys: the index of the axis of keys, which gets the role keys.
-        count: the number of keys; ``None`` for the size of that axis.
+        key_axis: the index of the axis of keys, which gets the role keys.
+        key_count: the number of keys; ``None`` for the size of that axis.
     """
     layout: list[Roles] = []
     for axis_index, axis in enumerate(axes):
-        if axis_index == keys:
-            layout.append(((size_of(axis) if count is None else count, "keys"),))
+        if axis_index == key_axis:
+            layout.append(((size_of(axis) if key_count is None else key_count, "keys"),))
         elif all(part.label in roles for part in axis):
             layout.append(tuple(role for part in axis for role in roles_of_size(roles[part.label], part.size)))
         else:
@@ -286,34 +286,36 @@ def roles_of_size(roles: Roles, size: int) -> Roles:
     return roles if prod(part_size for part_size, _ in roles) == size else ((size, roles[0][1]),)
 
 
-def _layout_by_letters(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
-    """Returns the layout of a tensor by the letters that it shares with the weights; other axes are features.
+def _layout_by_letters(letters: str, shape: Sequence[int], roles_by_letter: dict[str, Roles] | None) -> Layout | None:
+    """Returns the layout of a tensor by the letters that it shares with the weights; other letters are features.
 
     An axis of size 1 has no role if the weights' axis of its letter is larger.
 
     Args:
         letters: the letters of the tensor's axes.
         shape: their sizes.
-        by_letter: the roles of the weights' axes by letter; ``None`` if they are unknown.
+        roles_by_letter: the roles of the weights' axes by letter; ``None`` if they are unknown.
 
     Returns:
         The layout; ``None`` if that of the weights is unknown, or if an axis of more than one element has another size
         than the weights' axis of its letter.
     """
-    if by_letter is None:
+    if roles_by_letter is None:
         return None
     layout: list[Roles] = []
     for letter, size in zip(letters, shape, strict=True):
-        roles = by_letter.get(letter, ((size, "features"),) if size > 1 else ())
-        has_size = prod(part_size for part_size, _ in roles) == size
-        if size > 1 and not (roles and has_size):
+        roles = roles_by_letter.get(letter, ((size, "features"),) if size > 1 else ())
+        sizes_agree = prod(part_size for part_size, _ in roles) == size
+        if size > 1 and not (roles and sizes_agree):
             return None
-        layout.append(roles if has_size else ())
+        layout.append(roles if sizes_agree else ())
     return tuple(layout)
 
 
 def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Returns values as ``(batch, key heads, keys, features)``; ``None`` if their heads do not divide the heads.
+    """Returns values as ``(batch, key heads, keys, features)``; values of one text are expanded to all texts.
+
+    ``None`` if the values are of neither one text nor all, or if their heads do not divide the heads.
 
     Args:
         values: the values, with any number of axes.
@@ -342,38 +344,36 @@ def layout_of_queries(
         batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
             they are unknown.
     """
-    queries = _with_whole_head_axis(queries, keys, heads)
-    # The mark of a part combines the index of its axis with its own index in the axis.
+    query_axes = _with_whole_head_axis(queries, keys, heads)
+    *leading_key_axes, key_rows, key_features = keys
+    # The mark of a part combines the index of its axis with its own index in the axis, which has less than ten parts.
     marked_axes = tuple(
         tuple(
             (part.size, label_of(part.label), 1 + 10 * axis_index + part_index) for part_index, part in enumerate(axis)
         )
-        for axis_index, axis in enumerate(queries[:-1])
+        for axis_index, axis in enumerate(query_axes[:-1])
     )
-    query_axis = len(queries) - 2
-    key_rows_are_features = bool(keys[-2]) and all(label_of(part.label) == FEATURES for part in keys[-2])
-    places = [
-        PartPlace(
-            axis_index,
-            size,
-            UNKNOWN if axis_index == query_axis and key_rows_are_features else label,
-            mark,
-            shared=axis_index != query_axis,
-        )
-        for axis_index, axis in enumerate(marked_axes)
-        for size, label, mark in axis
-    ]
-    roles = roles_of(places, len(queries), heads, batches)
+    parts = []
+    for axis_index, axis in enumerate(marked_axes):
+        is_query_rows = axis_index == len(marked_axes) - 1
+        for size, label, mark in axis:
+            known_label = UNKNOWN if is_query_rows and is_all(key_rows, FEATURES) else label
+            parts.append(WeightsPart(axis_index, size, known_label, mark, shared=not is_query_rows))
+    roles = roles_of(parts, len(query_axes), heads, batches)
     if roles is None:  # the stated number of heads fits no part; without a stated number, every layout fits
-        roles = roles_of(places, len(queries), None) or {}
+        roles = roles_of(parts, len(query_axes), heads=None) or {}
     leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
-    features: Roles = ((size_of(queries[-1]), "features"),)
-    query_layout = (*leading_roles, features)
-    key_layout = [
+    query_layout: Layout = (*leading_roles, ((size_of(query_axes[-1]), "features"),))
+    leading_key_roles = [
         _roles_of_key_axis(size_of(axis), axis_roles)
-        for axis, axis_roles in zip(keys[:-2], leading_roles[:-1], strict=True)
+        for axis, axis_roles in zip(leading_key_axes, leading_roles[:-1], strict=True)
     ]
-    return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
+    key_layout: Layout = (
+        *leading_key_roles,
+        ((size_of(key_rows), "keys"),),
+        ((size_of(key_features), "features"),),
+    )
+    return query_layout, key_layout
 
 
 @lru_cache(MAX_CACHED)
@@ -382,8 +382,8 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 
     The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
     gathered by index, are heads together. The part is labelled as features if a part of the axis is, or if the axis of
-    the keys is features of the same size. The axes stay unchanged if they are not four, if a part of the second is
-    tokens, or if only one part of it has the number of heads that the module states.
+    the keys is features of the same size. The axes are returned unchanged if they are not four, if a part of the second
+    is tokens, or if a part of it, and not all of it, has the number of heads that the module states.
 
     Args:
         queries: the axes of the queries.
@@ -396,7 +396,8 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     if is_all(head_axis, UNKNOWN) and is_all(keys[1], FEATURES) and size == size_of(keys[1]):
         head_axis = keys[1]
     labels = {label_of(part.label) for part in head_axis}
-    if TOKENS in labels or (heads != size and any(part.size == heads for part in head_axis)):
+    is_heads_in_part = heads != size and any(part.size == heads for part in head_axis)
+    if TOKENS in labels or is_heads_in_part:
         return queries
     label = FEATURES if FEATURES in labels else UNKNOWN
     return (queries[0], axis_of(size, label), *queries[2:])

@@ -30,11 +30,13 @@ from attnviz.capture.flow.nodes import Node, Scores, Use
 from attnviz.capture.flow.products import Contraction
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
+STATISTIC_TOLERANCE = 1e-3  # relative, of the sum, extremes and norm of all weights, also in half precision
 HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponential is off by a few hundredths
 PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
 PARTIAL = "a share of each row goes to no key, so its weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 EXACT_DTYPES = (torch.float32, torch.float64)
+UNSIZED_FEATURES: Roles = ((0, "features"),)  # the operand gives their number
 FoldOperand = Callable[[Tensor], Tensor | None]
 
 
@@ -47,11 +49,11 @@ def kernel_call(
 ) -> AttentionCall | None:
     """Returns a call of ``scaled_dot_product_attention``; ``None`` if texts or heads of queries and keys do not fit.
 
-    Keys of a single text are repeated for all texts. With dropout the output of the call is unknown, since weights
-    alone do not give it.
+    Keys of a single text are repeated for all texts. With dropout the output of the call is ``None``, since weights
+    alone do not give it; values are ``None`` if they cannot be folded. Gathered queries and keys stand at their places.
 
     Args:
-        arguments: the arguments by name.
+        arguments: the arguments of the function by name.
         output: the result of the kernel.
         logsumexp: the log-sum-exp of each row; ``None`` if the kernel returns none.
         layouts: the layouts of queries and keys.
@@ -64,21 +66,23 @@ def kernel_call(
     batch, heads = queries.shape[:2]
     if len(keys) not in (1, batch) or heads % keys.shape[1]:
         return None
-    values, mask = arguments["value"], arguments["attn_mask"]
-    scale, output_features = arguments["scale"], _feature_roles(output)
+    scale, mask = arguments["scale"], arguments["attn_mask"]
+    leading_roles = query_layout[:-1]
+    folded_output = None
+    if not arguments["dropout_p"] > 0:
+        folded_output = fold(output, (*leading_roles, _feature_roles(output)), ("queries", "features"))
+    folded_logsumexp = None
+    if logsumexp is not None:  # it gets an axis of features of size 1 while it is folded
+        folded_logsumexp = fold(logsumexp[..., None], (*leading_roles, ()), ("queries", "features"))[..., 0]
     call = FactoredCall(
         queries=queries,
         keys=keys.expand(batch, *keys.shape[1:]),
-        values=_folded_values(values, key_layout[:-1], batch, heads),
-        output=None
-        if arguments["dropout_p"] > 0
-        else fold(output, (*query_layout[:-1], output_features), ("queries", "features")),
+        values=_folded_values(arguments["value"], key_layout[:-1], batch, heads),
+        output=folded_output,
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
-        mask=None if mask is None else folded_mask(mask, arguments["query"].shape[:-1], query_layout[:-1]),
+        mask=None if mask is None else folded_mask(mask, arguments["query"].shape[:-1], leading_roles),
         causal=arguments["is_causal"],
-        logsumexp=None
-        if logsumexp is None
-        else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
+        logsumexp=folded_logsumexp,
     )
     return _with_gathered_rows_placed(
         call,
@@ -102,17 +106,18 @@ def _with_gathered_rows_placed(
     if gather is None:
         return call
     _, _, rows, columns = call.shape
-    queries = gather.queries and places_of_gather(
-        gather.queries, fold_queries(gather.queries.numbers), gather.attention_module, rows
-    )
-    keys = gather.keys and places_of_gather(
-        gather.keys, fold_keys(gather.keys.numbers), gather.attention_module, columns
-    )
-    return scatter_rows(call, queries, keys)
+    module, placed_queries, placed_keys = gather.attention_module, None, None
+    if gather.queries is not None:
+        placed_queries = places_of_gather(gather.queries, fold_queries(gather.queries.numbers), module, rows)
+    if gather.keys is not None:
+        placed_keys = places_of_gather(gather.keys, fold_keys(gather.keys.numbers), module, columns)
+    return scatter_rows(call, placed_queries, placed_keys)
 
 
 def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Returns the values as ``(batch, key heads, keys, features)``; ``None`` if their axes do not fit.
+    """Returns the values as ``(batch, key heads, keys, features)``.
+
+    ``None`` if an axis of several roles has another size than in the keys, or if `fold_values` refuses the values.
 
     Args:
         values: the values, with as many axes as the keys; their number of heads may be another.
@@ -120,6 +125,7 @@ def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Te
         batch: the number of texts.
         heads: the number of heads.
     """
+    # An axis of one role takes the size that it has in the values, as with another number of heads.
     resized_layout = tuple(
         ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
     )
@@ -139,24 +145,29 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
         shape: the shape of the queries without their features.
         layout: the roles of these axes.
     """
-    mask = mask[(None,) * (len(shape) + 1 - mask.dim())]
-    mask_roles = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
+    missing_axes = len(shape) + 1 - mask.dim()
+    aligned_mask = mask[(None,) * missing_axes]
+    key_count = aligned_mask.shape[-1]
+    varying_axes = [axis for size, axis in zip(aligned_mask.shape, layout, strict=False) if size > 1]
+    varying_roles = {role for axis in varying_axes for _, role in axis}
     expanded_sizes = [
-        size if any(role in mask_roles for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)
+        size if any(role in varying_roles for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)
     ]
     axes = [
         tuple((part_size if size > 1 else 1, role) for part_size, role in axis)
         for size, axis in zip(expanded_sizes, layout, strict=True)
     ]
-    return fold(mask.expand(*expanded_sizes, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
+    expanded_mask = aligned_mask.expand(*expanded_sizes, key_count)
+    return fold(expanded_mask, (*axes, ((key_count, "keys"),)), ("queries", "keys"))
 
 
 def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) -> AttentionCall | None:
-    """Returns the call for a product of weights and values; ``None`` if its tensors were dropped.
+    """Returns the call for a product of weights and values.
 
-    Weights that several functions normalised are compared with the softmax of the logits; ``None`` if they differ. The
-    note of the call says what changed the weights, or what is lost; it is empty otherwise, or if only dropout changed
-    them. Values and output of the call are unknown if the weights in the product, or those tensors, cannot be folded.
+    ``None`` if the tensors of the weights were dropped, or if several functions computed them and they are not the
+    softmax of the logits. The note of the call says what changed the weights, or what is lost; it is empty otherwise,
+    or if only dropout changed them. Values and output are ``None`` if they, or the weights in the product, cannot be
+    folded.
 
     Args:
         use: the product of weights and values.
@@ -169,14 +180,15 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     logits, probabilities = (
         fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.logits, candidate.probabilities)
     )
-    note = SIGMOIDS if candidate.normaliser == "sigmoid" else ""
-    if candidate.by_one_function and not note:
-        logits, probabilities, note = restored_softmax(logits, probabilities)
-    elif not candidate.by_one_function:
+    if not candidate.by_one_function:
         logits = logits.masked_fill(probabilities == 0, -math.inf)
         if not _is_softmax(logits, probabilities):
             return None
         note = PARTIAL if _has_partial_rows(probabilities) else ""
+    elif candidate.normaliser == "sigmoid":
+        note = SIGMOIDS
+    else:
+        logits, probabilities, note = restored_softmax(logits, probabilities)
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
     logits, probabilities = _part_with_values(
         logits, probabilities, product.left.shape[product.left_letters.index(product.summed_letters)], operand
@@ -186,28 +198,28 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         if operand is not None
         else _may_be_permutation(product.left, candidate.probabilities)
     )
-    dropout = None if is_unchanged or operand is None else dropout_factor(probabilities, operand)
+    factor = None if is_unchanged or operand is None else dropout_factor(probabilities, operand)
     values = output = None
     if operand is not None and layout.values is not None and layout.output is not None:
         values = fold_values(product.right, layout.values, *probabilities.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
-    if not note and not is_unchanged and dropout is None:
+        if output.shape[:3] != probabilities.shape[:3]:
+            output = None
+    if not note and not is_unchanged and factor is None:
         note = MIXED if candidate.mixed else CHANGED
     operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.score_roles)
     call = DenseCall(
         logits=logits,
         probabilities=probabilities,
         values=values,
-        output=output if output is not None and output.shape[:3] == probabilities.shape[:3] else None,
+        output=output,
         product=None if operands is None else operands.product(logits.shape),
-        dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
+        dropout=None if factor is None or operand is None else Dropout(operand, factor),
         note=note,
     )
-    return (
-        call
-        if operands is None
-        else _with_gathered_rows_placed(call, gather, operands.fold_queries, operands.fold_keys)
-    )
+    if operands is None:
+        return call
+    return _with_gathered_rows_placed(call, gather, operands.fold_queries, operands.fold_keys)
 
 
 def _feature_roles(tensor: Tensor) -> Roles:
@@ -236,8 +248,8 @@ def _part_with_values(
         and not _equals_softmax(operand, probabilities[..., :keys])
         and _equals_softmax(operand, probabilities[..., -keys:])
     )
-    part = slice(-keys, None) if uses_last_keys else slice(keys)
-    return logits[..., part], probabilities[..., part]
+    keys_with_values = slice(-keys, None) if uses_last_keys else slice(keys)
+    return logits[..., keys_with_values], probabilities[..., keys_with_values]
 
 
 def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
@@ -246,20 +258,23 @@ def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights in a product may be a permutation of the softmax's output: four statistics agree."""
+    """True if the weights in a product may be a permutation of the softmax's output.
+
+    They may if they are as many, and if sum, largest and smallest number and norm agree.
+    """
     if operand.numel() != probabilities.numel():
         return False
     left, right = (tensor.float() for tensor in (operand, probabilities))
     return all(
-        torch.allclose(statistic(left), statistic(right), rtol=1e-3)
+        torch.allclose(statistic(left), statistic(right), rtol=STATISTIC_TOLERANCE)
         for statistic in (torch.sum, torch.amax, torch.amin, torch.norm)
     )
 
 
 def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the probabilities are a softmax of the logits within rounding; a share of each row may go to no key.
+    """True if each row of the probabilities is the softmax of its logits, times a factor of at most 1, within rounding.
 
-    Each row may be a softmax times one factor of at most 1.
+    If the factor is smaller than 1, a share of the row goes to no key.
     """
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     scores, weights = logits.float(), probabilities.float()
@@ -267,7 +282,8 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
     expected = scores.softmax(-1).nan_to_num() * sums
     tolerance: float | Tensor = WEIGHT_TOLERANCE
     if not is_exact:  # an exponential's relative error is the rounding error of its score
-        rounding = torch.finfo(torch.bfloat16).eps * scores.nan_to_num(0, 0, 0).abs().amax(-1, keepdim=True)
+        finite_scores = scores.nan_to_num(nan=0, posinf=0, neginf=0)
+        rounding = torch.finfo(torch.bfloat16).eps * finite_scores.abs().amax(-1, keepdim=True)
         tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected
     largest_sum = 1 + (WEIGHT_TOLERANCE if is_exact else HALF_SUM_TOLERANCE)
     return bool(((expected - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
@@ -286,19 +302,19 @@ class _Operands:
 
     Attributes:
         contraction: the product.
-        by_letter: the roles of its axes.
+        roles_by_letter: the roles of its axes, by letter; `UNSIZED_FEATURES` for the axes over which it sums.
     """
 
     contraction: Contraction
-    by_letter: dict[str, Roles]
+    roles_by_letter: dict[str, Roles]
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
         """Returns a tensor shaped like the queries as ``(batch, heads, queries, features)``; ``None`` if none fits."""
-        return _folded_operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
+        return _folded_operand(tensor, self.contraction.left_letters, self.roles_by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
         """Returns a tensor shaped like the keys as ``(batch, key heads, keys, features)``; ``None`` if none fits."""
-        return _folded_operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
+        return _folded_operand(tensor, self.contraction.right_letters, self.roles_by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
         """Returns the folded queries and keys; ``None`` if one cannot be folded, or their product has another shape."""
@@ -309,7 +325,7 @@ class _Operands:
 
 
 def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
-    """Returns the operands of the product that gave the scores; ``None`` if they are not kept.
+    """Returns the queries and keys whose product gave the scores; ``None`` if they are not kept.
 
     Args:
         scores: the scores.
@@ -318,25 +334,24 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
     product = scores.product
     if product is None:
         return None
-    # The size 0 stands for the size of the operand's axis, which `_folded_operand` fills in.
-    by_letter: dict[str, Roles] = dict.fromkeys(product.summed_letters, ((0, "features"),))
+    roles_by_letter: dict[str, Roles] = dict.fromkeys(product.summed_letters, UNSIZED_FEATURES)
     for letter, axis in zip(product.letters, scores.axes, strict=True):
-        by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
-    return _Operands(product, by_letter)
+        roles_by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
+    return _Operands(product, roles_by_letter)
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """Returns the roles of a part of the scores by its mark; an unmarked part, as if a sink was joined, is queries."""
+    """Returns the roles of a part of the scores by its mark; queries if the mark has none, as if a sink was joined."""
     return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
-def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
+def _folded_operand(tensor: Tensor, letters: str, roles_by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
     """Returns an operand of the product of queries and keys as ``(batch, heads, tokens, features)``.
 
     Args:
         tensor: a tensor with the shape of the operand.
         letters: the letters of its axes.
-        by_letter: the roles of the axes by letter.
+        roles_by_letter: the roles of the axes by letter; `UNSIZED_FEATURES` for features of any size.
         tokens: ``queries`` or ``keys``.
 
     Returns:
@@ -344,8 +359,8 @@ def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], t
     """
     layout: list[Roles] = []
     for letter, size in zip(letters, tensor.shape, strict=True):
-        roles = by_letter.get(letter, ())
-        if roles == ((0, "features"),):
+        roles = roles_by_letter.get(letter, ())
+        if roles == UNSIZED_FEATURES:
             roles = ((size, "features"),)
         if size > 1 and math.prod(part_size for part_size, _ in roles) != size:
             return None

@@ -33,19 +33,19 @@ def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         args: its positional arguments.
         kwargs: its keyword arguments.
     """
-    is_in_place = bool(args) and (_is_in_place(name, len(args) > 1) or kwargs.get("inplace") is True)
+    has_in_place_name = bool(args) and _is_in_place(name, has_operand=len(args) > 1)
+    is_in_place = has_in_place_name or (bool(args) and kwargs.get("inplace") is True)
     target = kwargs.get("out", args[0] if is_in_place else None)
     return target if isinstance(target, Tensor) else None
 
 
 @cache
 def _is_in_place(name: str, has_operand: bool) -> bool:
-    """True if a function writes over its first argument, as ``add_`` and ``__iadd__`` do.
+    """True if a function writes over its first argument, as ``add_``, ``__iadd__`` and ``__setitem__`` do.
 
     Args:
         name: the name of the function.
-        has_operand: True if it has a second positional argument; names such as ``__int__``, of functions without
-            one, mean no in-place operator.
+        has_operand: True if it has a second positional argument, as in-place operators have; ``__int__`` has none.
     """
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and has_operand)
@@ -84,11 +84,12 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
 
 
 def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
-    """Returns scores and weights of a softmax over the last axis before any overwriting, and a remark on what is lost.
+    """Returns scores and weights of a softmax as they were before the model overwrote them, and a remark on losses.
 
-    Some rows are compared. If they are a softmax, both tensors are returned unchanged. If the weights sum to 1 but the
-    scores do not give them, the scores were overwritten: they become NaN, or −inf where the weight is 0. Otherwise
-    the weights were overwritten, and are computed again from the scores.
+    The softmax is over the last axis. At most 32 rows of each map are compared. If they are a softmax, both tensors are
+    returned unchanged. If the weights sum to 1 but the scores do not give them, the scores were overwritten: they
+    become NaN, or −inf where the weight is 0. Otherwise the weights were overwritten, and are computed again from the
+    scores.
 
     Args:
         logits: the input of the softmax, ``(..., queries, keys)``.
@@ -100,9 +101,10 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
     if _rows_are_softmax(logits, probabilities):
         return logits, probabilities, ""
     # A row without visible keys is NaN, and counts as a uniform one.
-    rows = _some_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1])
-    tolerance = _tolerance(logits, probabilities)
-    if (rows >= 0).all() and ((rows.sum(-1) - 1).abs() <= tolerance * 10).all():
+    rows = _compared_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1])
+    sum_tolerance = 10 * _weight_tolerance(logits, probabilities)  # the errors of a row's weights add up
+    sums_are_one = ((rows.sum(-1) - 1).abs() <= sum_tolerance).all()
+    if (rows >= 0).all() and sums_are_one:
         unknown_logits = torch.where(probabilities > 0, float("nan"), float("-inf")).to(logits.dtype)
         return unknown_logits, probabilities, SCORES_LOST
     return logits, logits.softmax(-1, dtype=probabilities.dtype), WEIGHTS_LOST
@@ -113,19 +115,21 @@ def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
 
     Rows without a visible key, or with NaN, are not compared.
     """
-    scores, weights = _some_rows(logits), _some_rows(probabilities)
+    scores, weights = _compared_rows(logits), _compared_rows(probabilities)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
     has_visible = scores.isfinite().any(-1) & difference.isfinite()
-    return bool((difference[has_visible] <= _tolerance(logits, probabilities)).all())
+    return bool((difference[has_visible] <= _weight_tolerance(logits, probabilities)).all())
 
 
-def _tolerance(logits: Tensor, probabilities: Tensor) -> float:
-    """Returns the largest error of a weight, by the dtypes of the softmax's input and output."""
+def _weight_tolerance(logits: Tensor, probabilities: Tensor) -> float:
+    """Returns the error that rounding may cause in a weight, which is larger if a tensor is in half precision."""
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     return SOFTMAX_TOLERANCE if is_exact else HALF_SOFTMAX_TOLERANCE
 
 
-def _some_rows(tensor: Tensor) -> Tensor:
-    """Returns at most 32 evenly spaced rows of each map, in float32 or finer."""
-    rows = tensor[..., :: -(-tensor.shape[-2] // MAX_CHECKED_QUERIES), :]
+def _compared_rows(tensor: Tensor) -> Tensor:
+    """Returns at most 32 evenly spaced rows of each map, converted to float32 unless they are float32 or float64."""
+    *_, queries, _ = tensor.shape
+    step = -(-queries // MAX_CHECKED_QUERIES)  # rounded up
+    rows = tensor[..., ::step, :]
     return rows if rows.dtype in EXACT_DTYPES else rows.float()

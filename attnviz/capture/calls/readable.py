@@ -40,18 +40,24 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
 
 
 def unreadable_kind(*values: object) -> str | None:
-    """Returns the kind of the first tensor among the values that cannot be read; ``None`` if all tensors can be."""
+    """Returns the kind of the first tensor that cannot be read, as a noun phrase; ``None`` if all can be.
+
+    Values that are no tensors do not count.
+    """
     with torch._C.DisableTorchFunction():
         for value in values:
             if isinstance(value, Tensor):
-                for is_kind, kind in UNREADABLE:
-                    if is_kind(value):
+                for is_of_kind, kind in UNREADABLE:
+                    if is_of_kind(value):
                         return kind
     return None
 
 
 def hidden_from_run() -> AbstractContextManager[None]:
-    """Returns a context manager that hides a block's computations from modes, tensor subclasses and autograd."""
+    """Returns a context manager that hides a block's computations from modes, tensor subclasses and autograd.
+
+    It is a faster one if neither torch.jit.trace nor a dispatch mode is active.
+    """
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
         return _hidden_from_modes()
     return _HiddenBlock()
@@ -61,21 +67,23 @@ class _HiddenBlock(AbstractContextManager[None]):
     """Hides a block's computations in runs without tracing and dispatch modes, ten times faster than for others."""
 
     def __enter__(self) -> None:
-        self.functions = torch._C.DisableTorchFunction()
-        self.functions.__enter__()
-        self.grad = torch.is_grad_enabled()
-        if self.grad:
-            torch._C._set_grad_enabled(False)
+        """Disables torch-function modes and subclasses, and autograd if it is on."""
+        self.disabled_functions = torch._C.DisableTorchFunction()
+        self.disabled_functions.__enter__()
+        self.grad_was_enabled = torch.is_grad_enabled()
+        if self.grad_was_enabled:
+            torch._C._set_grad_enabled(False)  # cheaper than torch.no_grad
 
     def __exit__(self, *_: object) -> None:
-        if self.grad:
+        """Enables again what `__enter__` disabled; an exception passes through."""
+        if self.grad_was_enabled:
             torch._C._set_grad_enabled(True)
-        self.functions.__exit__(None, None, None)
+        self.disabled_functions.__exit__(None, None, None)
 
 
 @contextmanager
 def _hidden_from_modes() -> Iterator[None]:
-    """Hides a block's computations from tracing, torch-function modes and, if any are active, dispatch modes."""
+    """Hides a block's computations from tracing, autograd, torch-function modes and any active dispatch modes."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), untraced():
         if not torch._C._len_torch_dispatch_stack():
             yield
@@ -88,7 +96,7 @@ def _hidden_from_modes() -> Iterator[None]:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Keeps the block's computations, shapes included, out of the graph of torch.jit.trace; else does nothing."""
+    """Keeps the block's computations, shapes included, out of a graph of torch.jit.trace; does nothing without one."""
     state = torch._C._get_tracing_state()
     if state is None:
         yield

@@ -30,7 +30,7 @@ class PlacedRows(NamedTuple):
 def places_of_gather(
     gather: RowGather, folded_numbers: Tensor | None, attention_module: nn.Module, rows: int
 ) -> PlacedRows:
-    """Returns the places of gathered queries or keys; its places are ``None`` if they are unknown.
+    """Returns the places of gathered queries or keys, with ``places=None`` if they are unknown.
 
     They are known if the attention module gathered the rows, or another module gathered as many rows as there were; if
     the rows are still in the order of the gathering; and if each comes from one place, no two of them from the same.
@@ -42,21 +42,22 @@ def places_of_gather(
         rows: the number of gathered rows.
     """
     unknown_places = PlacedRows(None, gather.total)
-    if folded_numbers is None or (gather.gatherer is not attention_module and rows != gather.total):
+    is_reordering = rows == gather.total
+    if folded_numbers is None or not (is_reordering or gather.gatherer is attention_module):
         return unknown_places
-    numbers = folded_numbers[..., 0]
+    numbers = folded_numbers[..., 0]  # of one feature: position * total + place
     positions, places = numbers // gather.total, numbers % gather.total
     is_in_order = torch.equal(positions, torch.arange(rows, device=positions.device).expand(positions.shape))
     has_one_row_each = bool((numbers >= 0).all()) and torch.equal(numbers, folded_numbers[..., -1])
-    are_different = bool((places.sort(-1).values.diff() > 0).all())
-    return PlacedRows(places, gather.total) if is_in_order and has_one_row_each and are_different else unknown_places
+    places_differ = bool((places.sort(-1).values.diff() > 0).all())
+    return PlacedRows(places, gather.total) if is_in_order and has_one_row_each and places_differ else unknown_places
 
 
 def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
     """Returns the call with gathered queries and keys at their places, and a remark on those that were left out.
 
-    If a place is unknown, or the whole map would be too long, the rows stay in their order, and a remark says so. The
-    call is unchanged if neither queries nor keys were gathered.
+    If a place is unknown, or the whole map would have too many cells, the rows stay in their order, and a remark says
+    so. The call is returned unchanged if neither queries nor keys were gathered.
 
     Args:
         call: the call of the gathered rows.
@@ -66,22 +67,22 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
     batch, heads, rows, columns = call.shape
     height = rows if queries is None else queries.total
     width = columns if keys is None else keys.total
-    gathered_axes = {name: axis for name, axis in (("queries", queries), ("keys", keys)) if axis is not None}
-    if not gathered_axes:
+    placed_rows = {name: placed for name, placed in (("queries", queries), ("keys", keys)) if placed is not None}
+    if not placed_rows:
         return call
-    are_known = all(axis.places is not None for axis in gathered_axes.values())
+    are_known = all(placed.places is not None for placed in placed_rows.values())
     if not are_known or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
-        total = next(iter(gathered_axes.values())).total
-        return _with_notes(call, UNPLACED.format(" and ".join(gathered_axes), total))
+        first_total = next(iter(placed_rows.values())).total
+        return _with_notes(call, UNPLACED.format(" and ".join(placed_rows), first_total))
     notes = []
     for name, count, kind in (("queries", rows, "rows"), ("keys", columns, "columns")):
-        if name in gathered_axes and count < gathered_axes[name].total:
-            notes.append(SCATTERED.format(count, gathered_axes[name].total, name, kind))
-    return _with_notes(_RowScatter((batch, heads), queries, keys).scattered(call), *notes)
+        if name in placed_rows and count < placed_rows[name].total:
+            notes.append(SCATTERED.format(count, placed_rows[name].total, name, kind))
+    return _with_notes(_RowScatter((batch, heads), queries, keys).scattered_call(call), *notes)
 
 
 def _with_notes(call: AttentionCall, *notes: str) -> AttentionCall:
-    """Returns the call with further notes."""
+    """Returns the call with these notes after its own; unchanged in content if there are none."""
     return replace(call, note="; ".join(filter(None, (call.note, *notes))))
 
 
@@ -89,30 +90,32 @@ class _RowScatter:
     """Scatters rows of tensors to their places.
 
     Args:
-        leading: the numbers of texts and heads.
+        texts_and_heads: the numbers of texts and heads.
         queries: the places of the queries; ``None`` if they were not gathered.
         keys: the places of the keys; ``None`` if they were not gathered.
     """
 
-    def __init__(self, leading: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
-        self.leading, self.queries, self.keys = leading, queries, keys
+    def __init__(self, texts_and_heads: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
+        self.texts_and_heads, self.queries, self.keys = texts_and_heads, queries, keys
 
-    def scattered(self, call: AttentionCall) -> AttentionCall:
+    def scattered_call(self, call: AttentionCall) -> AttentionCall:
         """Returns a call of gathered rows with all queries and keys; those that were not gathered are hidden."""
-        values = None if call.values is None else _scattered(call.values, self.keys, 2, 0.0)
-        output = None if call.output is None else _scattered(call.output, self.queries, 2, 0.0)
+        values = None if call.values is None else _scattered_tensor(call.values, self.keys)
+        output = None if call.output is None else _scattered_tensor(call.output, self.queries)
         if isinstance(call, FactoredCall):
             mask, logsumexp = call.whole_mask(), call.logsumexp
+            if logsumexp is not None:
+                logsumexp = _scattered_tensor(logsumexp[..., None], self.queries)[..., 0]
             return replace(
                 call,
                 values=values,
                 output=output,
-                queries=_scattered(call.queries, self.queries, 2, 0.0),
-                keys=_scattered(call.keys, self.keys, 2, 0.0),
-                mask=self._cells(mask, False if mask.dtype == torch.bool else -inf),
-                causal=False,
+                queries=_scattered_tensor(call.queries, self.queries),
+                keys=_scattered_tensor(call.keys, self.keys),
+                mask=self._scattered_cells(mask, False if mask.dtype == torch.bool else -inf),
+                causal=False,  # the mask contains causality and window
                 window=None,
-                logsumexp=None if logsumexp is None else _scattered(logsumexp[..., None], self.queries, 2, 0.0)[..., 0],
+                logsumexp=logsumexp,
             )
         assert isinstance(call, DenseCall)
         product, dropout = call.product, call.dropout
@@ -120,33 +123,34 @@ class _RowScatter:
             call,
             values=values,
             output=output,
-            logits=self._cells(call.logits, -inf),
-            probabilities=self._cells(call.probabilities, 0.0),
+            logits=self._scattered_cells(call.logits, -inf),
+            probabilities=self._scattered_cells(call.probabilities, 0.0),
             factors=None,
-            product=product and self._product(product),
-            dropout=dropout and Dropout(self._cells(dropout.weights, 0.0), dropout.factor),
+            product=None if product is None else self._scattered_product(product),
+            dropout=None if dropout is None else Dropout(self._scattered_cells(dropout.weights, 0.0), dropout.factor),
         )
 
-    def _cells(self, cells: Tensor, filling: float) -> Tensor:
+    def _scattered_cells(self, cells: Tensor, filling: float) -> Tensor:
         """Returns cells, broadcast to ``(batch, heads, queries, keys)``, at their places among all cells of a map.
 
         Args:
             cells: the cells of gathered queries and keys.
             filling: the number in all other cells.
         """
-        all_cells = cells.expand(*self.leading, *cells.shape[2:])
-        return _scattered(_scattered(all_cells, self.queries, 2, filling), self.keys, 3, filling)
+        all_cells = cells.expand(*self.texts_and_heads, *cells.shape[2:])
+        all_rows = _scattered_tensor(all_cells, self.queries, axis=2, filling=filling)
+        return _scattered_tensor(all_rows, self.keys, axis=3, filling=filling)
 
-    def _product(self, product: Product) -> Product:
+    def _scattered_product(self, product: Product) -> Product:
         """Returns the queries and keys of a product at their places among all, the others 0."""
-        return Product(_scattered(product.queries, self.queries, 2, 0.0), _scattered(product.keys, self.keys, 2, 0.0))
+        return Product(_scattered_tensor(product.queries, self.queries), _scattered_tensor(product.keys, self.keys))
 
 
-def _scattered(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
+def _scattered_tensor(tensor: Tensor, rows: PlacedRows | None, axis: int = 2, filling: float = 0.0) -> Tensor:
     """Returns a tensor with its rows at their places among all.
 
     Args:
-        tensor: ``(batch, heads, rows, ...)``, or ``(batch, heads, ..., rows)``.
+        tensor: ``(batch, heads, rows, features)``, or ``(batch, heads, queries, rows)``.
         rows: the places of the rows; the tensor is returned unchanged if it is ``None``, or the places are unknown.
         axis: the axis of the rows, 2 or 3.
         filling: the number that stands at all other places.

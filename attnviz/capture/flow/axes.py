@@ -88,8 +88,8 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
     """Returns the parts that an axis of this size and stride steps through.
 
-    An axis of size 1 has no parts. If their sizes do not multiply to the size of the axis, the axis is one part: with
-    the label that all of them have, or unknown if their labels differ.
+    An axis of size 1 has no parts. If the sizes of the parts do not multiply to the size of the axis, the result is one
+    part, with the label that all of them have; unknown if their labels differ, or there are none.
 
     Args:
         atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.
@@ -99,8 +99,8 @@ def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride:
     if size == 1:
         return ()
     parts = []
-    for low, high, label in atoms:
-        start, end = max(low, stride), min(high, stride * size)
+    for atom_start, atom_end, label in atoms:
+        start, end = max(atom_start, stride), min(atom_end, stride * size)
         if stride and end > start:
             parts.append(Part(end // start, label))
     if size_of(tuple(parts)) == size:
@@ -122,17 +122,18 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
     """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands.
 
+    An axis that no operand has in full size is unknown.
+
     Args:
         operands: the axes of each operand, aligned at the last one.
         shape: the shape of the result.
     """
-    result = []
-    for axis_index, size in enumerate(reversed(shape), 1):
-        candidates = [
-            axes[-axis_index] for axes in operands if len(axes) >= axis_index and size_of(axes[-axis_index]) == size
-        ]
-        result.append(most_informative_axis(candidates, size))
-    return tuple(reversed(result))
+    reversed_axes = []
+    for index_from_end, size in enumerate(reversed(shape), 1):
+        aligned_axes = [axes[-index_from_end] for axes in operands if len(axes) >= index_from_end]
+        candidates = [axis for axis in aligned_axes if size_of(axis) == size]
+        reversed_axes.append(most_informative_axis(candidates, size))
+    return tuple(reversed(reversed_axes))
 
 
 def most_informative_axis(candidates: Sequence[Axis], size: int) -> Axis:

@@ -84,7 +84,7 @@ class DataFlow:
 
     Args:
         modules: the modules of the model, whose parameters and buffers are constants.
-        running: returns the module whose ``forward`` runs now.
+        running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
         on_use: receives each product that is attention, or resembles it.
         on_unused: receives each normalised tensor that no observed product used.
     """
@@ -92,24 +92,25 @@ class DataFlow:
     def __init__(
         self,
         modules: Iterable[nn.Module],
-        running: Callable[[], CallingModule | None],
+        running_module: Callable[[], CallingModule | None],
         on_use: Callable[[Use], None],
         on_unused: Callable[[WeightsCandidate], None],
     ) -> None:
-        self.running, self.on_use, self.on_unused = running, on_use, on_unused
+        self.running_module, self.on_use, self.on_unused = running_module, on_use, on_unused
         self.constants = {id(tensor) for module in modules for tensor in _constants_of(module)}
-        self.references: dict[int, _NodeReference] = {}
-        self.sweep_size = MIN_SWEEP_SIZE
+        self.references: dict[int, _NodeReference] = {}  # by the id of the tensor
+        self.sweep_size = MIN_SWEEP_SIZE  # dead references are swept when there are more references than this
         self.open_candidates: list[WeightsCandidate] = []
-        self.marks = count(1)
-        self.roots = count()
+        self.marks = count(1)  # the number of the next mark of a part
+        self.roots = count()  # the number of the next input
 
     def follow_call(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
     ) -> None:
-        """Follows a call of a torch function that has returned: keeps a node for each tensor of its result.
+        """Follows a call of a torch function that has returned: keeps a node for each tensor in its result.
 
-        A function of one input may share the input's node, and a call equal to an earlier one may reuse its node.
+        Calls `on_use` for each product that uses weights. A function of one input may share the input's node, and a
+        call equal to an earlier one may reuse its node.
 
         Args:
             name: the name of the function.
@@ -142,7 +143,9 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Computes and keeps the nodes of the results of a function.
+        """Computes and keeps the nodes of a function's results, and of a tensor that it writes another one into.
+
+        Normalisations, products and ``scaled_dot_product_attention`` have rules of their own.
 
         Args:
             name: the name of the function.
@@ -158,7 +161,7 @@ class DataFlow:
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
             return self._merge_written(args[0], args[2])
-        if name == "copy_" and args[0]._base is not None:
+        if name == "copy_" and args[0]._base is not None:  # a write into a part of a tensor, such as a cache
             self._merge_written(args[0], args[1])
         product = contraction(name, args, kwargs) if name in PRODUCTS and inputs else None
         if product is None and name in ("sum", "nansum") and inputs:
@@ -168,18 +171,19 @@ class DataFlow:
         for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
-                if name in FUSED or name in RECURRENT:
+                if name in FUSED:
                     node = self.node(output)
-                    node.lineage = (
-                        node.lineage.after_attention if name in FUSED else node.lineage._replace(recurrent=True)
-                    )
+                    node.lineage = node.lineage.after_attention
+                elif name in RECURRENT:
+                    node = self.node(output)
+                    node.lineage = node.lineage._replace(recurrent=True)
         return None
 
     def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """Gives the result of a function the node of its only input, if their nodes would be equal; True if so.
+        """Gives a function's result the node of its only input if their nodes would be equal; returns True if it did.
 
-        They are if shapes and strides are equal, an observed function computed the input, its node holds only axes and
-        lineage, and no function inside this one has given the result a node.
+        They would be if shapes and strides are equal, an observed function computed the input, the node of the input
+        holds only axes and lineage, and no function that this one calls has given the result a node.
         """
         if source.shape != result.shape or source.stride() != result.stride():
             return False
@@ -213,7 +217,7 @@ class DataFlow:
         else:
             node = Node(
                 unknown_axes(tensor.shape),
-                NOTHING if constant else Lineage(1 << next(self.roots)),  # each input is a bit of its own
+                NOTHING if constant else Lineage(1 << next(self.roots)),  # the next free bit stands for this input
                 constant,
                 is_unobserved=True,
             )
@@ -264,7 +268,7 @@ class DataFlow:
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
         if len(self.references) > self.sweep_size:
-            self.references = {key: live for key, live in self.references.items() if live() is not None}
+            self.references = {key: entry for key, entry in self.references.items() if entry() is not None}
             self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
 
     def _forget(self, reference: ref[Tensor]) -> None:
@@ -273,9 +277,10 @@ class DataFlow:
             del self.references[reference.key]
 
     def _merge_written(self, target: Tensor, value: object) -> None:
-        """Merges the node of a tensor into that of the tensor it was written to, such as a cache of keys.
+        """Merges the node of a value into the node of the tensor that it was written to, such as a cache of keys.
 
-        If the target is a view, the tensor that it is a view of changes too. A value that is no tensor changes nothing.
+        If the target is a view, the tensor that it is a view of gets a merged node too. A value that is no tensor
+        changes nothing.
         """
         if not isinstance(value, Tensor):
             return
@@ -297,7 +302,7 @@ class DataFlow:
         """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
 
         Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or of vectors give no
-        candidates: they are followed as other functions are.
+        candidates: their results get a node by the rules of other functions.
 
         Args:
             logits: the input.
@@ -308,12 +313,11 @@ class DataFlow:
         """
         node = self.node(logits)
         normaliser: Normaliser = "sigmoid" if name == "sigmoid" else "softmax"
-        if normaliser == "sigmoid":
-            axis = key_axis(node)
-        if axis is None or logits.dim() < 2 or not logits.is_floating_point():
+        normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
+        if normalised_axis is None or logits.dim() < 2 or not logits.is_floating_point():
             return self._follow(name, [logits], probabilities, (), {})
         kept_logits = logits if overwritten is None else overwritten
-        return self._add_candidate(kept_logits, probabilities, axis, node, normaliser, by_one_function=True)
+        return self._add_candidate(kept_logits, probabilities, normalised_axis, node, normaliser, by_one_function=True)
 
     def _add_candidate(
         self,
@@ -326,8 +330,9 @@ class DataFlow:
     ) -> None:
         """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it.
 
-        Outside the model's modules it is no candidate. A candidate that was normalised over features, without scores,
-        is kept without its tensors. If more than `MAX_OPEN` are open, the oldest is given up.
+        Outside the model's modules it is no candidate, and only its axes are kept. A candidate that was normalised over
+        features, without scores, is kept without its tensors. If more than `MAX_OPEN` candidates are kept, the oldest
+        is reported as unused and dropped.
 
         Args:
             logits: the tensor that was normalised.
@@ -337,10 +342,10 @@ class DataFlow:
             normaliser: the function that normalised it.
             by_one_function: True if one torch function normalised it; False if several did.
         """
-        caller, axis = self.running(), axis % logits.dim()
+        caller, axis = self.running_module(), axis % logits.dim()  # a negative axis counts from the end
         axes = tuple(map(self._with_new_marks, node.axes))
-        result = Node(axes, node.lineage, from_token_pairs=node.from_token_pairs)
-        self._keep(probabilities, result)
+        result_node = Node(axes, node.lineage, from_token_pairs=node.from_token_pairs)
+        self._keep(probabilities, result_node)
         if caller is None:
             return
         scores = node.scores
@@ -363,7 +368,7 @@ class DataFlow:
             normaliser=normaliser,
             by_one_function=by_one_function,
         )
-        result.weights = (candidate,)
+        result_node.weights = (candidate,)
         self.open_candidates = [*self.unused_candidates(), candidate]
         if len(self.open_candidates) > MAX_OPEN:
             self._give_up(self.open_candidates.pop(0))
@@ -392,7 +397,8 @@ class DataFlow:
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
         """Follows a product, which is a projection, scores, or weights times values.
 
-        Reports each candidate whose normalised axis it sums over, and then drops the tensors of the candidate.
+        If it sums over the normalised axis of candidates, `on_use` receives the use of each, and their tensors are then
+        dropped.
 
         Args:
             name: the name of the function that computed it.
@@ -408,7 +414,7 @@ class DataFlow:
             self._drop_tensors(use.candidate)
 
     def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """Returns the contraction that a product by broadcasting and a sum of it compute together.
+        """Returns the contraction that a product by broadcasting and a sum over axes of it compute together.
 
         Args:
             summed: the input of the sum.
@@ -424,17 +430,18 @@ class DataFlow:
         if factors is None or dims is None:
             return None
         axes = [dims] if isinstance(dims, int) else list(dims)
-        keep = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
-        product = elementwise_sum(*factors, axes, keep)
+        keepdim = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+        product = elementwise_sum(*factors, axes, keepdim)
         return product if has_own_axes(product, self.node(product.left), self.node(product.right)) else None
 
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Follows any other function: its result gets the node that `node_after` derives from the inputs.
+        """Keeps the node of a function's result that `node_after` derives from its inputs.
 
-        A new tensor that a module of the model fills is a constant; filled elsewhere, it is an input of the model. The
-        last function of a softmax that is written as several makes its result a candidate for attention.
+        A new tensor that a module of the model fills is a constant; if it is filled elsewhere, it gets no node here, so
+        it counts as an input of the model. The last function of a softmax that is written as several makes its result a
+        candidate for attention.
 
         Args:
             name: the name of the function.
@@ -444,7 +451,7 @@ class DataFlow:
             kwargs: its keyword arguments.
         """
         if not inputs or name in FILLING:
-            if self.running() is not None:
+            if self.running_module() is not None:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))
             return
         nodes = list(map(self.node, inputs))

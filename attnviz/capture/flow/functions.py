@@ -47,7 +47,7 @@ QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Returns the tensors among values, and in nested lists and tuples of them."""
+    """Returns the tensors among values, and in lists and tuples among them, nested to any depth."""
     tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
@@ -75,8 +75,8 @@ def node_after(
 ) -> Node:
     """Returns the node of the result of a function that is neither a product nor a softmax.
 
-    Embeddings and distances have rules of their own. Otherwise the result is constant if all inputs are, and keeps
-    those scores and candidates of the inputs whose axes it still has.
+    Embeddings and distances have rules of their own. Otherwise the result is constant if all inputs are, and keeps the
+    first scores and all candidates of the inputs whose axes it still has.
 
     Args:
         name: the name of the function.
@@ -109,7 +109,9 @@ def node_after(
 def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """Returns the node of the result of a function with one tensor among its arguments; see `node_after`.
+    """Returns the node of the result of a function with one tensor among its arguments, which is no embedding.
+
+    It keeps the scores and candidates of the tensor whose axes it still has.
 
     Args:
         name: the name of the function.
@@ -158,11 +160,12 @@ def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Ten
 
 def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
     """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, rows of the second)``."""
-    left_axes, right_axes = (node.axes for node in nodes)
-    batch_axes = broadcast((left_axes[:-2], right_axes[:-2]), tuple(result.shape[:-2]))
+    (*left_batch, left_rows, _), (*right_batch, right_rows, _) = (node.axes for node in nodes)
+    *batch_shape, _, _ = result.shape
+    batch_axes = broadcast((tuple(left_batch), tuple(right_batch)), tuple(batch_shape))
     lineage = merged_lineage([node.lineage for node in nodes])
-    is_of_pairs = not any(node.constant for node in nodes)
-    return Node((*batch_axes, left_axes[-2], right_axes[-2]), lineage, from_token_pairs=is_of_pairs)
+    from_token_pairs = not any(node.constant for node in nodes)
+    return Node((*batch_axes, left_rows, right_rows), lineage, from_token_pairs=from_token_pairs)
 
 
 def is_one_pair(tensor: Tensor) -> bool:
@@ -173,7 +176,8 @@ def is_one_pair(tensor: Tensor) -> bool:
 def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
     """True if a function combines tensors of different tokens, each of which depends on the input.
 
-    It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
+    It does if it adds or subtracts tensors of different shapes, so that one is broadcast along the other, or joins
+    features of tensors of different lineages. False if fewer than two floating-point inputs depend on the input.
 
     Args:
         name: the name of the function.
@@ -190,17 +194,17 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
         return False
     (first_tensor, first_node), *others = dependent_inputs
     if name in JOINING:
-        along_features = result.shape[:-1] == first_tensor.shape[:-1] and result.shape != first_tensor.shape
-        return along_features and any(node.lineage != first_node.lineage for _, node in others)
+        joins_features = result.shape[:-1] == first_tensor.shape[:-1] and result.shape != first_tensor.shape
+        return joins_features and any(node.lineage != first_node.lineage for _, node in others)
     is_sum = "add" in name or "sub" in name
     return is_sum and any(tensor.shape != first_tensor.shape for tensor, _ in others)
 
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of a result of one tensor: the tensor's lineage, with the piece that a view of it covers.
+    """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of a part.
 
-    It has no further piece if the tensor is a constant, if the result is no view of it, or if the view is not smaller
-    than the tensor or only leaves out features.
+    The tensor's lineage is returned unchanged if the tensor is a constant, if the result is no view of it, or if the
+    view is not smaller than the tensor, leaves out features only, or does not cover consecutive rows.
 
     Args:
         source: the tensor.
@@ -226,30 +230,48 @@ def _result_axes(
 ) -> Axes:
     """Returns the axes of the result of a function that is not a product; arguments as in `node_after`.
 
-    The rules are tried in order: a rule for the function, then broadcasting, then the axes of the first input if the
-    number of axes is the same; else the axes are unknown.
+    The rules are tried in order: a rule for the function; broadcasting, unless the function gathers by an index; the
+    axes of the first input, resized, if the number of axes is the same. Else the axes are unknown.
     """
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
-    result_axes: Axes | None = axes if result is source else None
-    if name in PUTTING and len(nodes) > 1:
-        result_axes = with_labels_from(axes, _only_features(nodes[-1].axes))
+    axes_by_rule = _axes_by_rule(name, inputs, nodes, result, args, kwargs)
+    if axes_by_rule is not None:
+        return axes_by_rule
+    if name in REDUCING and len(shape) == source.dim() - 1:
+        return _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
+    keeps_rank = len(shape) == source.dim()
+    is_gather_by_tensor = keeps_rank and name in GATHERING and len(inputs) > 1  # its index says nothing about the axes
+    if not is_gather_by_tensor and _may_broadcast_to(shape, inputs):
+        return broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
+    if keeps_rank:
+        return tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
+    return unknown_axes(shape)
+
+
+def _axes_by_rule(
+    name: str,
+    inputs: Sequence[Tensor],
+    nodes: Sequence[Node],
+    result: Tensor,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Axes | None:
+    """Returns the axes of a function's result by a rule for its name, or for views of one input.
+
+    ``None`` if no such rule fits. The arguments are those of `node_after`.
+    """
+    source, axes, shape = inputs[0], nodes[0].axes, result.shape
     if name in RESHAPING:
-        result_axes = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
-    if result_axes is None and name in CONVOLUTIONS:
-        result_axes = _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
-    elif result_axes is None and name in JOINING:
-        result_axes = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
-    elif result_axes is None and len(inputs) == 1:
-        result_axes = _viewed_axes(axes, source, result)
-    elif result_axes is None and name in GATHERING and len(shape) == source.dim():
-        result_axes = tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
-    if result_axes is None and name in REDUCING and len(shape) == source.dim() - 1:
-        result_axes = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
-    if result_axes is None and _may_broadcast_to(shape, inputs):
-        result_axes = broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
-    if result_axes is None and len(shape) == source.dim():
-        result_axes = tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
-    return unknown_axes(shape) if result_axes is None else result_axes
+        return _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
+    if name in PUTTING and len(nodes) > 1:
+        return with_labels_from(axes, _only_features(nodes[-1].axes))
+    if result is source:
+        return axes
+    if name in CONVOLUTIONS:
+        return _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
+    if name in JOINING:
+        return _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
+    return _viewed_axes(axes, source, result) if len(inputs) == 1 else None
 
 
 def _only_features(axes: Axes) -> Axes:
@@ -269,34 +291,34 @@ def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
     return None
 
 
-def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
+def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, arguments: Sequence[Any]) -> Axes:
     """Returns the axes of a tensor after an in-place reshape; unknown axes if they do not fit its shape.
 
-    A function that neither swaps, inserts nor removes axes leaves them unchanged.
+    A function that neither swaps, inserts nor removes axes keeps them if they fit.
 
     Args:
         name: the name of the function.
         axes: the axes before.
         shape: the shape after.
-        numbers: the arguments of the function after the tensor.
+        arguments: the arguments of the function after the tensor.
     """
     new_axes = list(axes)
     if name in SWAPPING:
-        first, second = numbers or (0, -1)
+        first, second = arguments or (0, -1)  # t_ names no axes
         new_axes[first], new_axes[second] = new_axes[second], new_axes[first]
     elif name == "unsqueeze_":
-        new_axes.insert(numbers[0] % len(shape), ())
+        new_axes.insert(arguments[0] % len(shape), ())
     elif name == "squeeze_":
-        squeezed_axes = numbers[0] if numbers else range(len(axes))
+        squeezed_axes = arguments[0] if arguments else range(len(axes))
         indices = list(squeezed_axes) if isinstance(squeezed_axes, Iterable) else [squeezed_axes]
         dropped_axes = {index % len(axes) for index in indices}
         new_axes = [axis for index, axis in enumerate(axes) if index not in dropped_axes or axis]  # () has size 1
-    fits = len(new_axes) == len(shape) and all(map(operator.eq, map(size_of, new_axes), shape))
-    return tuple(new_axes) if fits else unknown_axes(shape)
+    sizes_fit = len(new_axes) == len(shape) and all(map(operator.eq, map(size_of, new_axes), shape))
+    return tuple(new_axes) if sizes_fit else unknown_axes(shape)
 
 
 def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | None) -> Axes:
-    """Returns the axes after a convolution, whose channels are features; unknown axes if their number changes.
+    """Returns the axes after a convolution, whose channels are features; unknown axes if the number of axes changes.
 
     Channels are the second axis, or the first if there is no batch. Unlabelled axes of an input of the model become
     tokens.
@@ -311,15 +333,16 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
     axes = [resized_axis(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
     if node.is_unobserved:
         axes = [tuple(Part(part.size, part.label or TOKENS) for part in axis) for axis in axes]
-    channels = 0 if len(shape) - 1 == spatial_axes else 1
-    axes[channels] = axis_of(shape[channels], FEATURES)
+    channel_axis = 0 if len(shape) - 1 == spatial_axes else 1
+    axes[channel_axis] = axis_of(shape[channel_axis], FEATURES)
     return tuple(axes)
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
-    """Returns the axes of the result of joining tensors; each is the most informative one among the operands.
+    """Returns the axes of the result of joining tensors; each is the most informative one among tensors of its rank.
 
-    Stacked tensors have the axes of the first one, and a new axis: features if all are projections, else unlabelled.
+    Stacked tensors have the axes of the first one, and a new axis. This axis, or one that has size 1 in all tensors, is
+    features if all tensors are projections of the same tokens, else unlabelled.
 
     Args:
         nodes: the nodes of the tensors.
@@ -358,8 +381,10 @@ def _may_broadcast_to(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
 
 def is_view(source: Tensor, result: Tensor) -> bool:
     """True if both tensors have the same dtype and share memory; False if their memory cannot be read."""
+    if source.dtype != result.dtype:
+        return False
     try:
-        return source.dtype == result.dtype and (_is_alias(source, result) or _address(source) == _address(result))
+        return _is_alias(source, result) or _address(source) == _address(result)
     except (RuntimeError, NotImplementedError):
         return False
 

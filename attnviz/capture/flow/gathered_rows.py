@@ -96,11 +96,11 @@ class GatheredRows:
         kwargs: dict[str, Any],
         result: Any,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
-        running: Callable[[], nn.Module | None],
+        running_module: Callable[[], nn.Module | None],
     ) -> None:
         """Notes which rows the result of a function contains.
 
-        Does nothing if the function gathers from integers, or puts numbers into a tensor.
+        Does nothing if the function gathers rows from a tensor of integers, or writes into a tensor.
 
         Args:
             name: the name of the function.
@@ -109,12 +109,14 @@ class GatheredRows:
             kwargs: its keyword arguments.
             result: its result.
             axes_of_rows: returns the axes of a tensor along which rows may be gathered.
-            running: returns the module whose ``forward`` runs now.
+            running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
         """
         if _is_gather(name, args):
             source = args[0] if args else kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
-                self._set(result, self._gather_after(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
+                source_first = (source, *args[1:])
+                gather = self._gather_after(func, source_first, kwargs, result, axes_of_rows, running_module)
+                self._set(result, gather)
         elif not name.startswith(PUTTING):
             self._follow_moves(name, func, args, kwargs, result)
 
@@ -125,13 +127,14 @@ class GatheredRows:
         kwargs: dict[str, Any],
         result: Tensor,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
-        running: Callable[[], nn.Module | None],
+        running_module: Callable[[], nn.Module | None],
     ) -> RowGather | None:
         """Returns the rows that an index gathered, counted in the tensor from which the first index gathered.
 
-        ``None`` if the index gathered all rows in their order, or if the source has no axis of rows. An index that
-        leaves the rows unchanged keeps those that an earlier index gathered. The rows are unknown if the index gathers
-        along several axes, or from rows that another index has reordered.
+        ``None`` if the index gathered all rows in their order, or if source or result have no axis of rows. An index
+        that leaves the rows unchanged keeps those that an earlier index gathered. The rows are unknown if the index
+        gathers along several axes, changes the number of axes, or gathers from rows that were moved after an earlier
+        gather.
 
         Args:
             func: the function that gathers.
@@ -139,7 +142,7 @@ class GatheredRows:
             kwargs: its keyword arguments.
             result: its result.
             axes_of_rows: returns the axes of a tensor along which rows may be gathered.
-            running: returns the module whose ``forward`` runs now.
+            running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
         """
         source, source_gather = args[0], self.gather_of(args[0])
         axes = axes_of_rows(source)
@@ -156,7 +159,7 @@ class GatheredRows:
                 source_gather = source_gather._replace(numbers=func(source_gather.numbers, *args[1:], **options))
             return source_gather
         axis, rows = changed_axes[0]
-        gather = RowGather(rows, source.shape[axis] if source_gather is None else source_gather.total, running())
+        gather = RowGather(rows, source.shape[axis] if source_gather is None else source_gather.total, running_module())
         if len(changed_axes) > 1 or result.dim() != source.dim():
             return gather.with_unknown_rows(result.shape)
         if source_gather is not None:
@@ -175,8 +178,9 @@ class GatheredRows:
     ) -> None:
         """Notes which rows the result of a function that gathers none contains, if an input has gathered rows.
 
-        A function that moves elements is repeated on the row numbers; after one that reshapes in place, or joins other
-        tensors to them, the rows are unknown; any other keeps the rows if the shape of its result allows it.
+        A function that moves elements is repeated on the row numbers. After one that reshapes in place, or joins other
+        tensors to the gathered rows, the rows are unknown. Any other function keeps the rows if its result differs at
+        most in the number of features; else nothing is noted.
 
         Args:
             name: the name of the function.
@@ -194,8 +198,8 @@ class GatheredRows:
         elif name not in MOVES:
             for output in results:
                 self._set(output, gather.for_result(output))
-        elif len(gathers) == len(tensors_in(args[:1])):
-            moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
+        elif len(gathers) == len(tensors_in(args[:1])):  # all tensors that it moves have gathered rows
+            moved_numbers = func(*(self._with_row_numbers(arg) for arg in args), **kwargs)
             numbers_of_results = tensors_in(moved_numbers if isinstance(moved_numbers, SEQUENCES) else (moved_numbers,))
             for output, numbers in zip(results, numbers_of_results, strict=True):
                 self._set(output, gather._replace(numbers=numbers))
@@ -203,12 +207,17 @@ class GatheredRows:
             for output in results:
                 self._set(output, gather.with_unknown_rows(output.shape))
 
-    def _numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers."""
+    def _with_row_numbers(self, argument: Any) -> Any:
+        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers.
+
+        Tensors in lists and tuples are replaced too; any other argument is returned unchanged.
+        """
         if isinstance(argument, Tensor):
             gather = self.gather_of(argument)
             return argument if gather is None else gather.numbers
-        return type(argument)(map(self._numbers, argument)) if type(argument) in SEQUENCES else argument
+        if type(argument) in SEQUENCES:
+            return type(argument)(map(self._with_row_numbers, argument))
+        return argument
 
     def _set(self, tensor: Tensor, gather: RowGather | None) -> None:
         """Notes the rows of a tensor; does nothing if the gather is ``None`` or of another shape."""

@@ -45,9 +45,13 @@ class Piece(NamedTuple):
 
 
 def cut_axis(source: Tensor, result: Tensor) -> int | None:
-    """Returns the only axis of a tensor along which a view is shorter, or that it lacks.
+    """Returns the only axis of a tensor along which a view of it is shorter, or that the view lacks.
 
-    ``None`` if there is no such axis, or several, or if the view skips elements along it.
+    ``None`` if there is no such axis, or several, or if the view skips elements along it, is empty or not smaller.
+
+    Args:
+        source: the tensor.
+        result: the view.
     """
     if result.numel() >= source.numel() or not result.numel():
         return None
@@ -80,10 +84,15 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     """Returns the range of a tensor's first axis that a view covers, which may be shorter along other axes too.
 
-    An example is the first words of one text. ``None`` if the view covers the whole first axis, or does not lie in
-    consecutive rows of it.
+    An example is the first words of one text. ``None`` if the view covers the whole first axis, does not lie in
+    consecutive rows of it, is empty, or has neither as many axes as the tensor nor one less.
+
+    Args:
+        source: the tensor.
+        result: the view.
     """
-    if source.dim() < result.dim() or source.dim() - result.dim() > 1 or result.dim() < 1 or not result.numel():
+    missing_axes = source.dim() - result.dim()
+    if missing_axes not in (0, 1) or result.dim() < 1 or not result.numel():
         return None
     step, offset = source.stride(0), result.storage_offset() - source.storage_offset()
     view_of_rows = result if _same_rank(source, result) else result[None]
@@ -91,17 +100,15 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     width = sum(
         (size - 1) * stride for size, stride in zip(view_of_rows.shape[1:], view_of_rows.stride()[1:], strict=True)
     )
-    if (
-        step <= 0
-        or offset < 0
-        or offset % step + width >= step
-        or (len(view_of_rows) > 1 and view_of_rows.stride(0) != step)
-    ):
+    lies_in_rows = step > 0 and offset >= 0 and offset % step + width < step
+    is_consecutive = len(view_of_rows) == 1 or view_of_rows.stride(0) == step
+    if not lies_in_rows or not is_consecutive:
         return None
     memory = source.untyped_storage().data_ptr()
     start, rows = offset // step, len(view_of_rows)
     whole = (memory, int(source.storage_offset()), step, source.shape[0])
-    return Piece(whole, start, rows) if rows < source.shape[0] and start + rows <= source.shape[0] else None
+    is_part = rows < source.shape[0] and start + rows <= source.shape[0]
+    return Piece(whole, start, rows) if is_part else None
 
 
 class Lineage(NamedTuple):
@@ -135,7 +142,8 @@ NOTHING = Lineage()
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if none has an origin.
 
-    It has the roots of all, the largest depth and the latest pieces, and is recurrent if one of them is.
+    It has the roots of all, the largest depth and the latest pieces, and is recurrent if one of them is. A single
+    lineage is returned unchanged.
     """
     lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
     if not lineages_with_origin:
@@ -148,8 +156,8 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
         roots |= lineage.roots
     pieces = [piece for lineage in lineages_with_origin for piece in lineage.pieces]
     depth = max(lineage.depth for lineage in lineages_with_origin)
-    recurrent = any(lineage.recurrent for lineage in lineages_with_origin)
-    return Lineage(roots, depth, _latest(pieces) if pieces else (), recurrent)
+    is_recurrent = any(lineage.recurrent for lineage in lineages_with_origin)
+    return Lineage(roots, depth, _latest(pieces) if pieces else (), is_recurrent)
 
 
 def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

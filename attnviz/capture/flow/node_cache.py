@@ -37,8 +37,8 @@ _cached_nodes: dict[Key, CachedNode] = {}
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
     """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
 
-    ``None`` if the node depends on more, so it must be computed: if an input's node holds tensors, if the result may be
-    a piece of its input, or if a product is no projection.
+    ``None`` if the node must not be cached, since it depends on more: if an input's node holds candidates, scores,
+    steps or operands, if the result may be a piece of its only input, or if a product is no projection.
 
     Args:
         name: the name of the function.
@@ -53,9 +53,9 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
     if len(inputs) == 1:
         if result.numel() < source.numel():  # it may be a piece of its source
             return None
-        node, shares_memory = nodes[0], is_view(source, result)
-        memory = (source.shape, source.stride(), result.stride(), shares_memory)
-        return name, shape, result is source, memory, node.axes, node.constant, node.from_token_pairs
+        node = nodes[0]
+        memory_layout = (source.shape, source.stride(), result.stride(), is_view(source, result))
+        return name, shape, result is source, memory_layout, node.axes, node.constant, node.from_token_pairs
     projected_index = PROJECTIONS.get(name)
     if projected_index is not None:
         # A projection has constant weights and bias, and an input that is none; other products may be scores.

@@ -48,7 +48,9 @@ class Scores:
         return self.projected and bool(left and right) and not left & right
 
     def with_keys_second(self, key_marks: set[int]) -> "Scores":
-        """Returns the scores with the keys as the second operand; swaps the operands if the first one is the keys.
+        """Returns the scores with the keys as the second operand: with operands swapped if the first one is the keys.
+
+        Else the scores are returned unchanged.
 
         Args:
             key_marks: the marks of the axis of keys; the first operand is the keys if it has one of them.
@@ -123,7 +125,9 @@ class WeightsCandidate:
 
         A single key has no mark, so it counts as still in any tensor.
         """
-        return not self.used and (not self.key_marks or bool(self.key_marks & marks))
+        if self.used:
+            return False
+        return not self.key_marks or bool(self.key_marks & marks)
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
         """True if the result of a function is these unused weights cut to one key, as where the other key is a sink."""
@@ -140,7 +144,8 @@ class WeightsCandidate:
             A noun phrase that describes the tensor, such as ``a softmax over features``.
         """
         if self.scores is not None:
-            return "attention over channels" if self.is_over_features and not self.scores.over_features else None
+            is_over_channels = self.is_over_features and not self.scores.over_features
+            return "attention over channels" if is_over_channels else None
         if self.is_over_features:
             return f"a {self.normaliser} over features"
         if self.normaliser != "softmax" or not (self.from_token_pairs or self.unobserved_input):
@@ -233,17 +238,18 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
         axes: the axes of its result.
         result: its result.
     """
-    candidates = dict.fromkeys(candidate for node in nodes for candidate in node.weights if not candidate.used)
-    if not candidates:
+    all_candidates = [candidate for node in nodes for candidate in node.weights]
+    unused_candidates = dict.fromkeys(candidate for candidate in all_candidates if not candidate.used)  # each once
+    if not unused_candidates:
         return ()
     marks = labels_in(axes)
     # A node that contains a candidate without its axis of keys passes it on as long as its axes stay the same.
     unchanged_nodes = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
-    without_keys = {candidate for node in unchanged_nodes for candidate in node.weights if not candidate.is_in(marks)}
+    passed_candidates = {candidate for node in unchanged_nodes for candidate in node.weights}
     return tuple(
         candidate
-        for candidate in candidates
-        if candidate.is_in(marks) or candidate in without_keys or candidate.is_first_key(name, result)
+        for candidate in unused_candidates
+        if candidate.is_in(marks) or candidate in passed_candidates or candidate.is_first_key(name, result)
     )
 
 
@@ -274,16 +280,19 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
     if not result.weights or not any(sum_name in name for sum_name in ("add", "sub", "lerp")):
         return
     absorbed_candidates = {candidate for node in nodes for candidate in node.weights} - set(result.weights)
+    if not absorbed_candidates:
+        return
     for candidate in absorbed_candidates:
         candidate.absorbed = True
-    for candidate in result.weights if absorbed_candidates else ():
+    for candidate in result.weights:
         candidate.mixed = True
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the index of the last axis if it is an axis of queries or keys of scores; else ``None``.
+    """Returns the index of a tensor's last axis if the axis is the queries or keys of scores; else ``None``.
 
-    An axis of size 1 has no mark: it is one of queries or keys if the scores lack the marks of either.
+    ``None`` too if the tensor's node has no scores. An axis of size 1 has no mark: it counts if queries or keys of the
+    scores have no marks either.
     """
     if node.scores is None:
         return None

@@ -30,9 +30,9 @@ OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks d
 
 
 def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
-    """Yields a `Use` for each candidate over whose normalised axis a product sums.
+    """Yields a `Use` for each candidate over whose normalised axis a product sums, in either operand.
 
-    Candidates that an earlier product has used are left out.
+    Candidates that an earlier product has used are left out. A use may be no attention; its refusal then says why.
 
     Args:
         product: the product.
@@ -94,7 +94,9 @@ def _is_projection(name: str, left: Node, right: Node) -> bool:
         left: the node of the first operand.
         right: the node of the second operand.
     """
-    if (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots):
+    is_right_parameter = right.constant and not left.constant
+    has_computed_weight = name == "linear" and not right.lineage.roots
+    if is_right_parameter or has_computed_weight:
         return True
     has_scores = right.scores is not None and still_has_axes(right.scores, right.axes)
     return left.constant and not right.constant and (has_scores or bool(right.weights))
@@ -104,8 +106,8 @@ def _projection_node(name: str, product: Contraction, left: Node, right: Node, r
     """Returns the node of a projection: the axes of the parameter become features.
 
     The parameter is the second operand, or the first if only that is a constant; in ``linear`` it is always the second.
-
     Scores and weights in the projected operand stay in the result if it still has their axes, as if heads were mixed.
+    If none stay, the operand's axes lose the label features.
 
     Args:
         name: the name of the function.
@@ -132,7 +134,8 @@ def _scores_node(
 ) -> Node:
     """Returns the node of a product of two tensors that both depend on the input, which may be scores.
 
-    The scores keep the product only if it sums over an axis, and if its operands have other axes than features.
+    An axis gets new marks. The scores keep the product only if it sums over an axis, and unless the axes that only one
+    operand has are all features.
 
     Args:
         product: the product.
@@ -156,16 +159,16 @@ def _scores_node(
         _summed_axis(product, left, product.left_letters),
         _summed_axis(product, right, product.right_letters),
     ]
-    are_only_features = all(_is_features(marked_axes, marks) for marks in (left_marks, right_marks))
+    are_only_features = all(_are_features(marked_axes, marks) for marks in (left_marks, right_marks))
     scores = Scores(
-        product if product.summed_letters and not are_only_features else None,
-        marked_axes,
-        frozenset(left_marks),
-        frozenset(right_marks),
-        any(is_all(axis, FEATURES) for axis in summed_axes),
-        all(is_all(axis, FEATURES) for axis in summed_axes),
-        left.lineage,
-        right.lineage,
+        product=product if product.summed_letters and not are_only_features else None,
+        axes=marked_axes,
+        left=frozenset(left_marks),
+        right=frozenset(right_marks),
+        over_features=any(is_all(axis, FEATURES) for axis in summed_axes),
+        projected=all(is_all(axis, FEATURES) for axis in summed_axes),
+        left_lineage=left.lineage,
+        right_lineage=right.lineage,
     )
     return Node(marked_axes, merged_lineage((left.lineage, right.lineage)), scores=scores)
 
@@ -225,7 +228,10 @@ def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobser
 
 
 def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
-    """Returns a part of an operand's axis: features become unknown, unknown parts of an unobserved operand tokens."""
+    """Returns a part of an operand's axis with a label instead of a mark.
+
+    Features become unknown. An unknown part becomes tokens if no observed function computed the operand.
+    """
     label = label_of(part.label)
     if is_unobserved and label == UNKNOWN:
         return Part(part.size, TOKENS)
@@ -234,6 +240,9 @@ def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
 
 def _sums_over(candidate: WeightsCandidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
     """True if a product sums over the normalised axis, and over no other axis of the weights.
+
+    The product may leave out keys. If the normalised axis has size 1, the summed axis must be 1 too, and the other
+    operand no parameter.
 
     Args:
         candidate: the normalised tensor.
@@ -258,10 +267,10 @@ def _summed_axis(product: Contraction, node: Node, letters: str) -> Axis:
     return tuple(part for axis in summed_axes for part in axis)
 
 
-def _is_features(axes: Axes, marks: set[int]) -> bool:
-    """True if there are parts with these marks, and all of them are features."""
-    parts = [part for axis in axes for part in axis if part.label in marks]
-    return bool(parts) and all(label_of(part.label) == FEATURES for part in parts)
+def _are_features(axes: Axes, marks: set[int]) -> bool:
+    """True if the axes have parts with these marks, and all of those parts are features."""
+    present_marks = labels_in(axes) & marks
+    return bool(present_marks) and all(label_of(mark) == FEATURES for mark in present_marks)
 
 
 def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
@@ -282,9 +291,9 @@ def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], result_letters: str, sh
         shape: its shape.
     """
     axes = []
-    lettered_axes = [pair for letters, side_axes in sides for pair in zip(letters, side_axes, strict=True)]
+    axes_with_letters = [pair for letters, side_axes in sides for pair in zip(letters, side_axes, strict=True)]
     for letter, size in zip(result_letters, shape, strict=True):
-        axes_of_letter = [axis for axis_letter, axis in lettered_axes if axis_letter == letter]
+        axes_of_letter = [axis for axis_letter, axis in axes_with_letters if axis_letter == letter]
         candidates = [axis for axis in axes_of_letter if any(part.size > 1 for part in axis)]
         axes.append(most_informative_axis(candidates, size) if candidates else axis_of(size, UNKNOWN))
     return tuple(axes)

@@ -59,12 +59,12 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
         axes: the summed axes of the broadcast product.
         keepdim: True if summed axes stay, with size 1.
     """
-    count = max(left.dim(), right.dim())
-    letters = NAMED_LETTERS[:count]
-    summed_letters = {letters[axis % count] for axis in axes}
-    result = letters if keepdim else "".join(letter for letter in letters if letter not in summed_letters)
+    axis_count = max(left.dim(), right.dim())
+    letters = NAMED_LETTERS[:axis_count]
+    summed_letters = {letters[axis % axis_count] for axis in axes}
+    kept_letters = letters if keepdim else "".join(letter for letter in letters if letter not in summed_letters)
     # Letters of axes that keepdim left with size 1 are upper-case: the result lacks the summed letters themselves.
-    result_letters = result.translate({ord(letter): letter.upper() for letter in summed_letters})
+    result_letters = kept_letters.translate({ord(letter): letter.upper() for letter in summed_letters})
     return Contraction(
         left, right, _operand_letters(letters, left, right), _operand_letters(letters, right, left), result_letters
     )
@@ -78,9 +78,9 @@ def _operand_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
         tensor: the operand. Its axes of size 1 that are broadcast get Greek letters, which the other operand lacks.
         other: the other operand.
     """
-    first = len(letters) - tensor.dim()  # broadcasting aligns the last axes
+    first_axis = len(letters) - tensor.dim()  # broadcasting aligns the last axes
     other_sizes = (1,) * (len(letters) - other.dim()) + tuple(other.shape)
-    axes = zip(letters[first:], tensor.shape, other_sizes[first:], strict=True)
+    axes = zip(letters[first_axis:], tensor.shape, other_sizes[first_axis:], strict=True)
     return "".join(
         chr(ord("α") + index) if size == 1 < other_size else letter
         for index, (letter, size, other_size) in enumerate(axes)
@@ -130,7 +130,8 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
 def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     """Returns the product that ``einsum`` computes.
 
-    ``None`` if the call has no equation, or not two operands, or if an operand has another number of axes than letters.
+    ``None`` if the first argument is no equation, if there are not two operands, or if an operand has another number of
+    axes than letters.
     """
     if not args or not isinstance(args[0], str):
         return None
@@ -138,7 +139,7 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     if len(operands) != 2:
         return None
     equation = args[0].replace(" ", "")
-    operand_letters, arrow, result = equation.partition("->")
+    operand_letters, arrow, result_letters = equation.partition("->")
     parts = operand_letters.split(",")
     unused_letters = [letter for letter in BATCH_LETTERS if letter not in equation]
     left, right = (
@@ -150,10 +151,10 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
         letters_once = sorted(
             letter for letter in set(left + right) - set(dots_letters) if (left + right).count(letter) == 1
         )
-        result = ("..." if dots_count else "") + "".join(letters_once)
-    result = result.replace("...", dots_letters)
-    is_valid = len(left) == operands[0].dim() and len(right) == operands[1].dim()
-    return Contraction(operands[0], operands[1], left, right, result) if is_valid else None
+        result_letters = ("..." if dots_count else "") + "".join(letters_once)
+    result_letters = result_letters.replace("...", dots_letters)
+    has_letter_per_axis = len(left) == operands[0].dim() and len(right) == operands[1].dim()
+    return Contraction(operands[0], operands[1], left, right, result_letters) if has_letter_per_axis else None
 
 
 def _axes_of_dots(letters: str, operand: Tensor) -> int:
@@ -175,9 +176,9 @@ def _with_dots_replaced(letters: str, operand: Tensor, unused_letters: list[str]
 
 
 def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``tensordot`` computes; ``None`` without two tensors, or if its axes are a tensor."""
+    """Returns the product that ``tensordot`` computes; ``None`` without two tensors, or if ``dims`` is a tensor."""
     tensors = _tensors(args, kwargs)
-    dims = kwargs.get("dims", args[2] if len(args) > 2 else 2)
+    dims = kwargs.get("dims", args[2] if len(args) > 2 else 2)  # the number 2 is torch's default
     if len(tensors) < 2 or isinstance(dims, Tensor):
         return None
     left, right = tensors[:2]
@@ -190,8 +191,8 @@ def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | Non
     for left_axis, right_axis in zip(left_axes, right_axes, strict=True):
         right_letters[right_axis] = left_letters[left_axis]
     summed_letters = {left_letters[axis] for axis in left_axes}
-    result = "".join(letter for letter in left_letters + right_letters if letter not in summed_letters)
-    return Contraction(left, right, "".join(left_letters), "".join(right_letters), result)
+    result_letters = "".join(letter for letter in left_letters + right_letters if letter not in summed_letters)
+    return Contraction(left, right, "".join(left_letters), "".join(right_letters), result_letters)
 
 
 PRODUCTS: dict[str, Callable[[Sequence[Any], dict[str, Any]], Contraction | None]] = {

@@ -6,7 +6,7 @@ import torch
 from attnviz.capture.calls.layout import (
     BatchShape,
     Layout,
-    PartPlace,
+    WeightsPart,
     Roles,
     fold,
     layout_of_queries,
@@ -88,7 +88,7 @@ def test_heads_split_from_rows_and_from_features_are_heads_together_if_the_modul
     queries = ((Part(5, TOKENS),), mixture, (Part(9, TOKENS),), (Part(8, FEATURES),))
     for heads, expected in ((6, ((2, "heads"), (3, "heads"))), (3, ((2, "batch"), (3, "heads")))):
         places = [
-            PartPlace(axis, part.size, part.label, 10 * axis + index, shared=axis < 2)
+            WeightsPart(axis, part.size, part.label, 10 * axis + index, shared=axis < 2)
             for axis, parts in enumerate(queries[:3])
             for index, part in enumerate(parts)
         ]
@@ -98,6 +98,6 @@ def test_heads_split_from_rows_and_from_features_are_heads_together_if_the_modul
 
 
 def test_as_many_queries_as_heads_before_an_axis_of_heads_are_queries() -> None:
-    places = [PartPlace(0, 4, TOKENS, 1, shared=True), PartPlace(1, 6, UNKNOWN, 2, shared=False)]
-    roles = roles_of([*places, PartPlace(2, 6, FEATURES, 3, shared=True)], 4, 6)
+    places = [WeightsPart(0, 4, TOKENS, 1, shared=True), WeightsPart(1, 6, UNKNOWN, 2, shared=False)]
+    roles = roles_of([*places, WeightsPart(2, 6, FEATURES, 3, shared=True)], 4, 6)
     assert roles == {1: ((4, "batch"),), 2: ((6, "queries"),), 3: ((6, "heads"),)}
