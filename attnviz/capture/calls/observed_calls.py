@@ -22,7 +22,7 @@ from attnviz.capture.calls.layout import (
     roles_of_size,
 )
 from attnviz.capture.calls.overwriting import restored_softmax
-from attnviz.capture.calls.scattered_rows import places_of_gather, scatter_rows
+from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, Axes, Part, label_of
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.gathered_rows import OperandGathers
@@ -106,7 +106,9 @@ def _with_gathered_rows_placed(
     if gather is None:
         return call
     _, _, rows, columns = call.shape
-    module, placed_queries, placed_keys = gather.attention_module, None, None
+    module = gather.attention_module
+    placed_queries: PlacedRows | None = None
+    placed_keys: PlacedRows | None = None
     if gather.queries is not None:
         placed_queries = places_of_gather(gather.queries, fold_queries(gather.queries.numbers), module, rows)
     if gather.keys is not None:
