@@ -32,6 +32,8 @@ def ablation_effects(
 ) -> "Effects":
     """Returns the effects of removing each head: how the output changes, as a mean over all texts.
 
+    Its remarks are those of the first text, and those on the measured positions.
+
     Args:
         input: the text or image, if there is no batch; if the user names none, the model's built-in example is read,
             or the sample text for a model without one.
@@ -61,15 +63,16 @@ def ablation_effects(
     positions, position_remarks = _positions(prepared, selection)
     from attnviz.effects.ablation import ablate
 
-    if metric is None and all(example.metric == first_text.metric for example in prepared):
-        metric = first_text.metric
-    metric_name = metric
-    if metric is not None and metric.startswith(LOGIT):
-        metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first_text.tokens)}"
+    share_metric = all(example.metric == first_text.metric for example in prepared)
+    metric_name = first_text.metric if metric is None and share_metric else metric
+    measured_metric = metric_name
+    if metric_name is not None and metric_name.startswith(LOGIT):
+        token = reader.find_token(metric_name.removeprefix(LOGIT), first_text.tokens)
+        measured_metric = f"{LOGIT}{token}"  # with the token's id instead of its text
     effects = ablate(
         reader.module,
         [example.inputs for example in prepared],
-        metric,
+        measured_metric,
         heads=None if selection == Selection(queries=selection.queries) else selection,
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
@@ -84,9 +87,14 @@ def ablation_effects(
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts that the user names.
+    """Returns the texts that the user names, or the sample text if he names none.
 
-    ``[None]`` stands for the built-in example of a model, if it has one and the user names no text.
+    ``[None]``, the model's built-in example, stands in for the sample text if the model has one.
+
+    Args:
+        input: the options that name a text, files or images.
+        settings: the settings of the model.
+        batch: a file with one text per line; ``None`` if there is none.
 
     Raises:
         AttnvizError: for a saved recording, or texts that cannot be read.
@@ -94,8 +102,8 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list
     from attnviz.models.sources import reader_class
 
     sources = (input.text, input.file, input.sample, input.image, batch)
-    no_input = all(source is None or source == [] for source in sources)
-    if no_input and reader_class(settings.model).has_example and not is_piped():
+    names_no_input = all(source is None or source == [] for source in sources)
+    if names_no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
     return [_example(subject, settings, refusal) for subject in read_texts(input, settings, batch)]

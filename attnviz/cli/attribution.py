@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
-    """Returns the parts of a token's logit after the last of the selected queries.
+    """Returns the parts of a token's logit after the last of the selected queries: what each part of the model adds.
 
     Args:
         subject: the text.
         settings: the settings of the model.
-        selection: the queries.
+        selection: the choice of queries; the last one counts.
         label: the token as the user writes it.
 
     Raises:
@@ -37,8 +37,8 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     from attnviz.effects.logit_attribution import logit_attribution
 
     token = reader.find_token(label, prepared.tokens)
-    position = resolve_span(selection.queries, len(prepared.tokens), "queries").stop - 1
-    parts = logit_attribution(reader.module, prepared.inputs, token, position)
+    query_span = resolve_span(selection.queries, len(prepared.tokens), "queries")
+    parts = logit_attribution(reader.module, prepared.inputs, token, query_span.stop - 1)
     return replace(
         parts,
         label=label,
@@ -51,7 +51,9 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
 
 def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError for options that do not apply where no map is drawn: those of maps, and a batch of texts.
+    """Raises AttnvizError, which names the first one, if options do not apply where no map is drawn.
+
+    These are the options that select, combine or draw maps, unless they have their defaults, and a batch of texts.
 
     Args:
         options: the options of the report.

@@ -80,6 +80,8 @@ app = typer.Typer(
 )
 command = partial(app.command, cls=Command)
 PAGE = ".html"  # the format in which a survey's model shades its texts
+SAMPLE_WIDTH = 48  # characters of a sample text in the list of samples
+INTERRUPTED = 130  # 128 and the number of the signal, as shells report it
 # These options of the look have no effect on an atlas.
 OF_SINGLE_HEADS = (
     "per_slide",
@@ -138,7 +140,7 @@ def show(
         _show_survey(subject.survey, options, output)
         return
     refuse_axes(options)
-    values = drawn.of == CONTRIBUTIONS
+    has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None and words_suffix(output) is not None:
         from attnviz.cli.spoken_words import write_spoken_words
 
@@ -146,10 +148,12 @@ def show(
         return
     if subject is not None:
         is_page = medium(output) == PAGE  # a page explains each score by its query and key
-        recording = record(subject, settings, selection, reads_all(output), values, factors=is_page)
+        recording = record(
+            subject, settings, selection, whole=reads_all(output), values=has_contributions, factors=is_page
+        )
     else:
         assert batch is not None
-        recording = record_batch(read_batch(batch, input), settings, selection, values)
+        recording = record_batch(read_batch(batch, input), settings, selection, values=has_contributions)
     _show_maps(recording, options, output, is_sample=input == Input())
 
 
@@ -161,7 +165,7 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws what each part of the model adds to a token's logit.
+    """Draws what each part of the model adds to a token's logit after the last of the selected queries.
 
     Args:
         token: the token as the user writes it.
@@ -170,6 +174,9 @@ def _show_logits(
         options: the options of the report; those that select or combine maps are refused.
         output: where the report goes.
         batch: a file of texts, which is refused; ``None`` if there is none.
+
+    Raises:
+        AttnvizError: for a batch, options of maps, or a saved recording.
     """
     from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
@@ -185,6 +192,14 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     """Draws the cards of a survey's heads.
 
     For a page, prints a remark with the folder of the model that shades its texts, if this machine has it.
+
+    Args:
+        survey: the survey.
+        options: the options of the report.
+        output: where the report goes.
+
+    Raises:
+        AttnvizError: for options that need a text.
     """
     from attnviz.report.survey.survey_card import survey_card_report
     from attnviz.report.survey.survey_heads import refuse_text_options
@@ -202,7 +217,7 @@ def _show_maps(recording: "Recording", options: ReportOptions, output: Output, i
         recording: the recording.
         options: the options of the report.
         output: where the report goes.
-        is_sample: true if no text was given, as the remark on the sample text takes a line of the terminal.
+        is_sample: True if no text was given, as the remark on the sample text takes a line of the terminal.
     """
     from attnviz.report.build import build_report
 
@@ -234,7 +249,7 @@ def heads(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
-    texts, values = read_texts(input, settings, batch), of == CONTRIBUTIONS
+    texts = read_texts(input, settings, batch)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
     survey = read_survey(texts)
@@ -252,19 +267,19 @@ def heads(
         from attnviz.report.heads.effect_columns import load_effects
 
         table = load_effects(str(effects))
-    recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
+    has_contributions = of == CONTRIBUTIONS
+    recordings = tuple(record(text, settings, selection, whole=True, values=has_contributions) for text in texts)
     if table is not None:
         from attnviz.report.heads.effect_columns import refuse_other_heads
 
-        refuse_other_heads(
-            table,
-            str(effects),
-            {(maps.layer, head) for recording in recordings for maps in recording.maps for head in maps.heads},
-        )
+        layers = [maps for recording in recordings for maps in recording.maps]
+        recorded_heads = {(maps.layer, head) for maps in layers for head in maps.heads}
+        refuse_other_heads(table, str(effects), recorded_heads)
     from attnviz.media.timed_words import read_words
     from attnviz.report.heads.head_atlas import heads_report
 
-    deliver(heads_report(recordings, options, table, None if reference is None else read_words(reference)), output)
+    reference_words = None if reference is None else read_words(reference)
+    deliver(heads_report(recordings, options, table, reference_words), output)
 
 
 @command()
@@ -309,15 +324,19 @@ def compare(
         refuse_text_options(options)
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
+    has_contributions = of == CONTRIBUTIONS
     if with_model is None:
         before, after, change = record_both(
-            text, other_input, settings, selection, reads_all(output), of == CONTRIBUTIONS
+            text, other_input, settings, selection, whole=reads_all(output), values=has_contributions
         )
     else:
-        before, after, change = record_models(text, other_input, settings, with_model, selection, of == CONTRIBUTIONS)
+        before, after, change = record_models(
+            text, other_input, settings, with_model, selection, values=has_contributions
+        )
     from attnviz.report.maps.comparison import comparison_report
 
-    deliver(comparison_report(before, after, change, fit_options(options, output, input == Input())), output)
+    remark_lines = int(input == Input())  # the remark on the sample text takes a line of the terminal
+    deliver(comparison_report(before, after, change, fit_options(options, output, remark_lines)), output)
 
 
 @command("record")
@@ -374,9 +393,10 @@ def explain(
     from attnviz.explain.formats import write as write_explanation
     from attnviz.render.terminal.console import look_of_terminal
 
-    look = look_of_terminal(look, 1 + (input == Input())) if output.suffix is None else look
-    look = replace(look, height=None if all else look.height, for_command_line=True)
-    explanation = explain_head(numbers, number, step, line_width(suffix, look), look, pair)
+    remark_lines = 1 + int(input == Input())  # the suggestion, and the remark on the sample text
+    sized_look = look_of_terminal(look, remark_lines) if output.suffix is None else look
+    shown_look = replace(sized_look, height=None if all else sized_look.height, for_command_line=True)
+    explanation = explain_head(numbers, number, step, line_width(suffix, shown_look), shown_look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
         suggest_next("for one step: --step softmax; for all in full: --all or -o notes.html")
@@ -492,19 +512,20 @@ def browse(
 
     refuse_browse()
     refuse_uninspected(look)
-    subject, values = read_input(input, settings), of == CONTRIBUTIONS
+    subject, has_contributions = read_input(input, settings), of == CONTRIBUTIONS
     if subject.path is not None and subject.is_survey:
         from attnviz.cli.surveys import browse_survey_file
 
-        if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
+        has_map_options = other is not None or at is not None or look.effects is not None or has_contributions
+        if has_map_options or grouping != Grouping():
             names = "--with, --at, --effects, --of and --by"
             raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
         raise typer.Exit(browse_survey_file(subject.path, selection, look))
-    recording = record(subject, settings, selection, values=values)
-    other_recording = (
-        None if other is None else record(Subject.of(other).drawable(), settings, selection, values=values)
-    )
-    if values:
+    recording = record(subject, settings, selection, values=has_contributions)
+    other_recording = None
+    if other is not None:
+        other_recording = record(Subject.of(other).drawable(), settings, selection, values=has_contributions)
+    if has_contributions:
         from attnviz.maps.contributions import contributions_of
 
         recording = contributions_of(recording)
@@ -565,7 +586,7 @@ def samples() -> None:
     for name in samples():
         words = read_sample(name).split()
         text = " ".join(words)
-        text_start = text if len(text) <= 48 else f"{text[:47]}…"
+        text_start = text if len(text) <= SAMPLE_WIDTH else f"{text[: SAMPLE_WIDTH - 1]}…"
         write(f"{name:12} {len(words):5} words  {text_start}\n".encode())
     for name in sample_pictures():
         write(f"{name:12}       picture, for --image {name} --model trained-picture\n".encode())
@@ -617,8 +638,11 @@ def options(
 def program(words: Sequence[str]) -> typer.Typer:
     """Returns the program that reads a command line.
 
-    It has only the command that the first word names, to start faster; all commands if the word names none, and an
-    arbitrary one for ``--version``.
+    To start faster, it has only the command that the first word names. If the word names none, it has all commands; for
+    ``--version``, which needs none, an arbitrary one.
+
+    Args:
+        words: the words after the program's name.
     """
     first_word = words[0] if words else ""
     matching_commands = [
@@ -626,7 +650,7 @@ def program(words: Sequence[str]) -> typer.Typer:
         for registered in app.registered_commands
         if first_word == (registered.name or getattr(registered.callback, "__name__", ""))
     ]
-    if first_word == "--version":  # which needs none of them
+    if first_word == "--version":
         matching_commands = app.registered_commands[:1]
     if not matching_commands:
         return app
@@ -638,8 +662,9 @@ def program(words: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
 
-    Prints the reason of a refusal; an exception without a known reason is raised again. An output that its reader
-    closed early counts as done.
+    Prints the reason of a refusal, a wrong usage, or a failure of the system such as a lack of memory, which counts as
+    a refusal; any other exception is raised again. ``help`` as the first word means ``--help`` as the last. An output
+    that its reader closed early counts as done.
 
     Args:
         arguments: the words after the program's name; ``None`` takes those of the process.
@@ -658,10 +683,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(usage_line(error, typer.main.get_command(app)))
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes standard output once more when it ends
         return 0
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return INTERRUPTED
     except Exception as error:
         reason = failure_line(error)
         if reason is None:
@@ -671,7 +696,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def failure_line(error: Exception) -> str | None:
-    """Returns the message for a lack of memory or an error of the system; ``None`` for any other error, a bug."""
+    """Returns the message for a lack of memory or an ``OSError``; ``None`` for any other error, which is a bug."""
     from attnviz.base.machine import is_out_of_memory
 
     if is_out_of_memory(error):

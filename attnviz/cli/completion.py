@@ -16,9 +16,14 @@ Completer = Callable[[typer.Context, str], list[str]]
 
 
 def completer(name: str, option: Option) -> Completer | None:
-    """Returns the function that completes an option's value; ``None`` leaves it to the shell, which completes files.
+    """Returns the function that completes an option's value.
 
-    Typer inspects every completer when it builds a command, so there are completers only when a shell asks for them.
+    ``None`` leaves it to the shell, which completes files: for an option that takes no names, and whenever no shell
+    asks for completion, since typer inspects every completer when it builds a command.
+
+    Args:
+        name: the name of the option.
+        option: the option.
     """
     if ASKED_BY_SHELL not in os.environ:
         return None
@@ -28,7 +33,7 @@ def completer(name: str, option: Option) -> Completer | None:
         return None
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        """Returns the option's names that begin with the typed text."""
+        """Returns the names that ``option`` takes and that begin with the typed text; empty if none does."""
         return names_starting_with(incomplete, option.known_names())
 
     return complete
@@ -67,7 +72,8 @@ def _folders(incomplete: str) -> list[str]:
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the heads of the recording on the command line, as ``layer.head``, that begin with the typed text.
 
-    After a comma, only the text behind it is completed. The list is empty if there is no recording that can be read.
+    After a comma, only the text behind it is completed. The list is empty if no head begins so, or if the command line
+    names no recording that can be read.
     """
     from attnviz.maps.saved import load
 
@@ -79,14 +85,13 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
         recording = load(Path(path))
     except AttnvizError:
         return []
-    typed_heads = incomplete[: incomplete.rfind(",") + 1]
-    return names_starting_with(
-        incomplete, (f"{typed_heads}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads)
-    )
+    complete_part = incomplete[: incomplete.rfind(",") + 1]
+    heads = [f"{complete_part}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads]
+    return names_starting_with(incomplete, heads)
 
 
 def names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Returns the names that begin with the typed text."""
+    """Returns the names that begin with the typed text; empty if none does."""
     return [name for name in names if name.startswith(incomplete)]
 
 

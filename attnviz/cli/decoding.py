@@ -25,14 +25,14 @@ PAGE = ".html"
 def show_steps(
     recording: "Recording", selection: "Selection", grouping: "Grouping", look: "Look", output: "Output"
 ) -> None:
-    """Writes the steps of a recording as a list, a picture, a page or a film.
+    """Writes the steps of decoding, one for each generated token, as a list, a picture, a page or a film.
 
     Args:
         recording: the recording of the text that was written.
         selection: the heads, and the queries of the steps.
         grouping: the units whose shares are listed.
         look: the look.
-        output: where they go; its suffix decides the form.
+        output: where the steps go; its suffix decides the form.
     """
     from attnviz.metrics.steps import measure_steps
     from attnviz.report.decoding.steps_report import steps_report
@@ -55,11 +55,13 @@ def _show_page(
 ) -> None:
     """Writes a page of heads, which opens with the text shaded by the weights of one query.
 
+    It replaces the style, the query and the selection of the options.
+
     Args:
         recording: the recording of the text that was written.
         heads: the heads, as ``layer.head``.
-        query: the index of the query whose weights shade the text: that of the first step.
-        options: the look.
+        query: the index of the query whose weights shade the text.
+        options: the options of the report, with the look.
         output: where the page goes.
     """
     from attnviz.report.build import build_report
@@ -73,13 +75,13 @@ def _show_page(
 def show_kept(
     recording: "Recording", selection: "Selection", policies: Sequence[str], options: ReportOptions, output: "Output"
 ) -> None:
-    """Writes what a cache keeps of a recording, as a list or a map of layers by heads for each policy.
+    """Writes how much of each head's attention a cache keeps, as a list or a map of layers by heads for each policy.
 
     Args:
         recording: the recording of the text that was written.
         selection: the heads, and the queries of the steps.
-        policies: the policies; none stands for the defaults.
-        options: the look.
+        policies: the policies of the cache, as ``h2o:64``; empty for the default ones.
+        options: the options of the report, with the look.
         output: where the report goes.
     """
     from attnviz.metrics.kept import default_policies, measure_kept
@@ -90,15 +92,15 @@ def show_kept(
 
 
 def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
-    """Writes the film of several recordings.
+    """Writes a film with the maps of several recordings, one recording after another.
 
     Args:
-        paths: the recordings, in their order.
-        options: the heads, the units and the look.
+        paths: the paths of the recordings, in the order of the film.
+        options: the options of the report, with heads, units and look.
         output: the file of the film.
 
     Raises:
-        AttnvizError: if there are fewer than two paths, one is not of a recording or arrays, or the output is no film.
+        AttnvizError: if the output is no film, there are fewer than two paths, or one is not of a recording or arrays.
     """
     if output.file is None:
         raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
@@ -125,14 +127,18 @@ def _recording(path: str) -> "Recording":
 
 
 def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
-    """Returns the options of the pictures of a film, at a lower resolution unless the user chose one."""
+    """Returns the options of the pictures of a film, with ``FILM_DPI`` dots per inch unless the user typed ``--dpi``.
+
+    Args:
+        options: the options of the report.
+        output: the output of the film.
+    """
     from attnviz.api.drawing import options_for_medium
     from attnviz.cli.options import TYPED
 
     dpi = options.look.dpi if "dpi" in TYPED.get() else FILM_DPI
-    return options_for_medium(
-        replace(options, look=replace(options.look, dpi=dpi, for_command_line=True)), FRAME_SUFFIX
-    )
+    frame_look = replace(options.look, dpi=dpi, for_command_line=True)
+    return options_for_medium(replace(options, look=frame_look), FRAME_SUFFIX)
 
 
 def write_film(film: "Film", output: "Output") -> None:

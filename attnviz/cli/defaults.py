@@ -31,6 +31,7 @@ ONE_TEXT_OPTIONS = (
     "effects",
 )  # which would be wrong for the next
 PATHS = ("model", "tokenizer")  # in a file, relative to its folder
+TEXT_WIDTH = 80  # of the list of options, in characters
 PLACES_TEXT = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
@@ -72,9 +73,10 @@ def read_defaults() -> dict[str, Default]:
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a command's options; an unused default of the user is replaced by the built-in default.
+    """Returns the values of a command's options, with the built-in value in place of each unused default of the user.
 
-    A default is unused if it sets an option of the model that the chosen model does not take.
+    A default is unused if it sets an option of the model that the chosen model does not take. Without such defaults the
+    values are unchanged.
 
     Args:
         context: the parsed command, which knows where each value comes from.
@@ -92,7 +94,7 @@ def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, A
 
 
 def names_from_source(context: typer.Context, names: Iterable[str], source_name: str) -> list[str]:
-    """Returns the names of the options whose values come from a source.
+    """Returns the names of the options whose values come from a source; empty if none does.
 
     Args:
         context: the parsed command.
@@ -143,36 +145,40 @@ def settable_options() -> dict[str, DeclaredOption]:
 def with_origin(line: str, words: Iterable[str]) -> str:
     """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
-    The message is unchanged if it names no option with a default, or the defaults cannot be read.
+    Options that the user typed have no source. The message is unchanged if it names no other option with a default that
+    the user set, or if the defaults cannot be read.
 
     Args:
         line: the message.
-        words: the words of the command line; options among them have no other source.
+        words: the words of the command line.
     """
-    options = {word.partition("=")[0] for word in words}
+    typed_options = {word.partition("=")[0] for word in words}
     origins: list[str] = []
     with suppress(AttnvizError):  # the message is about the defaults already
         origins = [
             f"{flag(name)} is set in {default.source}"
             for name, default in read_defaults().items()
-            if flag(name) in line and flag(name) not in options
+            if flag(name) in line and flag(name) not in typed_options
         ]
     return f"{line} ({', '.join(origins)})" if origins else line
 
 
 def describe_defaults() -> str:
-    """Returns the text of ``attnviz config``: a line for each default, and the options that can have one."""
+    """Returns the text of ``attnviz config``: a line for each default, the places to set one, and the options.
+
+    The lines of defaults are replaced by a sentence if none is set.
+    """
     from textwrap import fill
 
     rows = [
         (_file_spelling(name), printable(str(value)), printable(source))
         for name, (value, source) in read_defaults().items()
     ]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
-    lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    options = fill(
-        f"Options that you can set: {or_list(map(_file_spelling, settable_options()))}.", 80, break_on_hyphens=False
-    )
+    name_width = max((len(name) for name, _, _ in rows), default=0)
+    value_width = max((len(value) for _, value, _ in rows), default=0)
+    lines = [f"{name:{name_width}}  {value:{value_width}}  {source}" for name, value, source in rows]
+    option_names = or_list(map(_file_spelling, settable_options()))
+    options = fill(f"Options that you can set: {option_names}.", TEXT_WIDTH, break_on_hyphens=False)
     places = PLACES_TEXT.format(printable(str(user_file())))
     separator = "" if rows else "No defaults are set."
     return "\n".join([*lines, separator, places, options, ""])
@@ -184,32 +190,34 @@ def _file_spelling(name: str) -> str:
 
 
 def _folder_defaults() -> dict[str, Default]:
-    """Returns the defaults of the nearest folder that has any, from the working folder upwards.
+    """Returns the defaults of the nearest folder that has any, from the working folder upwards; empty if none has.
 
-    ``attnviz.toml`` has precedence over ``pyproject.toml``; a file that another user owns is ignored.
+    In this folder ``attnviz.toml`` has precedence over ``pyproject.toml``. A file that another user owns is ignored.
 
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
     """
     for folder in _folders():
         files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
-        defaults = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
-        if any(defaults):
-            return dict(ChainMap(*reversed(defaults)))
+        defaults_by_file = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
+        if any(defaults_by_file):
+            return dict(ChainMap(*reversed(defaults_by_file)))  # the last file counts first
     return {}
 
 
 def _is_trusted(path: Path) -> bool:
-    """True if the user or root owns the file: in a folder such as /tmp anybody may put one.
+    """True if the user or root owns the file, since anybody may put one in a folder such as /tmp.
 
     Root also trusts any file in a folder that others cannot write to. A file that does not exist is not trusted; on a
     system without user ids every file is.
     """
+    root = 0
     try:
         file, folder, user = path.stat(), path.parent.stat(), os.geteuid()
-    except (OSError, AttributeError):  # not there, or a system without such users
+    except (OSError, AttributeError):  # no such file, or a system without user ids
         return not hasattr(os, "geteuid")
-    return file.st_uid in (user, 0) or (user == 0 and not folder.st_mode & stat.S_IWOTH)
+    is_protected = not folder.st_mode & stat.S_IWOTH
+    return file.st_uid in (user, root) or (user == root and is_protected)
 
 
 def _folders() -> Iterator[Path]:
@@ -222,7 +230,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
-    """Returns the defaults of a file by the names of their options; none if there is no such file.
+    """Returns the defaults of a file by the names of their options; empty if there is no such file or table.
 
     Args:
         path: the file.
@@ -276,7 +284,12 @@ def _resolved_path(name: str, value: Any, folder: Path) -> Any:
 
 
 def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
-    """Returns the defaults that variables set, by the names of their options; an empty variable sets none.
+    """Returns the defaults that environment variables set, by the names of their options.
+
+    An empty variable sets none; variables that name no option are ignored.
+
+    Args:
+        environment: the variables, as ``ATTNVIZ_THEME``, with their texts.
 
     Raises:
         AttnvizError: if an option refuses the value of its variable; the message names the variable.
@@ -296,7 +309,10 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
 
 
 def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
-    """Returns the text of a variable as a value of the option's type; unchanged if it is not written as one."""
+    """Returns the text of a variable as a boolean or number if the option takes one; the text itself otherwise.
+
+    The text also stays if it is written as neither, such as ``x`` for a number.
+    """
     types = _value_types(declared)
     if bool in types:
         return BOOLEAN_WORDS.get(text.lower(), text)
@@ -309,7 +325,9 @@ def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
 
 
 def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
-    """Returns a value as the option's type: numbers become floats or strings where the option takes only those.
+    """Returns a value as the option's type: a whole number as a float, or a number as a string, if it takes these.
+
+    Any other value is unchanged.
 
     Args:
         name: the name of the option.
@@ -320,16 +338,17 @@ def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | f
         AttnvizError: if the value has another type, or the option's check refuses it.
     """
     types = _value_types(declared)
+    converted = value
     if type(value) is int and float in types:
-        value = float(value)
-    if type(value) in (int, float) and str in types:
-        value = str(value)
-    if type(value) not in types:
+        converted = float(value)
+    if type(converted) in (int, float) and str in types:
+        converted = str(converted)
+    if type(converted) not in types:
         expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(types[0], "a text in quotes")
         raise AttnvizError(f"{_file_spelling(name)} is {value!r}; give {expected}")
     if declared.option.check is not None:
-        declared.option.check(name, value)
-    return cast("str | float | bool", value)
+        declared.option.check(name, converted)
+    return cast("str | float | bool", converted)
 
 
 def _value_types(declared: DeclaredOption) -> tuple[type, ...]:

@@ -13,6 +13,7 @@ from attnviz.base.errors import flag
 from attnviz.base.options import DeclaredOption
 
 HELP = "Help"
+NAMES_WIDTH = 26  # of the first column of a table at most, in characters
 GUIDE = """\
 Run `attnviz COMMAND -h` for its options; also --version, --install-completion."""
 PANELS = (
@@ -99,7 +100,7 @@ class Command(TyperCommand):
             raise typer.Exit(0) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the whole help: every option, and the names that options take."""
+        """Writes the whole help to the formatter: usage, examples, all options by panel, and the names they take."""
         _write_usage(self, ctx, formatter)
         for title, entries in _panel_entries(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
@@ -113,8 +114,9 @@ class Program(TyperGroup):
     """The program with all commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the examples and the list of commands."""
+        """Writes the usage, the examples, the list of commands, and how to get the help of one, to the formatter."""
         _write_usage(self, ctx, formatter)
+        # The limit is above the length of any help, so that none is cut short.
         commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
         _write_table(formatter, "Commands", commands)
         formatter.write_paragraph()
@@ -153,7 +155,7 @@ ShortHelp = Annotated[
 
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the examples and the most used options; for a command without such options, the whole help.
+    """Writes the usage, the examples and the most used options; for a command without such options, the whole help.
 
     Args:
         command: the command.
@@ -176,7 +178,13 @@ def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
 
 
 def _write_usage(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the usage line of a command, the sentence that describes it, and its examples if it has any."""
+    """Writes the usage line of a command, the sentence that describes it, and its examples if it has any.
+
+    Args:
+        command: the command, or the program.
+        context: its context, which names the program.
+        formatter: typer's formatter, which collects the text.
+    """
     command.format_usage(context, formatter)
     formatter.write_paragraph()
     formatter.write_text(command.help)
@@ -187,10 +195,16 @@ def _write_usage(command: Any, context: Any, formatter: Any) -> None:
 
 
 def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
-    """Writes a heading and a table of two columns, such as the names of options and their sentences."""
+    """Writes a heading and a table of two columns, such as the names of options and their sentences.
+
+    Args:
+        formatter: typer's formatter, which collects the text.
+        title: the heading.
+        rows: the texts of both columns; names longer than ``NAMES_WIDTH`` get a line of their own.
+    """
     _write_heading(formatter, title)
     formatter.indent()
-    formatter.write_dl(rows, col_max=26)
+    formatter.write_dl(rows, col_max=NAMES_WIDTH)
     formatter.dedent()
 
 
@@ -209,12 +223,13 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
-    """Returns the row of an option or an argument in the help, with the name of its value or its negative form.
+    """Returns the row of an option or an argument in the help.
 
-    A parameter that the command does not declare, such as ``--help``, has no short sentence.
+    An option has the name of its value behind it, or its negative form if it has one; a flag has neither. A parameter
+    that the command does not declare, such as ``--help``, has its name and sentence alone.
     """
     declared = declared_options_of(command).get(parameter.name)
-    names = _names(parameter)
+    names = _spelling(parameter)
     if declared is None:
         return HelpEntry(names, parameter.help or "")
     if parameter.secondary_opts:
@@ -224,16 +239,21 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
     return HelpEntry(names, _help_sentence(declared), declared.option.brief)
 
 
-def _names(parameter: Any) -> str:
-    """Returns a parameter as the help writes it: the letter and main name of an option, an argument in capitals."""
+def _spelling(parameter: Any) -> str:
+    """Returns a parameter as the help writes it: an argument in capitals, an option as its letter and its main name.
+
+    The main name is the one made from the parameter's name if the option has it, else its first long name. An option
+    without a long name has its letters alone.
+    """
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
     letters = [name for name in parameter.opts if not name.startswith("--")]
-    words = [name for name in parameter.opts if name.startswith("--")]
-    if not words:
+    long_names = [name for name in parameter.opts if name.startswith("--")]
+    if not long_names:
         return ", ".join(letters)
-    main_name = flag(parameter.name)
-    return ", ".join([*letters, main_name if main_name in words else words[0]])
+    own_name = flag(parameter.name)
+    main_name = own_name if own_name in long_names else long_names[0]
+    return ", ".join([*letters, main_name])
 
 
 def _value_name(name: str, declared: DeclaredOption) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 MAX_BATCH_TEXTS = 10_000
+QUOTED_LENGTH = 40  # characters of an input that a message quotes at most
 INPUT_NAMES = {
     "text": "TEXT",
     "file": "--file",
@@ -38,7 +39,11 @@ def read_input(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that an option or standard input gives; the sample text if neither does, with a remark.
+    """Returns the input that an option or standard input gives; the sample text, with a remark, if neither does.
+
+    Args:
+        input: the options of the input.
+        settings: the settings of the model, which choose the tokenizer and the sample text.
 
     Raises:
         AttnvizError: if two options give a text, the text is empty, or the file is not of a kind that most commands
@@ -49,9 +54,10 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     text_names = [name for name in input_names if name not in (INPUT_NAMES["image"], INPUT_NAMES["sound"])]
     if len(text_names) > 1:
-        raise AttnvizError(f"{' and '.join(text_names)} both give a text; use one of them")
+        raise AttnvizError(f"{' and '.join(text_names[:2])} both give a text; use one of them")
     if input.image or input.sound is not None:
-        text = _read_subject(replace(input, image=None, sound=None), settings) if text_names else None
+        without_media = replace(input, image=None, sound=None)
+        text = _read_subject(without_media, settings) if text_names else None
         return _subject_with_media(text, tuple(map(_image_path, input.image or ())), input.sound)
     if input.file:
         return _file_subject(input.file, settings.tokenizer)
@@ -66,9 +72,9 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _sample_subject(settings: "ModelSettings") -> Subject:
-    """Returns the text that is read if the user gives none, and prints a remark with it.
+    """Returns the text that is read if the user gives none, and prints a remark with this text.
 
-    It is the sample text of the model if it has one, else the first of the package.
+    It is the sample text of the model if the model has one, else the first sample text of attnviz.
     """
     from attnviz.models.sources import row_of
     from attnviz.text.samples import read_sample, samples
@@ -109,37 +115,51 @@ def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound
 
 
 def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
-    """Returns a text with pictures, or one image without a text.
+    """Returns a text with images, or a single image without a text.
+
+    Args:
+        subject: the text; ``None`` if there is none.
+        images: the paths of the images, at least one if there is no text.
 
     Raises:
-        AttnvizError: if there is no plain text, and a saved file or several images.
+        AttnvizError: if there are several images without a text, or ``subject`` is not a plain text.
     """
     if subject is None and len(images) == 1:
         return Subject(str(images[0]), Kind.IMAGE)
     if subject is None:
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
     if subject.kind is not Kind.TEXT:
-        raise AttnvizError(f"--image goes with a text, and {subject.source[:40]!r} is a saved file; use one of them")
+        raise AttnvizError(
+            f"--image goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is a saved file; use one of them"
+        )
     return replace(subject, images=images)
 
 
 def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
-    """Returns a sound, with the text that is said in it if there is one.
+    """Returns a sound, with the text that is said in it if the user gives one.
+
+    Args:
+        subject: the text; ``None`` if there is none.
+        sound: the path of the sound.
 
     Raises:
-        AttnvizError: if the text is a chat, an image or a saved file.
+        AttnvizError: if ``subject`` is a chat, an image or a saved file instead of a text.
     """
     if subject is None:
         return Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--sound takes the words that are said, and {subject.source[:40]!r} is no text; leave it out"
+            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no text; leave it out"
         )
     return replace(subject, sound=sound)
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     """Returns the text of the only file, or the chat or server's answer that it holds.
+
+    Args:
+        files: the files, at least one.
+        tokenizer: the tokenizer of the model, which decides whether white space alone is a text.
 
     Raises:
         AttnvizError: if there are several files, or the text is empty or cannot be read.
@@ -177,6 +197,8 @@ def _piped_subject(tokenizer: str) -> Subject:
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
     """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input.
 
+    The single input is the sample text if the options name none.
+
     Args:
         input: the options that name a text or files.
         settings: the settings of the model, whose tokenizer decides whether white space alone is a text.
@@ -187,12 +209,14 @@ def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> l
     """
     from attnviz.base.reading import read_text
 
-    if input.passages is not None and len(input.file or ()) > 1:
+    files = input.file or []
+    if input.passages is not None and len(files) > 1:
         raise AttnvizError("--passages stand before one text; give one --file")
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
-    if len(input.file or ()) > 1 and input.text is None and input.sample is None and input.image is None:
-        return [Subject(refuse_blank(read_text(path), settings.tokenizer)) for path in input.file or ()]
+    names_only_files = input.text is None and input.sample is None and input.image is None
+    if len(files) > 1 and names_only_files:
+        return [Subject(refuse_blank(read_text(path), settings.tokenizer)) for path in files]
     return [read_input(input, settings)]
 
 
@@ -202,7 +226,11 @@ def read_survey(subjects: list[Subject]) -> "Survey | None":
 
 
 def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | None":
-    """Returns two surveys to compare; ``None`` for texts and recordings.
+    """Returns the surveys that two inputs hold; ``None`` if neither is a survey.
+
+    Args:
+        first: the first input of a comparison.
+        second: the second one.
 
     Raises:
         AttnvizError: if only one of the two is a survey.
@@ -217,25 +245,25 @@ def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | No
 
 
 def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
-    """Returns two tables of effects to compare; ``None`` if neither input holds effects.
+    """Returns the tables of effects that two inputs hold; ``None`` if neither holds effects.
 
     Args:
-        first: the first input of the command; ``None`` if it has none.
+        first: the first input of a comparison, as the user writes it; ``None`` if there is none.
         second: the second one.
 
     Raises:
         AttnvizError: if only one of the two holds effects.
     """
-    subjects = [Subject.of(subject) for subject in (first, second) if subject is not None]
-    tables = [subject for subject in subjects if subject.kind is Kind.EFFECTS]
-    if not tables:
+    subjects = [Subject.of(words) for words in (first, second) if words is not None]
+    effect_files = [subject for subject in subjects if subject.kind is Kind.EFFECTS]
+    if not effect_files:
         return None
-    if len(tables) == 1:
+    if len(effect_files) == 1:
         raise AttnvizError(
-            f"{tables[0].source!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
-            "texts"
+            f"{effect_files[0].source!r} holds effects of heads; attnviz compare takes two such files, or two "
+            "recordings or texts"
         )
-    first_table, second_table = (subject.effects for subject in tables)
+    first_table, second_table = (subject.effects for subject in effect_files)
     assert first_table is not None
     assert second_table is not None
     return first_table, second_table
@@ -243,6 +271,10 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
 
 def read_batch(path: Path, input: Input) -> list[str]:
     """Returns the texts of a file, one per line, without blank lines.
+
+    Args:
+        path: the file.
+        input: the other options of the input.
 
     Raises:
         AttnvizError: if another option gives a text or passages too, or there are no texts or more than
@@ -285,10 +317,14 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
 
 
 def refuse_blank(text: str, tokenizer: str) -> str:
-    """Returns the text unchanged.
+    """Returns the text unchanged if it has a token.
+
+    Args:
+        text: the text.
+        tokenizer: the tokenizer of the model; white space is no token for ``word``.
 
     Raises:
-        AttnvizError: if it is empty, or only white space when tokens are words.
+        AttnvizError: if the text is empty, or only white space when tokens are words.
     """
     if not text or (tokenizer == "word" and not text.strip()):
         raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; give a text with a word in it")
@@ -296,9 +332,10 @@ def refuse_blank(text: str, tokenizer: str) -> str:
 
 
 def is_piped() -> bool:
-    """True if standard input is a pipe, or a file that is not empty."""
+    """True if standard input is a pipe, or a file that is not empty; False for a terminal, or if it is closed."""
     try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
+        status = os.fstat(sys.stdin.fileno())
     except (OSError, ValueError, AttributeError):
         return False
-    return stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and os.fstat(sys.stdin.fileno()).st_size > 0)
+    is_filled_file = stat.S_ISREG(status.st_mode) and status.st_size > 0
+    return stat.S_ISFIFO(status.st_mode) or is_filled_file

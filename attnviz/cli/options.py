@@ -268,7 +268,7 @@ class Drawn:
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look
     ) -> ReportOptions:
-        """Returns the options of the report.
+        """Returns the options of the report, with the numbers that are drawn.
 
         Args:
             rank: the order of heads, and which of them are drawn.
@@ -311,10 +311,13 @@ TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with one typer parameter for every option of its groups, and ``-h``.
+    """Returns a function for typer that runs a command, with one parameter for each option of the command, and ``-h``.
 
-    A parameter of the command is an option, or a group: the group's type, or ``Annotated[type, names]`` to take only
-    some of its options. The attribute ``declared`` of the returned function holds all options by name.
+    A parameter of the command is an option, or a group of options: the group's type, or ``Annotated[type, names]`` to
+    take only some of its options. The attribute ``declared`` of the returned function holds all options by name.
+
+    Args:
+        command: the command; its docstring is the help.
     """
     single_options = declared_options(command)
     command_parameters = inspect.signature(command).parameters.values()
@@ -329,7 +332,18 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters += groups[name].parameters
 
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
-        """Checks the values of all options, joins those of each group, and runs the command with them."""
+        """Checks the values of all options, joins those of each group, and runs ``command`` with them.
+
+        Unused defaults are replaced first. Sets ``TYPED`` to the names of the options that the user typed.
+
+        Args:
+            parsed: typer's context of the command line.
+            brief: not used, since ``-h`` exits before.
+            values: the values of all options by name.
+
+        Raises:
+            AttnvizError: if an option refuses its value, has no effect, or names a model that must not be fetched.
+        """
         values = used_defaults(parsed, values)
         typed = typed_names(parsed, values)
         for name, single_option in single_options.items():
@@ -361,9 +375,9 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
-    """Raises AttnvizError if a typed option has no effect on this input, on this medium, or without another option.
+    """Raises AttnvizError if a typed option has no effect: without another option, on a recording, or on the medium.
 
-    It also refuses to generate 0 tokens.
+    It also does if the user asks for 0 generated tokens.
 
     Args:
         typed: the names of the typed options.
@@ -410,30 +424,36 @@ class OptionGroup(NamedTuple):
 
 @cache
 def _group(annotation: Any) -> OptionGroup:
-    """Returns the options of a group for its annotation: its type, or ``Annotated[type, names]`` for some of them."""
+    """Returns the options of a group, in the panel of the group; cached.
+
+    Args:
+        annotation: the type of the group for all its options, or ``Annotated[type, names]`` for some of them.
+    """
     is_part = bool(get_args(annotation))
     group = annotation.__origin__ if is_part else annotation
     names = annotation.__metadata__[0] if is_part else ()
     make, panel = GROUPS[group]
     options = declared_options(make)
-    selected = {name: options[name] for name in names or options}
-    return OptionGroup(make, selected, [_parameter(name, declared, panel) for name, declared in selected.items()])
+    group_options = {name: options[name] for name in names or options}
+    parameters = [_parameter(name, declared, panel) for name, declared in group_options.items()]
+    return OptionGroup(make, group_options, parameters)
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
-    """Returns the typer parameter of an option: an argument for the names in ``ARGUMENTS``, else an option.
+    """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option.
 
     Args:
         name: the name of the option.
         declared: its declaration.
-        panel: the panel of its group in the help, unless the declaration names one; ``None`` for no group.
+        panel: the panel in the help if the declaration names none: that of the option's group, or ``None`` without a
+            group. Arguments are always in the panel of the input.
     """
     declaration = declared.option
     info = (
         Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")
         if name in ARGUMENTS
         else TyperOption(
-            *_names(name, declared),
+            *_spellings(name, declared),
             help=declaration.help,
             rich_help_panel=declaration.panel or panel,
             autocompletion=completer(name, declaration),
@@ -444,10 +464,13 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
     )
 
 
-def _names(name: str, declared: DeclaredOption) -> tuple[str, ...]:
-    """Returns the spellings of an option, with its aliases; empty if those that typer derives are right."""
-    if declared.type == bool | None:
-        return (f"{flag(name)}/{flag(name, False)}",)
+def _spellings(name: str, declared: DeclaredOption) -> tuple[str, ...]:
+    """Returns the spellings of an option on the command line, with its aliases.
+
+    Empty if typer derives the right ones from the name.
+    """
+    if declared.type == bool | None:  # a flag and its opposite; neither leaves the choice open
+        return (f"{flag(name)}/{flag(name, value=False)}",)
     if name in NAMES:
         return NAMES[name]
     if declared.default is False:  # typer would add --no-name
