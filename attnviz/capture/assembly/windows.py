@@ -240,7 +240,9 @@ def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
     rows = tokens.reshape(-1, tokens.shape[-1])
     # Equal rows one after another are heads that are folded into the windows.
     differs_from_previous = (rows[1:] != rows[:-1]).any(axis=1)
-    return rows[np.append(0, np.flatnonzero(differs_from_previous) + 1)]
+    first_rows: IntArray = np.append(0, np.flatnonzero(differs_from_previous) + 1)
+    window_tokens: IntArray = rows[first_rows]
+    return window_tokens
 
 
 def _texts_and_places(window_tokens: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
