@@ -255,3 +255,13 @@ def test_an_array_that_may_change_is_copied_and_one_of_a_file_is_not() -> None:
     assert isinstance(shared, DenseMaps)
     np.testing.assert_array_equal(changing.weights, frozen)
     assert np.shares_memory(shared.weights, frozen)
+
+
+def test_heads_keep_a_mask_each_only_if_they_differ() -> None:
+    cells = np.tril(np.ones((2, 3, 3), dtype=bool))
+    maps = cell_maps(attnviz.from_arrays(scores=np.zeros((2, 3, 3), np.float32), mask=cells).maps[0])
+    assert [visible.shape for visible in maps.to_tensors().arrays.values() if visible.dtype == bool] == [(3, 3)]
+    cells[1, 2, 0] = False
+    maps = cell_maps(attnviz.from_arrays(scores=np.zeros((2, 3, 3), np.float32), mask=cells).maps[0])
+    window = maps.window((0, 1), slice(0, 3), slice(0, 3))
+    np.testing.assert_allclose(window.weights[:, 2], [[1 / 3, 1 / 3, 1 / 3], [0, 0.5, 0.5]], atol=1e-6)

@@ -119,6 +119,8 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
         ("a.npz", b"PK junk", "File is not a zip file"),
         ("a.npy", b"junk", "numpy did not write it"),
         ("a.safetensors", b"junk", "is not a safetensors file, or is cut off"),
+        ("five.npz", {name: np.ones(3) for name in "abcde"}, "its arrays are a, b, c, d, e;"),
+        ("six.npz", {name: np.ones(3) for name in "abcdef"}, "its arrays are a, b, c, d, e, …;"),
         ("missing.npy", None, "No such file"),
     ],
 )

@@ -112,6 +112,13 @@ def test_groups_that_tokens_were_given_are_summed_wherever_they_stand() -> None:
     np.testing.assert_allclose(window.weights[0, 1], (np.array(WEIGHTS[1]) + WEIGHTS[3]) / 2, atol=1e-6)
 
 
+def test_tokens_outside_of_every_turn_are_named() -> None:
+    labelled = replace(tokens(), groups={"turns": Groups(np.array([-1, 0, 1, 1]), ("1 user", "2 assistant"))})
+    maps = replace(recording().maps[0], query_tokens=labelled, key_tokens=labelled)
+    grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
+    assert any("1 token of the chat template (“[CLS]”)" in remark for remark in grouped.remarks)
+
+
 def test_words_are_a_short_form() -> None:
     short, long, of_word = (regrouped(**how) for how in ({"words": True}, {"by": "words"}, {"by": "word"}))
     for other in (long, of_word):

@@ -15,6 +15,7 @@ from attnviz.metrics.alignment import (
     aligned_words,
     alignment_frame,
     alignment_heads,
+    first_frames,
     is_aligned,
     lag_and_jitter,
     matching_words,
@@ -149,3 +150,15 @@ def test_a_map_of_a_text_is_not_aligned() -> None:
     assert is_aligned(planted_maps())
     assert not is_aligned(random_maps(text_tokens()))
     assert not is_aligned(random_maps(frames()))
+
+
+@pytest.mark.parametrize("frames", [2, 3, 4, 30])
+def test_rows_begin_on_the_path_through_standardised_medians(frames: int) -> None:
+    weights = np.random.default_rng(frames).random((2, 4, frames))
+    shares = weights / weights.sum(axis=2, keepdims=True)
+    standardised = (shares - shares.mean(axis=1, keepdims=True)) / shares.std(axis=1, keepdims=True)
+    margin = min(3, frames - 1)  # Whisper's median of seven frames, mirrored at the ends
+    padded = np.pad(standardised, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
+    medians = np.stack([np.median(padded[..., at : at + 2 * margin + 1], axis=-1) for at in range(frames)], axis=-1)
+    path = naive_path(-medians.mean(axis=0))
+    assert first_frames(weights).tolist() == [min(frame for row, frame in path if row == wanted) for wanted in range(4)]

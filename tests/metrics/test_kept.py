@@ -13,7 +13,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.cache_policies import DecodingCache
-from attnviz.metrics.kept import KeptMass, heads_of_cache, measure_kept
+from attnviz.metrics.kept import KeptMass, default_policies, heads_of_cache, measure_kept
 from attnviz.metrics.policy_options import parse_policy
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
@@ -243,3 +243,15 @@ def test_refuses_a_text_of_which_nothing_was_generated_and_later_keys() -> None:
     whole = Recording(maps=(maps_of(np.full((1, 5, 5), 0.2), Tokens.numbered(5)),), model="m")
     with pytest.raises(AttnvizError, match="sees later tokens"):
         measure_kept(whole, Selection(queries=(2, None)), ["top:2"])
+
+
+@pytest.mark.parametrize(
+    ("count", "policies"),
+    [
+        (4, ("sinks:1+recent:1", "h2o:2", "snapkv:2,window=1", "top:2")),
+        (6, ("sinks:2+recent:1", "h2o:3", "snapkv:3,window=1", "top:3")),
+        (13, ("sinks:4+recent:2", "h2o:6", "snapkv:6,window=3", "top:6")),
+    ],
+)
+def test_default_policies_hold_half_of_the_keys(count: int, policies: tuple[str, ...]) -> None:
+    assert default_policies(small(even(1, count)), Selection(queries=(1, None))) == policies

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnviz.metrics.query_grid import QueryGrid
+from attnviz.metrics.query_grid import QueryGrid, first_cells
 from attnviz.metrics.token_numbers import NumberedTokens
 from attnviz.text.tokens import Tokens
 
@@ -37,3 +37,8 @@ def test_keys_before_and_after_the_queries_are_counted_within_the_grid(
 def test_first_hidden_key_is_the_first_that_not_all_queries_see() -> None:
     assert grid_of(5, 5, 2, 3).first_hidden == 3
     assert grid_of(5, 5, 2, 1).first_hidden == 3
+
+
+def test_cells_of_each_query_begin_at_its_first() -> None:
+    assert first_cells((np.array([0, 0, 2, 2, 2, 5]), np.array([0, 3, 1, 2, 4, 0]))).tolist() == [0, 2, 5]
+    assert first_cells(None).tolist() == []

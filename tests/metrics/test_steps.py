@@ -124,3 +124,9 @@ def test_steps_are_the_rows_that_the_model_returns_while_it_generates(
             row[0] = 0
             assert steps.strongest_keys[step, 0] == row.argmax()
             assert steps.strongest_weights[step, 0] == pytest.approx(row.max(), abs=1e-5)
+
+
+def test_the_second_token_is_a_step_of_the_first_query() -> None:
+    assert step_queries(Tokens.numbered(3)).tolist() == [0, 1]
+    with pytest.raises(AttnvizError, match="a single token has no steps"):
+        step_queries(Tokens.numbered(1))

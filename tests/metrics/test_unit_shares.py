@@ -16,6 +16,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.maps.examples import dense_of, factored
+from tests.metrics.examples import maps_of
 
 TURNS = [-1, 0, 0, -1, 1, 1, 1, -1, 2, 2, -1, 2]  # marks, a question, marks, a tool result, marks, the answer
 LABELS = ("1 user", "2 tool result", "3 answer")
@@ -148,3 +149,17 @@ def test_shares_of_factors_are_those_of_cells(mask: Mask, streamed: bool, monkey
     assert expected is not None
     for name in ("shares", "sink", "uniform_shares"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=2e-6)
+
+
+def test_columns_are_of_the_units_with_the_largest_shares_in_the_order_of_the_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("attnviz.metrics.unit_shares.MAX_UNIT_COLUMNS", 2)
+    units = Groups(np.repeat(np.arange(4), 3), ("a", "b", "c", "d"))
+    axis = replace(Tokens.numbered(12), groups={"turns": units})
+    weights = np.zeros((1, 12, 12), dtype=np.float32)
+    weights[0, :, 0] = 1
+    weights[0, 9:, :] = np.repeat([0.1, 0.2, 0.6, 0.1], 3) / 3
+    measured = maps_of(weights, axis, np.tri(12, dtype=bool))
+    frame, _ = unit_frame([(measured, 0)], "turns")
+    assert [measure.name for measure in frame.measures if measure.name in "abcd"] == ["b", "c"]
