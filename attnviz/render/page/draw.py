@@ -6,6 +6,7 @@ from typing import IO, Any, assert_never
 
 import numpy as np
 
+from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
@@ -175,8 +176,8 @@ class _AxisTexts:
 
     def index_of(self, tokens: Tokens, span: slice) -> int:
         """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
-        image = id(tokens.canvas) if isinstance(tokens.canvas, Image) else None
-        key = (tokens.text, tokens.labels, span.start, span.stop, image)
+        images = tuple(id(medium) for medium in tokens.media if isinstance(medium, Image))
+        key = (tokens.text, tokens.labels, span.start, span.stop, images)
         if key not in self.index_of_key:
             self.index_of_key[key] = len(self.descriptions)
             self.descriptions.append(_about_text(tokens, span, self.plan))
@@ -223,40 +224,47 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the JSON values with which the page draws the medium of an axis; none for a text."""
-    match tokens.canvas:
-        case Text() | Sound():  # frames of a sound are labelled by their seconds
-            return {}
-        case Image():
-            return {"medium": "image"} | _about_image(tokens, span)
-        case unknown:
-            assert_never(unknown)
-
-
-def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the JSON values of an image: in grey as a data address, its size, and the rectangle of each token.
-
-    The rectangle is ``None`` for a token without a place in the image.
+    """Returns the JSON values with which the page draws the media of an axis; empty if no token is in an image.
 
     Args:
-        tokens: the tokens, whose canvas is the image.
+        tokens: the tokens of the axis.
         span: the range of tokens of the page.
+    """
+    images, has_words = list[dict[str, Any]](), False
+    for number, medium in enumerate(tokens.media):
+        indices = np.flatnonzero(tokens.medium[span] == number)
+        match medium:
+            case Image() if len(indices):
+                images.append(_about_image(medium, indices, tokens.places[span][indices]))
+            case Text():
+                has_words = has_words or len(indices) > 0
+            case Image() | Sound():  # frames of a sound are labelled by their seconds
+                pass
+            case unknown:
+                assert_never(unknown)
+    if not images:
+        return {}
+    return {"medium": "image", "images": images, "others": "words" if has_words else "tokens without a place"}
+
+
+def _about_image(image: Image, indices: IntArray, places: IntArray) -> dict[str, Any]:
+    """Returns the JSON values of an image: in grey as a data address, its size, and the rectangles of its patches.
+
+    Args:
+        image: the image.
+        indices: the tokens that are patches of the image, ``(patches,)``, counted from the first token of the page.
+        places: ``(patches, 4)``, left, top, right and bottom in pixels.
     """
     import base64
     import io
 
     from PIL import Image as Pillow
 
-    image = tokens.canvas
-    assert isinstance(image, Image)
     with io.BytesIO() as file:
         Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
         source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-    token_places = zip(tokens.places[span].tolist(), tokens.medium[span].tolist(), strict=True)
-    return {
-        "image": {"src": source, "width": image.width, "height": image.height},
-        "places": [place if medium >= 0 else None for place, medium in token_places],
-    }
+    size = {"width": image.width, "height": image.height}
+    return {"src": source, **size, "title": image.title, "tokens": indices.tolist(), "boxes": places.tolist()}
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

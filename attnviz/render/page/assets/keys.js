@@ -37,7 +37,7 @@ export function actionOf(key, target) {
   if (list) return () => choose("list", list[0]);
   const view = state.head === null ? undefined : VIEWS[Number(key) - 1];
   if (view) return () => openHead(state.head, view[0]);
-  const inView = target.closest(".stage, .words") || target === document.body || target.id === "head-title";
+  const inView = target.closest(".stage, .words, .patches") || target === document.body || target.id === "head-title";
   if (shown && key in ARROWS && inView && (state.view !== "table" || state.head === null)) {
     return () => moveTo(shown, movedMark(shown, key));
   }

@@ -6,7 +6,7 @@ import { Words } from "./words.js";
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */
 
-/** @typedef {Pick<Text, "labels" | "spaces" | "medium" | "image" | "places">} Tokens of one axis */
+/** @typedef {Pick<Text, "labels" | "spaces" | "medium" | "images" | "others">} Tokens of one axis */
 
 /**
  * Draws what tokens were read from, to be shaded, pointed at and saved.

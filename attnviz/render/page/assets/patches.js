@@ -1,86 +1,102 @@
-/** An image under the weights of one token, in grey: point at a patch, or at a token that has no place in the image. */
+/** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. */
 
-import { contextOf, theme } from "./colors.js";
+import { theme } from "./colors.js";
 import { make } from "./elements.js";
+import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
+import { pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
+import { MovedSurface } from "./svg.js";
+import { ABSENT } from "./values.js";
+import { Words } from "./words.js";
 
 /** @import { ShownImage, Surface, Text } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
+/** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, caption: HTMLElement }} DrawnImage */
+
 const STRIP_HEIGHT = 190; // pixels, beside the maps
+const LEAST_HEIGHT = 90; // pixels, below which images go to a next line
 const LARGE_SHARE = 0.62; // of the window's height, where the image is the view
+const IMAGES_SHARE = 0.6; // of the width, where words are beside
+const MIN_BESIDE = 640; // pixels of a width in which words are beside
+const IMAGE_GAP = 8; // pixels between two images
 const PATCH_OPACITY = 0.8; // of the strongest colour
-const NOTHING = { src: "", width: 1, height: 1 }; // for a page whose data lack the image
+const CAPTION = { size: 12, height: 18 }; // pixels
 
 export class Patches {
   /**
    * @param {HTMLElement} parent
-   * @param {Pick<Text, "labels" | "image" | "places">} text
+   * @param {Pick<Text, "labels" | "spaces" | "images" | "others">} text
    * @param {string} label
    * @param {Marking} marking
    */
   constructor(parent, text, label, marking) {
-    this.labels = text.labels;
-    /** @type {ShownImage} */
-    this.shown = text.image ?? NOTHING;
-    this.places = text.places ?? [];
     this.marking = marking;
     /** @type {Shading | null} */
     this.shading = null;
-    this.canvas = make("canvas", { className: "patches-image" });
-    this.others = make("div", { className: "patches-others" });
-    this.element = make("div", { className: "patches", tabIndex: 0 }, this.others, this.canvas);
+    this.isLarge = parent.classList.contains("text-large");
+    this.pieces = wordPieces(text);
+    this.others = text.others ?? "other tokens";
+    const images = text.images ?? [];
+    this.images = images.map((image, number) => this.drawnImage(image, `image${images.length > 1 ? ` ${number + 1}` : ""}`));
+    const figures = this.images.map(({ canvas, caption }) => make("figure", {}, canvas, caption));
+    this.row = make("div", { className: "patches-images" }, ...figures);
+    this.column = make("div", { className: "patches-words" });
+    this.wordsCaption = make("div", { className: "share" });
+    this.element = make("div", { className: "patches", tabIndex: 0 }, this.row);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", label);
-    this.buttons = this.labels.map((name, place) => (this.places[place] ? null : this.drawOther(name, place)));
     parent.append(this.element);
-    this.isLarge = parent.className === "text-large";
-    this.photo = new Image();
-    this.photo.onload = () => this.paint();
-    this.photo.src = this.shown.src;
-    this.listen();
+    this.words = this.pieces.areRuns.every(Boolean) ? null : this.drawWords(label);
+    this.element.addEventListener("pointerleave", () => marking.point(null));
     this.fit();
+    for (const { image } of this.images) whenRead(image, () => this.paint());
   }
 
-  /** A token without a place in the image, as a button. @param {string} name @param {number} place */
-  drawOther(name, place) {
-    const button = make("button", { type: "button", className: "token", tabIndex: -1 }, name);
-    button.dataset.place = String(place);
-    this.others.append(button);
-    return button;
-  }
-
-  listen() {
+  /** @param {ShownImage} image @param {string} name @returns {DrawnImage} */
+  drawnImage(image, name) {
+    const canvas = make("canvas", { className: "patches-image", title: image.title || "" });
     const { point, choose } = this.marking;
-    this.element.addEventListener("pointermove", (event) => event.pointerType !== "touch" && point(this.placeAt(event)));
-    this.element.addEventListener("pointerleave", () => point(null));
-    this.element.addEventListener("click", (event) => {
-      const place = this.placeAt(event);
-      if (place !== null) choose(place, event.shiftKey);
+    canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && point(tokenAt(image, event)));
+    canvas.addEventListener("pointerleave", () => point(null));
+    canvas.addEventListener("click", (event) => {
+      const token = tokenAt(image, event);
+      if (token !== null) choose(token, event.shiftKey);
     });
+    return { image, name, canvas, caption: make("figcaption", { className: "share" }) };
   }
 
-  /** The token under a pointer, or null. @param {MouseEvent} event */
-  placeAt({ target, offsetX, offsetY }) {
-    if (target instanceof HTMLElement && target.dataset.place) return Number(target.dataset.place);
-    if (target !== this.canvas) return null;
-    const [x, y] = [offsetX / this.scale, offsetY / this.scale];
-    const found = this.places.findIndex((box) => box !== null && x >= box[0] && x < box[2] && y >= box[1] && y < box[3]);
-    return found < 0 ? null : found;
+  /** The tokens that are not in an image; a run of patches can only be read. @param {string} label */
+  drawWords(label) {
+    this.element.append(this.column);
+    const { starts, areRuns } = this.pieces;
+    const { point, choose, isChosen, isMarked } = this.marking;
+    const isToken = (/** @type {(token: number) => boolean} */ check) => (/** @type {number} */ piece) => !areRuns[piece] && check(starts[piece]);
+    const words = new Words(this.column, this.pieces, label, {
+      point: (piece) => point(piece === null || areRuns[piece] ? null : starts[piece]),
+      choose: (piece, beside) => !areRuns[piece] && choose(starts[piece], beside),
+      isChosen: isToken(isChosen),
+      isMarked: isToken(isMarked),
+    });
+    this.column.append(this.wordsCaption);
+    return words;
   }
 
-  /** Pixels of the page for one of the image. */
-  get scale() {
-    const room = Math.max(60, this.element.clientWidth);
-    const most = this.isLarge ? LARGE_SHARE * window.innerHeight : STRIP_HEIGHT;
-    return Math.min(room / this.shown.width, most / this.shown.height);
-  }
-
+  /** Lays out the images, all equally high, and the words beside them or below. */
   fit() {
-    const density = window.devicePixelRatio || 1;
-    const [width, height] = [this.scale * this.shown.width, this.scale * this.shown.height];
-    [this.canvas.width, this.canvas.height] = [Math.round(width * density), Math.round(height * density)];
-    [this.canvas.style.width, this.canvas.style.height] = [`${width}px`, `${height}px`];
+    const width = Math.max(60, this.element.clientWidth);
+    const beside = this.words !== null && width >= MIN_BESIDE;
+    this.element.classList.toggle("beside-words", beside);
+    const room = beside ? IMAGES_SHARE * width : width;
+    const most = this.isLarge ? LARGE_SHARE * window.innerHeight : STRIP_HEIGHT;
+    const ratios = this.images.map(({ image }) => image.width / image.height);
+    const inLine = (room - IMAGE_GAP * (ratios.length - 1)) / ratios.reduce((sum, ratio) => sum + ratio, 0);
+    const height = Math.min(most, Math.max(LEAST_HEIGHT, inLine));
+    this.images.forEach(({ canvas }, number) => {
+      const across = Math.min(room, height * ratios[number]);
+      sizeCanvas(canvas, across, across / ratios[number]);
+    });
+    this.words?.fit();
     this.paint();
   }
 
@@ -88,63 +104,69 @@ export class Patches {
   shade(shading) {
     this.shading = shading;
     this.paint();
+    this.shadeWords(shading);
+    this.writeShares(shading.row ?? null);
+  }
+
+  /** @param {Shading} shading */
+  shadeWords({ values, scale, colors }) {
+    const { starts, areRuns } = this.pieces;
+    const ofPieces = values && Float32Array.from(starts, (start, piece) => (areRuns[piece] && values[start] !== ABSENT ? 0 : values[start]));
+    this.words?.shade({ values: ofPieces, scale, colors: colors && starts.map((start) => colors[start]) });
+  }
+
+  /** Writes how much of a row of weights is on each image, and on the words. @param {Float32Array | null} row */
+  writeShares(row) {
+    const said = (/** @type {number} */ share, /** @type {string} */ name) => (row ? `${Math.round(100 * share)}% on ${name}` : "\u00a0");
+    let onImages = 0;
+    for (const { image, name, caption } of this.images) {
+      const share = row ? shareOn(row, image.tokens) : 0;
+      onImages += share;
+      caption.textContent = said(share, name);
+    }
+    this.wordsCaption.textContent = said(row ? shareOn(row, row.keys()) - onImages : 0, this.others);
   }
 
   paint() {
-    const context = contextOf(this.canvas);
-    const size = this.canvas.width / this.shown.width;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.globalAlpha = 1;
-    context.drawImage(this.photo, 0, 0, this.canvas.width, this.canvas.height);
-    this.places.forEach((box, place) => {
-      if (!box) return this.paintOther(place);
-      const [left, top, right, bottom] = box.map((side) => Math.round(side * size));
-      const { hue, strength } = this.colorOf(place);
-      context.globalAlpha = PATCH_OPACITY * strength;
-      context.fillStyle = theme()[hue];
-      if (strength) context.fillRect(left, top, right - left, bottom - top);
-      context.globalAlpha = 1;
-    });
-    this.places.forEach((box, place) => {
-      if (box && (this.marking.isChosen(place) || this.marking.isMarked(place))) this.frame(context, box, size);
-    });
-  }
-
-  /** Frames a patch in two colours, of which one is seen on any image. @param {CanvasRenderingContext2D} context @param {number[]} box @param {number} size */
-  frame(context, [left, top, right, bottom], size) {
-    for (const [color, thick] of /** @type {[string, number][]} */ ([["#000", 5], ["#fff", 2]])) {
-      context.strokeStyle = color;
-      context.lineWidth = thick;
-      context.strokeRect(left * size, top * size, (right - left) * size, (bottom - top) * size);
+    const { marking } = this;
+    for (const { image, canvas } of this.images) {
+      paintImage(canvas, image, (token) => this.colorOf(token));
+      image.tokens.forEach((token, patch) => {
+        if (marking.isChosen(token) || marking.isMarked(token)) framePatch(canvas, image, patch);
+      });
     }
   }
 
-  /** Underlines a token without a place by its weight. @param {number} place */
-  paintOther(place) {
-    const button = this.buttons[place];
-    if (!button) return;
-    const { hue, strength } = this.colorOf(place);
-    button.style.boxShadow = strength ? `inset 0 -${(1 + 6 * strength).toFixed(1)}px ${theme()[hue]}` : "";
-    const classes = ["token", this.marking.isChosen(place) && "chosen", this.marking.isMarked(place) && "marked"];
-    button.className = classes.filter(Boolean).join(" ");
-  }
-
-  /** @param {number} place */
-  colorOf(place) {
-    if (!this.shading?.values) return { hue: "arc", strength: 0 };
-    const { values, scale } = this.shading;
-    return { hue: hueOf(values[place], scale), strength: strengthOf(values[place], scale) };
+  /** @param {number} token */
+  colorOf(token) {
+    if (!this.shading?.values) return { color: "", opacity: 0 };
+    const { values, scale, colors } = this.shading;
+    const color = colors?.[token] ?? theme()[hueOf(values[token], scale)];
+    return { color, opacity: PATCH_OPACITY * strengthOf(values[token], scale) };
   }
 
   get wholeHeight() {
-    return Math.round(this.scale * this.shown.height);
+    const ofImages = this.row.offsetTop + this.row.offsetHeight;
+    const ofWords = this.words ? this.column.offsetTop + this.words.wholeHeight + CAPTION.height : 0;
+    return Math.round(Math.max(ofImages, ofWords));
   }
 
   /** @param {Surface} surface */
   drawOn(surface) {
-    surface.image(this.canvas, 0, 0, this.scale * this.shown.width, this.wholeHeight);
+    const style = { size: CAPTION.size, color: theme().soft };
+    for (const { canvas, caption } of this.images) {
+      const { offsetLeft: left, offsetTop: top, clientWidth, clientHeight } = canvas;
+      surface.image(canvas, left, top, clientWidth, clientHeight);
+      surface.text(caption.textContent ?? "", left, top + clientHeight + CAPTION.height / 2, style);
+    }
+    if (!this.words) return;
+    const { offsetLeft: left, offsetTop: top } = this.column;
+    this.words.drawOn(new MovedSurface(surface, left, top));
+    surface.text(this.wordsCaption.textContent ?? "", left, top + this.words.wholeHeight + CAPTION.height / 2, style);
   }
 
-  /** All of an image is seen, so that nothing needs to scroll. */
-  reveal() {}
+  /** Scrolls the words to a token; all of an image is seen. @param {number} token */
+  reveal(token) {
+    this.words?.reveal(pieceOf(this.pieces, token));
+  }
 }

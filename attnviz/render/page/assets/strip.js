@@ -77,7 +77,9 @@ export class TextView {
     for (const { words, axis } of this.drawn) {
       const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
       const values = all && withoutSpecial(all, this.texts[axis === "key" ? 1 : 0]);
-      words.shade({ ...shadingOf(values, shown?.scale.change ?? state.side === "change"), colors: shades.colors });
+      const change = shown?.scale.change ?? state.side === "change";
+      const row = change || state.of !== "weight" || (axis !== "key" && !shades.key) ? null : shades.key;
+      words.shade({ ...shadingOf(values, change), colors: shades.colors, row });
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     this.note.textContent = scene.pointed && !scene.shown ? "" : this.said(shades.said, largestOf(withoutSpecial(shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0])));

@@ -6,7 +6,7 @@
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
  * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
  *   rows, or points of two numbers
- * @typedef {"text" | "image"} MediumName what tokens have their places in
+ * @typedef {"text" | "image"} MediumName what tokens have their places in; "image" where some are in images
  * @typedef {"side" | "overlay" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
@@ -112,15 +112,18 @@
  * @property {number[]} [special] places of special tokens
  * @property {{ starts: number[], labels: string[] }} [words] the first token of each word; labels "" for single tokens
  * @property {MediumName} [medium] a text where nothing is said
- * @property {ShownImage} [image] of tokens with places in one
- * @property {(number[] | null)[]} [places] left, top, right and bottom of each token in the image; null for none
+ * @property {ShownImage[]} [images] those that tokens are patches of
+ * @property {string} [others] what the tokens outside of images are called
  */
 
 /**
  * @typedef {object} ShownImage
  * @property {string} src its pixels in grey, as a data address
- * @property {number} width that places count
+ * @property {number} width that boxes count
  * @property {number} height
+ * @property {string} title
+ * @property {number[]} tokens that are patches of it
+ * @property {number[][]} boxes left, top, right and bottom of each of them
  */
 
 /**
@@ -434,8 +437,8 @@
  * @property {string[]} labels
  * @property {string} spaces what stands before each token
  * @property {MediumName} [medium]
- * @property {ShownImage} [image]
- * @property {(number[] | null)[]} [places]
+ * @property {ShownImage[]} [images]
+ * @property {string} [others]
  * @property {string} place in the corpus
  * @property {boolean} whole
  * @property {[string, string]} command before and after the head's name

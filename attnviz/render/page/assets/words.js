@@ -19,7 +19,7 @@ import { ABSENT } from "./values.js";
  * @property {(place: number) => boolean} isMarked
  */
 
-/** @typedef {{ values: Float32Array | null, scale: Scale, colors?: string[] }} Shading of tokens; null shades nothing; colours where not the scale's */
+/** @typedef {{ values: Float32Array | null, scale: Scale, colors?: string[], row?: Float32Array | null }} Shading of tokens; null shades nothing; colours where not the scale's; the row of weights whose shares are said */
 /** @typedef {{ element: HTMLElement, place: number, x: number, width: number, look: string }} DrawnToken */
 /** @typedef {{ element: HTMLElement, tokens: DrawnToken[], measured: boolean }} DrawnLine */
 

@@ -1,0 +1,48 @@
+/** The words of an axis with images: a run of patches is one piece in brackets, and each other token another. */
+
+/** @import { Text } from "./types.js" */
+
+/**
+ * What stands for the tokens of an axis where its images are drawn beside.
+ *
+ * @typedef {object} Pieces
+ * @property {string[]} labels
+ * @property {string} spaces what stands before each piece
+ * @property {number[]} starts the first token of each piece
+ * @property {boolean[]} areRuns whether a piece is a run of patches
+ */
+
+/** Joins the patches of an image that follow each other. @param {Pick<Text, "labels" | "spaces" | "images">} text @returns {Pieces} */
+export function wordPieces({ labels, spaces, images = [] }) {
+  /** @type {Map<number, number>} */
+  const imageOf = new Map();
+  images.forEach(({ tokens }, number) => tokens.forEach((token) => imageOf.set(token, number)));
+  const starts = [...labels.keys()].filter((token) => !token || !imageOf.has(token) || imageOf.get(token) !== imageOf.get(token - 1));
+  const ends = [...starts.slice(1), labels.length];
+  const labelOf = (/** @type {number} */ start, /** @type {number} */ piece) => {
+    const number = imageOf.get(start);
+    if (number === undefined) return labels[start];
+    const count = ends[piece] - start;
+    return `[image${images.length > 1 ? ` ${number + 1}` : ""}: ${count} ${count === 1 ? "patch" : "patches"}]`;
+  };
+  const areRuns = starts.map((start) => imageOf.has(start));
+  return {
+    labels: starts.map(labelOf),
+    spaces: starts.map((start, piece) => (areRuns[piece] || areRuns[piece - 1] ? " " : spaces[start])).join(""),
+    starts,
+    areRuns,
+  };
+}
+
+/** The piece that a token is in. @param {Pieces} pieces @param {number} token */
+export function pieceOf({ starts }, token) {
+  const next = starts.findIndex((start) => start > token);
+  return (next < 0 ? starts.length : next) - 1;
+}
+
+/** How much of a row of weights is on some tokens. @param {Float32Array} row masked keys are below zero @param {Iterable<number>} tokens */
+export function shareOn(row, tokens) {
+  let share = 0;
+  for (const token of tokens) if (row[token] > 0) share += row[token];
+  return share;
+}

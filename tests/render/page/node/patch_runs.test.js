@@ -1,0 +1,26 @@
+/** The words of an axis with images: runs of patches in brackets, the token of a piece, and shares of a row. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
+
+const image = (...tokens) => ({ src: "", width: 2, height: 1, title: "", tokens, boxes: tokens.map(() => [0, 0, 1, 1]) });
+
+test("patches of one image that follow each other are one piece", () => {
+  const pieces = wordPieces({ labels: ["<s>", "r0c0", "r0c1", "\\n", "r1c0", "a", "b"], spaces: "- -- - ", images: [image(1, 2, 4)] });
+  assert.deepEqual(pieces.labels, ["<s>", "[image: 2 patches]", "\\n", "[image: 1 patch]", "a", "b"]);
+  assert.deepEqual(pieces.starts, [0, 1, 3, 4, 5, 6]);
+  assert.deepEqual(pieces.areRuns, [false, true, false, true, false, false]);
+  assert.equal(pieces.spaces, "-     ");
+});
+
+test("a run ends where another image begins, and says which image it is of", () => {
+  const pieces = wordPieces({ labels: ["1:r0c0", "1:r0c1", "2:r0c0", "what"], spaces: "--- ", images: [image(0, 1), image(2)] });
+  assert.deepEqual(pieces.labels, ["[image 1: 2 patches]", "[image 2: 1 patch]", "what"]);
+  assert.deepEqual([0, 1, 2, 3].map((token) => pieceOf(pieces, token)), [0, 0, 1, 2]);
+});
+
+test("masked keys add nothing to a share", () => {
+  assert.equal(shareOn(Float32Array.of(0.5, 0.25, -2, 0.25), [0, 2, 3]), 0.75);
+});
