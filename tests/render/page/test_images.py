@@ -1,18 +1,27 @@
 """Pages of images, and of words beside them: what is drawn over an image, and what is said of it."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
 from tests.conftest import dense
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import report_of
-from tests.render.page.test_draw import page
 from tests.report.image_examples import image_recording, words_and_images_recording
 
 WORDS = words_and_images_recording()
 RED, SECOND = 15, 7  # the last word, and the first patch of the second image
+
+
+def texts_of(recording: Recording) -> Any:
+    """Returns the texts of the axes, as the page's data hold them."""
+    data = re.search(rb'id="page-data">(.*?)</script>', draw(report_of(recording), ".html"), re.DOTALL)
+    assert data is not None
+    return json.loads(data[1])["texts"]
 
 
 def color_of_patch(opened: Opened, image: int, patch: int, across: float = 0.5) -> Any:
@@ -41,14 +50,14 @@ def open_head(show: Opener, recording: Recording, **context: Any) -> Opened:
 
 
 def test_page_holds_each_image_once_with_the_tokens_that_are_its_patches() -> None:
-    [text] = page(report_of(WORDS)).data["texts"]
+    [text] = texts_of(WORDS)
     first, second = text["images"]
     assert (first["tokens"], second["tokens"]) == (list(range(6)), list(range(SECOND, SECOND + 6)))
     assert second["boxes"][1] == [30, 0, 60, 40]
     assert text["others"] == "words"
     assert first["src"].startswith("data:image/jpeg;base64,")
     assert first["src"] != second["src"]
-    [alone] = page(report_of(image_recording())).data["texts"]
+    [alone] = texts_of(image_recording())
     assert [image["tokens"] for image in alone["images"]] == [list(range(1, 7))]
     assert alone["others"] == "tokens without a place"
 
