@@ -33,13 +33,18 @@ def refuse_output(output: Output, writes: str = "picture", films: bool = False, 
     from attnviz.render.formats import FILMS, FORMATS
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
-    suffixes += (*(FILMS if films else ()), *(WORD_SUFFIXES if words else ()))
+    if films:
+        suffixes += FILMS
+    if words:
+        suffixes += WORD_SUFFIXES
     if output.file is not None and output.format is None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
-    if not (films and film_suffix(output)) and not (words and words_suffix(output)):
-        medium(output)
+    is_film = films and film_suffix(output) is not None
+    is_file_of_words = words and words_suffix(output) is not None
+    if not is_film and not is_file_of_words:
+        medium(output)  # refuses an unknown format
     _refuse_unwritable(output)
 
 
@@ -60,7 +65,11 @@ def words_suffix(output: Output) -> str | None:
 
 
 def medium(output: Output) -> str:
-    """Returns the suffix of the format that is written, to the file or to standard output."""
+    """Returns the suffix of the format that is written, to the file or to standard output.
+
+    Raises:
+        AttnvizError: if the options name two formats or an unknown one, or none for ``-o -``.
+    """
     from attnviz.render.formats import TERMINAL, format_of
 
     return format_of(_suffix(output) or TERMINAL).suffix
@@ -74,10 +83,11 @@ def reads_all(output: Output) -> bool:
 
 
 def explanation_suffix(output: Output) -> str:
-    """Returns the suffix of the format of an explanation.
+    """Returns the suffix of the format of an explanation; that of the terminal if the options name no format.
 
     Raises:
-        AttnvizError: if explanations are not written in that format, or the file cannot be written.
+        AttnvizError: for ``--json`` or a format in which explanations are not written, or if the output cannot be
+            written.
     """
     from attnviz.explain.formats import FORMATS, format_of
     from attnviz.render.formats import TERMINAL
@@ -113,7 +123,7 @@ def recording_path(output: Output) -> Path:
 
 
 def _suffix(output: Output) -> str | None:
-    """Returns the suffix that the options name; ``None`` for the text of a terminal on standard output.
+    """Returns the suffix of the format that the options name; ``None`` if they name none, for text in a terminal.
 
     Raises:
         AttnvizError: if the options name two formats, or none for ``-o -``.
@@ -128,9 +138,10 @@ def _suffix(output: Output) -> str | None:
 
 
 def _refuse_unwritable(output: Output) -> None:
-    """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format.
+    """Raises AttnvizError if the output's file cannot be written.
 
-    Without a file, it also refuses ``--open``.
+    Without a file, raises it if standard output is closed, if it is a terminal and the format is binary, and for
+    ``--open``.
     """
     from attnviz.base.files import refuse_closed_output, refuse_target
 
@@ -160,7 +171,7 @@ def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0)
 
 
 def deliver(report: "Report", output: Output) -> None:
-    """Writes the report to its file and prints the path; without a file, writes the report to standard output.
+    """Writes the report to the output's file and prints the path; without a file, writes it to standard output.
 
     In a terminal without colours, prints a remark on the typed options that would change colours.
     """
@@ -174,21 +185,24 @@ def deliver(report: "Report", output: Output) -> None:
 
 
 def _remark_on_unused_colors(report: "Report") -> None:
-    """Prints a remark on typed options that change colours, if the picture has no colours."""
+    """Prints a remark that names the typed options that only change colours, if the report is drawn without colours.
+
+    Prints nothing if no such option was typed, or the report has colours.
+    """
     from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import ineffective_options
 
-    without_effect = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
-    if without_effect:
-        verb = "change" if len(without_effect) > 1 else "changes"
-        remark(f"{' and '.join(without_effect)} {verb} colours, and there are none here; use -o picture.png")
+    flags = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
+    if flags:
+        verb = "change" if len(flags) > 1 else "changes"
+        remark(f"{' and '.join(flags)} {verb} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Writes the result to its file and prints the path; without a file, writes to standard output.
+    """Writes a result to the output's file and prints the path; without a file, writes it to standard output.
 
     Args:
-        output: the destination; a written file is opened if ``open`` is true.
+        output: the destination; if its ``open`` is True, the file is then opened with the system's program.
         write_to: writes the result to an open file.
     """
     from attnviz.base.files import output_file
@@ -219,7 +233,7 @@ def print_path(path: Path) -> None:
 
 
 def write(content: bytes) -> None:
-    """Writes to standard output."""
+    """Writes the bytes to standard output."""
     from attnviz.base.files import standard_output
 
     with standard_output() as file:

@@ -26,12 +26,12 @@ def record(
     values: bool = False,
     factors: bool = False,
 ) -> "Recording":
-    """Returns the recording of a text, an image or a sound, or the saved recording that the input names.
+    """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names.
 
     Args:
         subject: the text, the image, the sound or the saved recording.
-        settings: the settings of the model that runs over it.
-        selection: the layers and heads to record unless it is saved.
+        settings: the settings of the model; a saved recording needs none.
+        selection: the layers and heads to record; a saved recording is returned with all of its own.
         whole: True if all numbers of a saved recording will be read.
         values: True to also record the norm of what each key contributes.
         factors: True to also record queries and keys of maps that are recorded with every cell.
@@ -107,22 +107,22 @@ def record_both(
     whole: bool = False,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns recordings A and B and the change from A to B in words.
+    """Returns recordings A and B, and the change from A to B in words.
 
-    A is the seeded model without the changed settings; B has them, and the weights of A unless the seed changes. For
-    any other model both use the same settings, and only the text differs.
+    With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
+    With any other model both have the same settings, and only the text differs.
     If one of the inputs is not a text, both are recorded as `record_each` does.
 
     Args:
         text: the input of A, and of B if ``other`` is ``None``.
-        other: the input of B.
+        other: the input of B; ``None`` for that of A.
         settings: the settings of the model, with the changes.
         selection: the layers and heads to record.
         whole: True if all numbers of saved recordings will be read.
         values: True to also record the norm of what each key contributes.
 
     Raises:
-        AttnvizError: if there is nothing to compare: the same text, and no changed setting of the seeded model.
+        AttnvizError: if there is nothing to compare: no second text, and no changed setting of the seeded model.
     """
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
@@ -148,10 +148,10 @@ def record_both(
     if not changed_names and other is None:
         raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
-    before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed_names}))
-    after = SeededReader(settings, weights_from=None if "seed" in changed_names else before)
-    recording_a = before.record(examples[0], selection, values)
-    recording_b = after.record(examples[1], selection, values)
+    reader_a = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed_names}))
+    reader_b = SeededReader(settings, weights_from=None if "seed" in changed_names else reader_a)
+    recording_a = reader_a.record(examples[0], selection, values)
+    recording_b = reader_b.record(examples[1], selection, values)
     changes = [flag(name) if name == "causal" else f"{flag(name)} {getattr(settings, name)}" for name in changed_names]
     if other is not None:
         changes.append("another text")
@@ -181,12 +181,12 @@ def record_models(
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two models, and the change in words.
+    """Returns the recordings of two models over one text or two, and the change from the first to the second in words.
 
     Args:
         text: the input of the first model.
         other: the input of the second model; ``None`` for that of the first.
-        settings: the settings of both models, but for the name of the second.
+        settings: the settings of the first model; the second has the same but for its name.
         model: the name of the second model.
         selection: the layers and heads to record.
         values: True to also record the norm of what each key contributes.
@@ -196,9 +196,12 @@ def record_models(
     """
     if not (text.is_run and (other is None or other.is_run)):
         raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
-    before = record(text, settings, selection, values=values)
-    after = record(text if other is None else other, replace(settings, model=model), selection, values=values)
-    return before, after, f"the change to {after.model}" + ("" if other is None else " and another text")
+    recording_a = record(text, settings, selection, values=values)
+    recording_b = record(text if other is None else other, replace(settings, model=model), selection, values=values)
+    change = f"the change to {recording_b.model}"
+    if other is not None:
+        change += " and another text"
+    return recording_a, recording_b, change
 
 
 def record_each(
@@ -209,20 +212,20 @@ def record_each(
     whole: bool,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two inputs, one of which may be saved, and the change in words.
+    """Returns the recordings of two inputs, each new or saved, and the change from the first to the second in words.
 
     Args:
         text: the first input.
         other: the second input; ``None`` is refused.
-        settings: the settings of the model that runs over an input that is not saved.
+        settings: the settings of the model that runs over inputs that are not saved recordings.
         selection: the layers and heads to record.
         whole: True if all numbers of saved recordings will be read.
         values: True to also record the norm of what each key contributes.
 
     Raises:
-        AttnvizError: if there is no second input.
+        AttnvizError: if there is no second input, or an input cannot be recorded or read.
     """
     if other is None:
         raise AttnvizError(f"nothing to compare {text.source} with; add a second recording, or --with TEXT")
-    before, after = (record(subject, settings, selection, whole, values) for subject in (text, other))
-    return before, after, f"the change to {other.source}"
+    recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
+    return recording_a, recording_b, f"the change to {other.source}"

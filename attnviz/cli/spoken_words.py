@@ -13,18 +13,21 @@ if TYPE_CHECKING:
 
 
 def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:
-    """Writes the words that a decoder read or wrote, aligned by the chosen heads, else by those of the model's folder.
+    """Writes the words that a decoder read or wrote, each with its seconds in the sound.
+
+    The chosen heads align the words to the sound; if none is chosen, the heads that the model's folder names.
 
     Raises:
-        AttnvizError: if the recording has no words over a sound, or it is not known which heads align.
+        AttnvizError: if no head attends from words to a sound, or none is chosen and the folder names none.
     """
     from attnviz.media.sound import Sound
     from attnviz.media.timed_words import words_bytes
     from attnviz.metrics.alignment import aligned_words
 
     suffix = words_suffix(output)
-    heads = _aligning_heads(recording, selection)
-    sound = heads[0][0].key_tokens.canvas
+    heads = _alignment_heads(recording, selection)
+    first_maps, _ = heads[0]  # all of them attend to the same sound
+    sound = first_maps.key_tokens.canvas
     assert suffix is not None
     assert isinstance(sound, Sound)
     content = words_bytes(aligned_words(heads), sound.seconds, suffix)
@@ -36,8 +39,11 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
     deliver_file(output, write_content)
 
 
-def _aligning_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
-    """Returns the alignment heads: the chosen ones that attend from words to a sound, else those of the model's folder.
+def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
+    """Returns the maps and the number of each alignment head.
+
+    These are the chosen heads that attend from words to a sound; if none is chosen, the heads that the model's folder
+    names.
 
     Raises:
         AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder names none.
@@ -45,14 +51,14 @@ def _aligning_heads(recording: "Recording", selection: Selection) -> "list[tuple
     from attnviz.maps.heads import chosen_heads
     from attnviz.metrics.alignment import alignment_heads, is_aligned
 
-    aligned = [(head.maps, head.head) for head in chosen_heads(recording, selection) if is_aligned(head.maps)]
-    if not aligned:
+    sound_heads = [(head.maps, head.head) for head in chosen_heads(recording, selection) if is_aligned(head.maps)]
+    if not sound_heads:
         raise AttnvizError(
             "words have seconds where a decoder attends to a sound, and there is none here; give a sound, a model such "
             f"as Whisper, and {option('attention', 'cross')}"
         )
     is_chosen = any(part is not None for part in (selection.layers, selection.heads, selection.pairs))
-    heads = aligned if is_chosen else alignment_heads(recording)
+    heads = sound_heads if is_chosen else alignment_heads(recording)
     if not heads:
         raise AttnvizError(
             f"the model's folder names no alignment heads; choose some with {option('heads', '2.5,3.4')}"

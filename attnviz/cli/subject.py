@@ -28,6 +28,7 @@ MAX_NEAR = 1000  # files of a folder whose names are compared
 ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
+MAX_QUOTED = 40  # characters of an input that a message quotes
 PICTURES, SOUNDS = (
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
     (".wav", ".mp3", ".flac", ".ogg", ".m4a"),
@@ -72,7 +73,7 @@ def is_saved(argument: str) -> bool:
 
 
 def is_file(argument: str) -> bool:
-    """True if an argument is the path of a file or folder that exists."""
+    """True if an argument is the path of a file or folder that exists; False for a text that cannot be a path."""
     try:
         return bool(argument) and Path(argument).exists()
     except (OSError, ValueError):  # a text longer than any path, or with a zero byte
@@ -87,14 +88,16 @@ def _begins_with(argument: str, mark: bytes) -> bool:
 def _names_a_file(argument: str) -> bool:
     """True if an argument looks like the name of a file, which need not exist.
 
-    It has no white space, and begins as a path (``./``, ``../``, ``~/``, or ``/`` with a second slash), or ends in a
-    suffix of ``FILE_SUFFIXES`` or one that begins with ``.safetenso``, a misspelt recording.
+    Such an argument has no white space. It begins as a path (``./``, ``../``, ``~/``, or ``/`` with a second slash), or
+    ends in one of ``FILE_SUFFIXES`` or in a suffix that begins with ``.safetens``, which may be misspelt.
     """
     if not argument or any(character.isspace() for character in argument):
         return False
-    path = argument.startswith(("./", "../", "~/")) or (argument.startswith("/") and "/" in argument[1:])
+    is_absolute_path = argument.startswith("/") and "/" in argument[1:]  # /word alone is more likely a text
+    if is_absolute_path or argument.startswith(("./", "../", "~/")):
+        return True
     suffix = Path(argument).suffix.lower()
-    return path or suffix in FILE_SUFFIXES or suffix.startswith(RECORDING[:-3])
+    return suffix in FILE_SUFFIXES or suffix.startswith(".safetens")
 
 
 def _holds_messages(argument: str) -> bool:
@@ -202,13 +205,23 @@ class Subject:
 
     @property
     def use(self) -> "Use":
-        """The purpose of the model that reads this input."""
+        """The purpose of the model that reads this input.
+
+        ``sounds`` for a sound or a text with a sound, ``pictures`` for a text with images, ``images`` for an image,
+        ``maps`` for any other input.
+        """
         if self.sound is not None or self.kind is Kind.SOUND:
             return "sounds"
-        return "pictures" if self.images else "images" if self.kind is Kind.IMAGE else "maps"
+        if self.images:
+            return "pictures"
+        return "images" if self.kind is Kind.IMAGE else "maps"
 
     def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
-        """Returns the example of this text, image or sound; see ``example`` for commands that read texts alone."""
+        """Returns the example of this text, image or sound, or of this text with the sound in which it is said.
+
+        Raises:
+            AttnvizError: for a saved file, or if the text cannot be read; commands that read only texts use `example`.
+        """
         from attnviz.models.reading.example import Example
 
         if self.kind is Kind.IMAGE:
@@ -240,7 +253,8 @@ class Subject:
             refusal: the message for a saved file, which no model can read.
 
         Raises:
-            AttnvizError: if this is a saved file, an image or a sound, or a chat whose messages cannot be read.
+            AttnvizError: if this is a saved file, an image, a sound or a text with a sound, or if its passages, its
+                chat or its answer cannot be read.
         """
         from attnviz.models.reading.example import Example
 
@@ -308,27 +322,32 @@ class Subject:
         return Effects.load(Path(self.source))
 
     def with_labels(self, tokens: Path | None) -> "Subject":
-        """Returns this subject with a file of labels for its tokens; with its own labels for ``None``.
+        """Returns a copy of this subject with a file of labels for its tokens, or with no such file for ``None``.
 
         Raises:
-            AttnvizError: if labels are given for anything but arrays, which alone lack them.
+            AttnvizError: if a file is given and this subject is not an array file; only array files lack labels.
         """
         if tokens is not None and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"--tokens labels arrays, and {self.source[:40]!r} has its own tokens; leave it out")
+            quoted_source = self.source[:MAX_QUOTED]
+            raise AttnvizError(f"--tokens labels arrays, and {quoted_source!r} has its own tokens; leave it out")
         return replace(self, tokens=tokens)
 
     def with_passages(self, passages: str | None) -> "Subject":
-        """Returns this text with the texts of files before it; without passages for ``None``.
+        """Returns a copy of this subject with the texts of files before its text, or without passages for ``None``.
+
+        Args:
+            passages: the pattern of the files.
 
         Raises:
-            AttnvizError: if passages are given for anything but a text.
+            AttnvizError: if a pattern is given and this subject is not a text.
         """
         if passages is not None and self.kind is not Kind.TEXT:
-            raise AttnvizError(f"--passages come before a text, and {self.source[:40]!r} is no text; leave them out")
+            quoted_source = self.source[:MAX_QUOTED]
+            raise AttnvizError(f"--passages come before a text, and {quoted_source!r} is no text; leave them out")
         return replace(self, passages=passages)
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
-        """Returns this subject if it is of one of `DRAWABLE_KINDS`, which most commands take.
+        """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`, which most commands take.
 
         Args:
             is_comparison: True if it is the second input of a comparison, for which the message proposes a recording.

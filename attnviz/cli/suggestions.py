@@ -32,7 +32,9 @@ def usage_line(error: typer.TyperException, program: Any) -> str:
 
 
 def _problem(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
-    """Returns what is wrong with a command line, and what was probably meant, without the name of the help.
+    """Returns a line that says what is wrong with a command line and, where it can be guessed, what was meant.
+
+    An error of no known kind gives the parser's own message, without its full stop.
 
     Args:
         error: the parser's error.
@@ -65,9 +67,13 @@ def _unknown_command_line(word: str, program: Any) -> str:
 
 
 def _not_a_number_line(error: typer.TyperException) -> str | None:
-    """Returns the line for a value that is not a number; ``None`` for any other error."""
-    cause, parameter = error.__cause__, getattr(error, "param", None)
-    details: Any = getattr(cause, "errors", lambda: [{}])()[0]
+    """Returns the line for a value of a numeric option that is not a number; ``None`` for any other error.
+
+    The line proposes the option's default, or 10 if that is no number.
+    """
+    parameter = getattr(error, "param", None)
+    list_errors = getattr(error.__cause__, "errors", None)  # a method of pydantic's errors alone
+    details: Any = {} if list_errors is None else list_errors()[0]
     kind = NUMBERS.get(details.get("type", ""))
     if kind is None or parameter is None:
         return None
@@ -79,17 +85,22 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
     """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value.
 
     Flags, and options that may be repeated, are not refused.
+
+    Args:
+        command: the command, with its parameters.
+        arguments: the words after the command's name.
     """
-    parameters: dict[str, Any] = {}  # by every spelling
+    names: dict[str, str] = {}  # of the options that take one value, by every spelling
     for parameter in command.params:
-        if not parameter.multiple and not getattr(parameter, "is_flag", False):
-            parameters |= dict.fromkeys(_names(parameter), parameter)
+        is_flag = getattr(parameter, "is_flag", False)
+        if not parameter.multiple and not is_flag:
+            names |= dict.fromkeys(_parameter_spellings(parameter), parameter.name)
     first_indices: dict[str, int] = {}  # by the name of the option
     for index, argument in enumerate(arguments):
         spelling = argument.partition("=")[0]
-        if spelling not in parameters:
+        if spelling not in names:
             continue
-        name = parameters[spelling].name
+        name = names[spelling]
         if name not in first_indices:
             first_indices[name] = index
             continue
@@ -107,6 +118,8 @@ def _value(arguments: list[str], index: int) -> str:
 def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
     """Returns the line for superfluous words, most often those of a text without quotes.
 
+    The line proposes quotes if the command got the first words of a text; otherwise it proposes to leave words out.
+
     Args:
         context: the context of the command, with the arguments that it took.
         path: the program and the command.
@@ -114,18 +127,21 @@ def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
     """
     from attnviz.cli.subject import is_file, is_saved
 
-    texts = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
-    name = path.removeprefix("attnviz ")
+    parameters = context.params
+    texts = [str(parameters[name]) for name in ("text", "second") if parameters.get(name) is not None]
+    command_name = path.removeprefix("attnviz ")
     if not texts:
-        return f"{name} takes no {extra_words!r}; leave it out"
+        return f"{command_name} takes no {extra_words!r}; leave it out"
     if is_file(texts[0]) or any(map(is_saved, texts)):
-        return f"{name} takes no {extra_words!r} beside {' and '.join(texts)}; leave it out"
+        return f"{command_name} takes no {extra_words!r} beside {' and '.join(texts)}; leave it out"
     words = " ".join([*texts, extra_words])
-    return f'{name} takes one text and was given several words; quote the text: {path} "{words}"'
+    return f'{command_name} takes one text and was given several words; quote the text: {path} "{words}"'
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:
-    """Returns the line for an unknown option: it names the commands that take it, else a close option.
+    """Returns the line for an unknown option.
+
+    The line names the commands that take the option; if there are none, a close option of this command, if any.
 
     Args:
         context: the context of the command.
@@ -133,12 +149,12 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
         unknown_name: the option as it was typed.
         program: the program with all of its commands.
     """
-    takers = [name for name, command in program.commands.items() if unknown_name in set(_spellings(command))]
+    takers = [name for name, command in program.commands.items() if unknown_name in set(_command_spellings(command))]
     if takers:
         return f"{path.removeprefix('attnviz ')} takes no {unknown_name}; attnviz {or_list(takers)} does"
-    word = unknown_name.lstrip("-")
-    candidates = []  # without the hyphens, which make all options alike, near to the unknown one or of its first letter
-    for name in _spellings(context.command):
+    word = unknown_name.lstrip("-")  # the hyphens would make all options alike
+    candidates = []  # options near to the unknown one, or with its first letter
+    for name in _command_spellings(context.command):
         option_word = name.lstrip("-")
         if did_you_mean(word, [option_word]) or option_word[:1] == word[:1]:
             candidates.append(name)
@@ -146,23 +162,25 @@ def _unknown_option_line(context: Any, path: str, unknown_name: str, program: An
     return f"no option {unknown_name} in {path}{'; ' if suggestion else ''}{suggestion}"
 
 
-def _spellings(command: Any) -> Iterator[str]:
+def _command_spellings(command: Any) -> Iterator[str]:
     """Yields every spelling of every option of a command."""
     for parameter in command.params:
-        yield from _names(parameter)
+        yield from _parameter_spellings(parameter)
 
 
-def _names(parameter: Any) -> tuple[str, ...]:
-    """Returns every spelling of an option; nothing for an argument."""
+def _parameter_spellings(parameter: Any) -> tuple[str, ...]:
+    """Returns every spelling of an option, as ``--layers``; ``()`` for a parameter that is not an option."""
     return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
 
 
 def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     """Raises AttnvizError if a command does not write files with the suffix of a path.
 
+    The message proposes a suffix, or another command that writes such files.
+
     Args:
         path: the path after -o.
-        suffixes: the suffixes that the command writes, with that of the terminal.
+        suffixes: the suffixes that the command writes, preferred first; ``.txt`` is that of the terminal.
         writes: the name, without suffix, of the file that the message proposes, as ``picture``.
     """
     suffix = path.suffix.lower()
@@ -171,19 +189,22 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
-    file_suffixes = [name for name in suffixes if name]
-    choice = or_list(file_suffixes)
-    example = next(name for name in suffixes if name != ".txt")
+    usual_suffix = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
-        raise AttnvizError(f"{suffix} is a film, which attnviz steps and attnviz film write; use {writes}{example}")
+        raise AttnvizError(
+            f"{suffix} is a film, which attnviz steps and attnviz film write; use {writes}{usual_suffix}"
+        )
     if path.is_dir() or str(path).endswith(("/", "\\")):
-        raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
+        raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{usual_suffix}")
     if not suffix:
         has_stem = path.name != "" and not path.name.startswith(".")
-        name = path.with_name(path.name.strip(".") if has_stem else writes)
-        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {name}{example} ({choice})")
+        proposed_path = path.with_name(path.name.strip(".") if has_stem else writes)
+        raise AttnvizError(
+            f"{str(path)!r} has no suffix, which picks the format; "
+            f"use -o {proposed_path}{usual_suffix} ({or_list(suffixes)})"
+        )
     if suffix in (RECORDING, *PICKLED) and RECORDING not in suffixes:
         raise AttnvizError(
             f"attnviz record writes recordings; use attnviz record TEXT -o {path.with_suffix(RECORDING)}"
         )
-    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, file_suffixes)}")
+    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, suffixes)}")

@@ -48,7 +48,11 @@ class Corpora:
 
 
 def survey_path(output: Output, resume: bool) -> Path:
-    """Returns the path to write the survey to.
+    """Returns the path of the file to write the survey to.
+
+    Args:
+        output: the destination.
+        resume: True if an unfinished survey is to be continued.
 
     Raises:
         AttnvizError: if the options name no file of a survey or of tables, a library for it is missing, the survey to
@@ -89,7 +93,9 @@ def parse_count(name: str, text: str) -> int:
 def write_survey(
     corpora: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
-    """Surveys a corpus and writes the survey; returns False if another process of the same run writes it.
+    """Surveys a corpus and writes the survey; returns True, or False if another process of the same run writes it.
+
+    Prints remarks on a replaced checkpoint, on texts that were left out, and on metrics that were left out.
 
     Args:
         corpora: the texts or pictures to survey.
@@ -97,10 +103,11 @@ def write_survey(
         selection: the layers and heads to measure.
         path: the file to write; its suffix picks a survey or a table.
         force: True to replace the file.
-        resume: True to continue from the checkpoint beside the file; false replaces it, with a remark.
+        resume: True to continue from the checkpoint beside the file; False to replace the checkpoint.
 
     Raises:
-        AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
+        AttnvizError: if no corpus is given, an option cannot be parsed, the corpus or the model cannot be read, the
+            checkpoint is of another survey, or a file cannot be written.
     """
     from attnviz.corpus.texts.custom_classes import parse_classes
     from attnviz.corpus.texts.pictures import CorpusPictures, picture_files
@@ -125,10 +132,16 @@ def write_survey(
     from attnviz.corpus.texts.batches import SurveyOptions
     from attnviz.corpus.texts.text_models import open_survey_model
 
-    saved_settings = {name: value for name, value in vars(corpora).items() if name in ("column", "window")}
-    saved_settings |= {"tokens": limit, "token_class": list(corpora.token_class), "layers": None, "heads": None}
-    saved_settings |= {name: getattr(settings, name) for name in ("model", "dtype")}
-    saved_settings |= {"layers": _as_text(selection.layers), "heads": _as_text(selection.heads or selection.pairs)}
+    saved_settings = {
+        "column": corpora.column,
+        "window": corpora.window,
+        "tokens": limit,
+        "token_class": list(corpora.token_class),
+        "layers": _as_text(selection.layers),
+        "heads": _as_text(selection.heads or selection.pairs),
+        "model": settings.model,
+        "dtype": settings.dtype,
+    }
     options = SurveyOptions(
         selection=selection,
         custom_classes=classes,
@@ -166,7 +179,9 @@ def _ignore(line: str) -> None:
 
 
 def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
-    """Shows a survey full-screen, and each of its texts that the user opens; returns the exit code.
+    """Shows a survey full-screen until the user quits, and returns the exit code.
+
+    A text that the user opens is recorded and shown in the inspector, which returns to the survey.
 
     Args:
         path: the saved survey.
@@ -174,7 +189,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
         look: the look of the screen.
 
     Raises:
-        AttnvizError: if the file is no survey, or has no such heads.
+        AttnvizError: if the file is no survey, it lacks a chosen head, or the selection chooses parts of a text.
     """
     from attnviz.browse.start import browse, browse_survey, names_to_begin_with
     from attnviz.browse.survey.listing import SurveyView
@@ -185,17 +200,18 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
 
     refuse_text_options(ReportOptions(selection=selection))
     survey = load_survey(path)
-    view, message = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
+    view = SurveyView(survey, selection, given_names=names_to_begin_with(look))
+    opened_line = None  # the line of the list whose text was opened last
     kind = Kind.IMAGE if survey.example_noun == "pictures" else Kind.TEXT
     _ = view.rows  # refuses heads that the survey lacks before the screen opens
     while True:
-        opened, code = browse_survey(
-            view, look, path, lambda text: record(Subject(text, kind), survey.model_settings, Selection()), message
+        opened_text, exit_code = browse_survey(
+            view, look, path, lambda text: record(Subject(text, kind), survey.model_settings, Selection()), opened_line
         )
-        if opened is None:
-            return code
-        view, message = opened.view, opened.line
-        browse(opened.recording, None, Selection(), look, None, opened.address)
+        if opened_text is None:
+            return exit_code
+        view, opened_line = opened_text.view, opened_text.line
+        browse(opened_text.recording, None, Selection(), look, address=opened_text.address)
 
 
 def _as_text(numbers: object) -> str | None:

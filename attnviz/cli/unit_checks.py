@@ -30,35 +30,40 @@ CONTENT_FREE = "N/A"  # the question of QRHead's calibration
 def show_unit_checks(
     count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
 ) -> None:
-    """Writes the table of units, and what the answer loses when each of the first ``count`` units is hidden.
+    """Writes the table of units, with the log-probability that the answer loses when a unit is hidden.
 
     Args:
-        count: the number of units to hide, one in each run.
+        count: the number of units to hide, one in each run: those that get the most attention.
         subject: the text, the chat, or the text after passages.
         settings: the settings of the model.
         options: the units, the heads and the look.
         output: where the table goes.
 
     Raises:
-        AttnvizError: for a recording, without units, or if the model predicts no tokens or takes no mask.
+        AttnvizError: for a recording, for single tokens as units, for options that do not apply, or if the model is
+            not trained, predicts no tokens or takes no mask.
     """
     from attnviz.models.sources import open_reader, refuse_untrained
     from attnviz.report.decoding.units_report import units_report
     from attnviz.text.named_groups import TOKENS
 
-    by = options.grouping.units
+    unit_name = options.grouping.units
     _refuse_options(options)
-    if by == TOKENS:
+    if unit_name == TOKENS:
         raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
     example = subject.example(settings, f"{option('check')} runs the model, and a recording holds none; give a text")
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions")
-    check = _Check(reader, example, options, by)
+    check = _Check(reader, example, options, unit_name)
     deliver(units_report(check.recording, check.unit_checks(count), fit_options(options, output)), output)
 
 
 def _refuse_options(options: "ReportOptions") -> None:
-    """Raises AttnvizError for options that choose what is drawn of maps, and for queries: they are the answer's."""
+    """Raises AttnvizError for options that do not apply to a table of units.
+
+    These are the options of maps, ``no_special``, ``renormalize``, ``all`` and a choice of queries, since the queries
+    are always the tokens of the answer.
+    """
     from attnviz.cli.attribution import refuse_map_options
     from attnviz.text.selection import Grouping
 
@@ -80,13 +85,13 @@ class _Check:
         reader: the reader of the model.
         example: the example.
         options: the heads.
-        by: the name of the units.
+        unit_name: the name of the units, as ``turns``.
     """
 
     reader: "Reader"
     example: "Example"
     options: "ReportOptions"
-    by: str
+    unit_name: str
 
     @cached_property
     def recording(self) -> "Recording":
@@ -95,7 +100,7 @@ class _Check:
 
     @cached_property
     def shares(self) -> "tuple[UnitShares, ...]":
-        """The shares of the chosen heads of each attention call; of the head that stands out if none was chosen."""
+        """The shares of the chosen heads, for each attention call; see `_shares_of` if no head was chosen."""
         return self._shares_of(self.recording, None)
 
     @cached_property
@@ -106,10 +111,13 @@ class _Check:
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
     def unit_checks(self, count: int) -> "UnitChecks":
-        """Returns what is measured of every unit before the answer, which is the last unit.
+        """Returns the measurements of each unit before the answer, which is the last unit.
 
         Args:
             count: the number of units to hide: those with the largest shares. The losses of the others are NaN.
+
+        Raises:
+            AttnvizError: if the example has no such units or heads, or fewer than two units.
         """
         from attnviz.maps.heads import head_name
         from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
@@ -117,9 +125,9 @@ class _Check:
         from attnviz.text.units import Units
 
         first_shares = self.shares[0]  # all calls of the text number its units alike
-        units = Units.of(first_shares.maps.query_tokens, self.by)
+        units = Units.of(first_shares.maps.query_tokens, self.unit_name)
         queries = first_shares.queries
-        is_sink = sink_tokens(units, self.by)
+        is_sink = sink_tokens(units, self.unit_name)
         labels = [first_shares.labels[unit] for unit in first_shares.earlier_units.tolist()]
         unit_tokens = [
             np.flatnonzero((units.numbers == number) & ~is_sink)
@@ -127,12 +135,12 @@ class _Check:
         ]
         shares, lifts = self._mean("shares"), self._mean("lift")
         largest_units = np.argsort(-shares, kind="stable")[:count]
-        lost, log_probability = self._losses(units, first_shares, queries, largest_units)
+        losses, log_probability = self._losses(units, first_shares, queries, largest_units)
         strongest = [
             np.mean([strongest_sum(maps, head, queries, tokens) for maps, head in self.heads]) for tokens in unit_tokens
-        ]
+        ]  # of each unit, the mean over heads
         return UnitChecks(
-            by=self.by,
+            by=self.unit_name,
             heads=tuple(head_name(maps, head) for maps, head in self.heads),
             last=first_shares.last_label,
             units=tuple(labels),
@@ -142,7 +150,7 @@ class _Check:
             strongest=np.array(strongest),
             calibrated=self._calibrated_scores(unit_tokens, units),
             reversed=self._shares_in_reverse(labels),
-            lost=lost,
+            lost=losses,
             log_probability=log_probability,
             written=len(queries),
         )
@@ -153,12 +161,12 @@ class _Check:
         return np.asarray(numbers.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
-        """Returns the shares of heads of a recording, for each attention call that has such heads.
+        """Returns the shares of attention that units get in heads of a recording, one item for each attention call.
 
         Args:
             recording: the recording.
-            heads: the heads as ``layer.head``; ``None`` for those that the user chose, or without such a choice
-                the head in which a unit stands out most; all heads if no unit stands out.
+            heads: the heads as ``layer.head``. ``None`` for the heads that the user chose; if none was chosen, the head
+                in which a unit stands out most, or all heads if no unit stands out.
 
         Raises:
             AttnvizError: if the recording has no such units or heads, or fewer than two units.
@@ -171,16 +179,19 @@ class _Check:
         refuse_missing_units(list(recording.maps), self.options.grouping)
         selection = Selection.parse(heads=",".join(heads)) if heads else self.options.selection
         head_maps = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
-        _, shares = unit_frame(head_maps, self.by)
+        _, shares = unit_frame(head_maps, self.unit_name)
         if not shares:
-            raise AttnvizError(f"{option('check')} needs two {self.by} or more, so that the last can look at another")
-        if heads or (selection.chosen_layers, selection.heads) != (None, None):
+            raise AttnvizError(
+                f"{option('check')} needs two {self.unit_name} or more, so that the last can look at another"
+            )
+        user_chose_heads = (selection.chosen_layers, selection.heads) != (None, None)
+        if heads or user_chose_heads:
             return shares
         strongest = strongest_unit(shares)
         if strongest is None:
             return shares
         call_shares, head_index, _ = strongest
-        _, head_shares = unit_frame([(call_shares.maps, call_shares.heads[head_index])], self.by)
+        _, head_shares = unit_frame([(call_shares.maps, call_shares.heads[head_index])], self.unit_name)
         return head_shares
 
     def _losses(
@@ -188,8 +199,8 @@ class _Check:
     ) -> "tuple[Float64Array, float]":
         """Returns what the answer's log-probability loses without each hidden unit, and its value with all units.
 
-        The losses are ``(earlier units,)`` in nats, NaN for units that are not hidden. A unit is hidden with its sink
-        tokens, except the first token of the text.
+        The losses are ``(earlier units,)`` in nats, NaN for units that are not hidden; the model runs once for each
+        hidden unit. Hiding a unit hides all of its tokens, sinks too, except the first token of the text.
 
         Args:
             units: the units of the text.
@@ -200,7 +211,8 @@ class _Check:
         from attnviz.base.progress import track
         from attnviz.effects.hidden_units import answer_log_probability
 
-        tokens, answer_tokens = shares.maps.query_tokens, queries[queries > 0]
+        tokens = shares.maps.query_tokens
+        answer_tokens = queries[queries > 0]  # no token predicts the first token of a text
         losses = np.full(len(shares.earlier_units), np.nan)
         with self.reader.running():
 
@@ -217,35 +229,39 @@ class _Check:
         return losses, log_probability
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
-        """Returns the calibrated score of each earlier unit, ``(earlier units,)``.
+        """Returns the calibrated score of each earlier unit, from the scores less those for an empty question.
 
-        A unit that does not end before the question has NaN.
-
-        Returns ``None`` if the text has no question that can be replaced by ``CONTENT_FREE``.
+        Runs the model again with ``CONTENT_FREE`` as the question.
 
         Args:
             unit_tokens: the tokens of each earlier unit, without sinks.
             units: the units of the text.
+
+        Returns:
+            ``(earlier units,)``; NaN for a unit that does not end before the question. ``None`` if the text has no
+            question that can be replaced.
         """
         from attnviz.maps.heads import head_name
         from attnviz.maps.layer_maps import cell_maps
         from attnviz.metrics.unit_checks import calibrated_score, question_scores
 
-        question_label, neutral_example = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
+        question_label, neutral_example = (
+            self.example.question_label(self.unit_name),
+            self.example.with_question(CONTENT_FREE),
+        )
         if question_label is None or neutral_example is None or question_label not in units.labels:
             return None
         question = np.flatnonzero(units.numbers == units.labels.index(question_label))
-        names = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
+        measured_heads = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
         recording = self.reader.record(neutral_example, self.options.selection)
-        neutral_heads = [
-            (cell_maps(maps), head)
-            for maps in recording.maps
-            for head in maps.heads
-            if (head_name(maps, head), maps.kind) in names
-        ]
+        neutral_heads: list[tuple[CellMaps, int]] = []
+        for maps in recording.maps:
+            heads = [head for head in maps.heads if (head_name(maps, head), maps.kind) in measured_heads]
+            neutral_heads += [(cell_maps(maps), head) for head in heads]
         from attnviz.text.units import Units
 
-        neutral_units = Units.of(neutral_heads[0][0].key_tokens, self.by)
+        first_maps, _ = neutral_heads[0]  # all of them have the tokens of the same text
+        neutral_units = Units.of(first_maps.key_tokens, self.unit_name)
         neutral_question = np.flatnonzero(neutral_units.numbers == neutral_units.labels.index(question_label))
         scores = question_scores(self.heads, question)
         neutral_scores = question_scores(neutral_heads, neutral_question)
@@ -257,7 +273,9 @@ class _Check:
         return np.array(scores_of_units)
 
     def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
-        """Returns the mean share of each unit when the passages are read in the reverse order.
+        """Returns the mean share of each unit over the heads when the passages are read in the reverse order.
+
+        Runs the model again over the reversed text.
 
         Args:
             labels: the labels of the units; a unit whose label is not in the reversed text has NaN.
@@ -273,8 +291,8 @@ class _Check:
         names = [head_name(maps, head) for maps, head in self.heads]
         reversed_shares = self._shares_of(self.reader.record(example, self.options.selection), names)
         first_shares = reversed_shares[0]
-        by_label = {
+        share_of_label = {
             first_shares.labels[unit]: np.mean([call_shares.shares[:, unit].mean() for call_shares in reversed_shares])
             for unit in first_shares.earlier_units.tolist()
         }
-        return np.array([by_label.get(label, np.nan) for label in labels])
+        return np.array([share_of_label.get(label, np.nan) for label in labels])
