@@ -14,7 +14,7 @@ FORMAT, VERSION = "attnviz survey changes", 1
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:
     """Returns the changes of the metrics of heads between two surveys, the clearest first.
 
-    The surveys are treated as independent samples of texts. Heads that only one of them has are left out.
+    The surveys are treated as independent samples of texts. Heads that only one survey has are left out.
 
     Args:
         before: the first survey.
@@ -23,11 +23,12 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
         metric: the name of the only metric to compare; ``None`` for all.
 
     Raises:
-        AttnvizError: if the surveys have no head with a number in common.
+        AttnvizError: if the surveys have no head with a metric in common.
     """
-    frame = survey_frame(before, indices)
-    frame = frame if metric is None else frame.select([metric])
-    changes = number_changes(frame, survey_frame(after, range(len(after.heads))))
+    frame_before, frame_after = survey_frame(before, indices), survey_frame(after, range(len(after.heads)))
+    if metric is not None:
+        frame_before = frame_before.select([metric])
+    changes = number_changes(frame_before, frame_after)
     if not changes:
         raise AttnvizError("the two surveys have no head with a number in common; choose surveys of one kind of model")
     changes.sort(key=lambda change: -change.clearness)
@@ -42,7 +43,11 @@ def _origin(survey: Survey) -> dict[str, Any]:
 
 
 def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
-    """Returns remarks on the model and corpus of each survey, on differences of these, and on unmatched heads."""
+    """Returns sentences on two surveys: the model and corpus of each, and what they do not share.
+
+    The first sentences are always there. Others follow if the models differ, if the corpora differ, and if a head is
+    in only one survey.
+    """
     remarks = [
         f"Before: {before.model} over {before.texts} {before.example_noun} of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} {after.example_noun} of {', '.join(after.corpus)}."
@@ -54,5 +59,6 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
     heads_before, heads_after = ({(head.layer, head.head) for head in survey.heads} for survey in (before, after))
     unmatched_heads = heads_before ^ heads_after
     if unmatched_heads:
-        remarks.append(f"{len(unmatched_heads)} heads are in only one survey and are omitted.")
+        subject = "1 head is" if len(unmatched_heads) == 1 else f"{len(unmatched_heads)} heads are"
+        remarks.append(f"{subject} in only one survey and omitted.")
     return tuple(remarks)

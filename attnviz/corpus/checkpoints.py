@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file, refuse_target
-from attnviz.corpus.saved import from_tensors, write_survey
+from attnviz.corpus.saved import MAX_COUNT, from_tensors, write_survey
 from attnviz.corpus.sums.survey import Survey
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, TensorFile
 
 CHECKPOINT_SUFFIX = ".checkpoint"  # appended to the name of the survey's file
+LENGTH_BYTES = 8  # a safetensors file begins with the length of its JSON header, a little-endian number
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def checkpoint_path(path: Path) -> Path:
 
 
 def refuse_other_file(path: Path) -> None:
-    """Raises AttnvizError if the path is a link, or a file that is no checkpoint.
+    """Raises AttnvizError if the path is a link, or that of a file that is no checkpoint or cannot be replaced.
 
     The survey replaces and deletes its checkpoint without asking, so no other file may lie at that path.
     """
@@ -110,7 +111,7 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tupl
         model: the fingerprint of this run's model.
 
     Raises:
-        AttnvizError: if the file is no checkpoint, is of another model, or was written with other settings.
+        AttnvizError: if the file is no checkpoint or is damaged, was written for another model or with other settings.
     """
     file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
@@ -126,8 +127,12 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tupl
 
 
 def _read_progress(entry: "Entry") -> Progress:
-    """Returns the progress in the header of a checkpoint."""
-    counts = {name: entry.count(name, 2**62) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
+    """Returns the progress in the header of a checkpoint.
+
+    Raises:
+        AttnvizError: if a field is missing or malformed.
+    """
+    counts = {name: entry.count(name, MAX_COUNT) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
     return Progress(**counts, digest=entry.required_value("digest", str))
 
 
@@ -141,7 +146,11 @@ def to_bytes(survey: Survey | None) -> bytes:
 
 
 def from_bytes(content: bytes) -> Survey | None:
-    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for no texts."""
+    """Returns the part of a survey that `to_bytes` wrote; ``None`` for b"", which stands for a part without texts.
+
+    Raises:
+        AttnvizError: if the bytes hold no consistent survey.
+    """
     import json
 
     from safetensors.numpy import load
@@ -150,7 +159,7 @@ def from_bytes(content: bytes) -> Survey | None:
 
     if not content:
         return None
-    # A safetensors file begins with the length of its JSON header in 8 bytes.
-    entries = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    header_end = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    entries = json.loads(content[LENGTH_BYTES:header_end])
     header = json.loads(entries["__metadata__"][METADATA_KEY])
     return from_tensors(MemoryTensors(header, load(content), "a part of the survey"))

@@ -46,6 +46,12 @@ class WeightsRequest(NamedTuple):
 def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mapping[WeightsRequest, FloatArray]:
     """Returns the weights of each request: ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries.
 
+    A request is missing from the result if the model makes no self-attention call of its head.
+
+    Args:
+        survey: the survey, whose examples hold the tokens of the texts.
+        requests: the requested heads, texts and ranges.
+
     Raises:
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
     """
@@ -53,11 +59,11 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
     _refuse_unknown_tokens(survey, model)
     _refuse_other_model(survey, model)
     weights: dict[WeightsRequest, FloatArray] = {}
-    by_text: dict[int, list[WeightsRequest]] = {}
+    requests_of_text: dict[int, list[WeightsRequest]] = {}
     for request in requests:
-        by_text.setdefault(request.text, []).append(request)
-    for numbers in _batches(survey, list(by_text), model):
-        weights |= _weights_of_batch(survey, model, numbers, by_text)
+        requests_of_text.setdefault(request.text, []).append(request)
+    for numbers in _batches(survey, list(requests_of_text), model):
+        weights |= _weights_of_batch(survey, model, numbers, requests_of_text)
     return weights
 
 
@@ -68,29 +74,30 @@ def _open_model(survey: Survey) -> Reader:
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if a text has a token id outside the model's largest embedding.
+    """Raises AttnvizError if an example text has a token id outside the model's largest embedding.
 
     A model without an embedding is not refused.
     """
-    vocabulary = max(
-        (part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)), default=0
-    )
-    ids = np.concatenate([np.zeros(0, dtype=np.int64), *(text.tokens.ids for text in survey.examples.texts.values())])
-    if vocabulary and not ((ids >= 0) & (ids < vocabulary)).all():
+    embeddings = [part for part in model.module.modules() if isinstance(part, nn.Embedding)]
+    if not embeddings:
+        return
+    vocabulary_size = max(embedding.num_embeddings for embedding in embeddings)
+    no_ids = np.zeros(0, dtype=np.int64)  # for a survey without example texts
+    ids = np.concatenate([no_ids, *(text.tokens.ids for text in survey.examples.texts.values())])
+    if not ((ids >= 0) & (ids < vocabulary_size)).all():
         raise AttnvizError(
             f"the model {survey.model!r} lacks tokens of the survey's texts; use the model that was surveyed"
         )
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if the model does not reproduce the numbers of the survey's shortest sampled texts.
+    """Raises AttnvizError if the model lacks a surveyed head, or gives other numbers for sampled texts of the survey.
 
-    Up to ``CHECKED_TEXTS`` texts are checked; a survey without sampled texts is not checked.
+    The ``CHECKED_TEXTS`` shortest texts of the sample are checked; a survey without sampled texts is not.
     """
     examples = survey.examples
-    shortest_texts = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[
-        :CHECKED_TEXTS
-    ]
+    lengths = [len(examples.texts[int(number)].tokens) for number in examples.sampled]
+    shortest_texts = np.argsort(lengths)[:CHECKED_TEXTS]
     numbers = [int(examples.sampled[index]) for index in shortest_texts]
     tokens = [examples.texts[number].tokens for number in numbers]
     windows = [
@@ -102,11 +109,12 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     options = SurveyOptions(custom_classes=survey.custom_classes)
     measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
     head_indices = {(head.layer, head.head): index for index, head in enumerate(measurements.heads)}
-    indices = [head_indices.get((head.layer, head.head), -1) for head in survey.heads]  # -1 for a head that is absent
+    no_head = -1  # the index of a head that the model lacks
+    surveyed_indices = [head_indices.get((head.layer, head.head), no_head) for head in survey.heads]
     metric_names = [metric.name for metric in options.metrics]
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
-    if -1 in indices or not np.allclose(
-        measurements.numbers.values[:, indices][..., columns],
+    if no_head in surveyed_indices or not np.allclose(
+        measurements.numbers.values[:, surveyed_indices][..., columns],
         examples.sample[shortest_texts],
         rtol=TOLERANCE,
         atol=TOLERANCE,
@@ -124,7 +132,7 @@ def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[
 
 
 def _weights_of_batch(
-    survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WeightsRequest]]
+    survey: Survey, model: Reader, numbers: Sequence[int], requests_of_text: Mapping[int, Sequence[WeightsRequest]]
 ) -> dict[WeightsRequest, FloatArray]:
     """Returns the requested weights of the texts of one batch; requests for heads that were not captured are missing.
 
@@ -132,20 +140,26 @@ def _weights_of_batch(
         survey: the survey, whose examples hold the tokens of the texts.
         model: the surveyed model.
         numbers: the numbers of the texts that run together.
-        by_text: the requests for each text, by its number.
+        requests_of_text: the requests for each text, by its number.
     """
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Computes the requested weights of a call; does nothing for cross-attention.
+        """Adds the requested weights of a call to the enclosing function's ``weights``; ignores cross-attention.
 
-        ``first_head`` is the number in the layer of the call's head 0.
+        Args:
+            site: the layer and the kind of the call.
+            heads: the numbers of its captured heads in the layer.
+            call: the call, over all texts of the batch.
+            first_head: the number in the layer of the call's head 0.
         """
         if site.kind == "cross":
             return
         for text_index, number in enumerate(numbers):
-            requests = [request for request in by_text[number] if survey.heads[request.head].layer == site.layer]
+            requests = [
+                request for request in requests_of_text[number] if survey.heads[request.head].layer == site.layer
+            ]
             text_call = call.of_texts(slice(text_index, text_index + 1)) if requests else call
             for request in requests:
                 head = survey.heads[request.head].head

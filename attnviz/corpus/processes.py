@@ -42,7 +42,10 @@ class Processes:
         return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
-        """Receives and returns all contents in the first process; in the others, sends the content and returns []."""
+        """Receives the contents of the other processes, and returns all in order of rank, in the first process.
+
+        In any other process, sends the content to the first one and returns [].
+        """
         if not self.is_first:
             distributed.send(torch.tensor([len(content)]), 0)
             if content:
@@ -72,7 +75,9 @@ class Processes:
 
 @contextmanager
 def open_processes() -> Iterator[Processes]:
-    """Joins the processes that torchrun started, and yields them; yields only this process if there is no other.
+    """Joins the processes that torchrun started and yields them, as this one sees them; leaves them at the end.
+
+    Yields a single process, and joins nothing, if torchrun started no other.
 
     Raises:
         AttnvizError: if the processes cannot be joined.
@@ -110,12 +115,14 @@ def _receive(rank: int) -> bytes:
 
 
 def _tensor(content: bytes) -> Tensor:
-    """Returns bytes as a tensor, ``(bytes,)``."""
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    """Returns a copy of bytes as a tensor, ``(bytes,)``; an empty tensor for b""."""
+    if not content:  # which torch.frombuffer refuses
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
-    """Calls ``work`` and returns its result.
+    """Calls ``work``, which exchanges messages with other processes, and returns its result.
 
     Raises:
         AttnvizError: if ``work`` raises a RuntimeError, which means that another process is gone.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 SINK_NUMBER = re.compile(r"-?[0-9]{1,18}")  # keys of sink_labels; such numbers fit int64
 SUFFIX = ".safetensors"
+MAX_COUNT = 2**62  # the largest count that a file may hold: sums with it still fit int64
 SUMS = ("sums", "squares", "weights", "scores", "entropies")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
 TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of all examples
@@ -65,10 +66,10 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
 
 
 def load_survey(path: str | Path) -> Survey:
-    """Returns the survey in a file.
+    """Returns the survey in a file, without metrics that this version does not know.
 
     Raises:
-        AttnvizError: if the file is not a finished survey of a format that this version reads.
+        AttnvizError: if the file is not a finished survey of a format that this version reads, or is damaged.
     """
     from attnviz.base.tensor_file import TensorFile
 
@@ -83,7 +84,7 @@ def load_survey(path: str | Path) -> Survey:
 def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
     """Returns the header of a survey's file, and the arrays by name.
 
-    Exact sums are stored as two arrays, ``high`` and ``low``; the tokens of all example texts end to end.
+    Exact sums are stored as two arrays, ``high`` and ``low``. The tokens of all example texts are joined in each array.
     """
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
     header: Header = {
@@ -118,16 +119,19 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
         arrays |= {f"{name}.high": sums.high, f"{name}.low": sums.low}
     arrays |= {f"examples.{name}": getattr(survey.examples, name) for name in (*TOP_ARRAYS, "sampled", "sample")}
     for name in TOKEN_ARRAYS:
-        empty = np.zeros((0, 2) if name == "offsets" else 0, dtype=TOKEN_DTYPES.get(name, "int64"))
-        arrays[f"tokens.{name}"] = np.concatenate([empty, *(getattr(text.tokens, name) for text in texts)])
+        no_tokens = np.zeros((0, 2) if name == "offsets" else 0, dtype=TOKEN_DTYPES.get(name, "int64"))
+        arrays[f"tokens.{name}"] = np.concatenate([no_tokens, *(getattr(text.tokens, name) for text in texts)])
     return header, arrays
 
 
 def from_tensors(file: "Tensors") -> Survey:
-    """Returns the survey in a file, after a check of every value; metrics that this version does not know are dropped.
+    """Returns the survey in a file, after a check of every value.
+
+    Metrics that this version does not know are dropped and named in ``omitted_metrics``.
 
     Raises:
-        AttnvizError: if the file holds no survey, or values that no survey has.
+        AttnvizError: if the file holds no survey, one of another format, none of the known metrics, or values that no
+            survey has.
     """
     if "survey" not in file.header.value:
         raise AttnvizError(f"{file.what!r} is a recording, not a survey; give a file that attnviz survey wrote")
@@ -146,11 +150,11 @@ def from_tensors(file: "Tensors") -> Survey:
             f"{file.what!r} has no metric that this attnviz knows, or has one twice; run attnviz survey again"
         )
     # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
-    columns = [known_metrics.get(name, metrics[0]) for name in names]
+    column_metrics = [known_metrics.get(name, metrics[0]) for name in names]
     survey = Survey(
         heads=heads,
         metrics=metrics,
-        tallies=_tallies(file, len(heads), columns),
+        tallies=_tallies(file, len(heads), column_metrics),
         examples=_examples(file, len(heads), len(names)),
         model=entry.line("model"),
         settings=entry.required_value("settings", dict),
@@ -233,7 +237,7 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
         for name in SUMS
     }
     values: dict[str, Any] = {**counts, **sums}
-    values |= {name: values[name].reshape(()) for name in ("texts", "tokens")}
+    values |= {name: values[name].reshape(()) for name in ("texts", "tokens")}  # files store these numbers as (1,)
     return Tallies(**{field.name: values[field.name] for field in fields(Tallies)})
 
 
@@ -249,31 +253,31 @@ def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
         AttnvizError: if an array or a text is missing or malformed.
     """
     shape = heads, metrics, TOP
-    top = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
-    sampled = file.header.count("sampled")
+    top_arrays = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
+    sample_size = file.header.count("sampled")
     return Examples(
-        **top,
-        sampled=file.array("examples.sampled", "int64", (sampled,)),
-        sample=file.array("examples.sample", "float32", (sampled, heads, metrics)),
+        **top_arrays,
+        sampled=file.array("examples.sampled", "int64", (sample_size,)),
+        sample=file.array("examples.sample", "float32", (sample_size, heads, metrics)),
         texts=_texts(file),
     )
 
 
 def _texts(file: "Tensors") -> dict[int, ExampleText]:
-    """Returns the texts of the examples by their numbers; the arrays hold the tokens of all texts end to end.
+    """Returns the texts of the examples by their numbers; ``{}`` if there are none.
+
+    Each array of the file holds the tokens of all texts, one text after the other.
 
     Raises:
         AttnvizError: if an array or a field is missing or malformed, or offsets are outside their text.
     """
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
-    count = sum(map(len, labels))
-    arrays = {
-        name: file.array(
-            f"tokens.{name}", TOKEN_DTYPES.get(name, "int64"), (count, 2) if name == "offsets" else (count,)
-        )
-        for name in TOKEN_ARRAYS
-    }
+    token_count = sum(map(len, labels))
+    arrays = {}
+    for name in TOKEN_ARRAYS:
+        shape = (token_count, 2) if name == "offsets" else (token_count,)
+        arrays[name] = file.array(f"tokens.{name}", TOKEN_DTYPES.get(name, "int64"), shape)
     texts = {}
     first_token = 0
     for entry, text_labels in zip(entries, labels, strict=True):
@@ -284,10 +288,10 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
         starts, stops = text_arrays["offsets"].T  # of each token, in characters
         if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
             raise entry.refusal("has offsets outside its text")
-        texts[entry.count("id", 2**62)] = ExampleText(
+        texts[entry.count("id", MAX_COUNT)] = ExampleText(
             source=entry.required_value("source", str),
-            row=entry.count("row", 2**62),
-            window=entry.count("window", 2**62),
+            row=entry.count("row", MAX_COUNT),
+            window=entry.count("window", MAX_COUNT),
             tokens=Tokens.of_text(text=text, labels=text_labels, **text_arrays),
         )
     return texts

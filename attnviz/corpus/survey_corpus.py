@@ -34,6 +34,8 @@ Corpus = CorpusReader | PassedTexts | CorpusPictures
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0
 FINGERPRINT_NUMBERS = 64  # elements of each parameter that the fingerprint reads
+DIGEST_BYTES = 16  # of the hash of a model or a corpus
+MIN_ROUND_SECONDS = 1e-3  # in case that the clock has not moved since the last checkpoint
 
 
 class SurveyRun:
@@ -63,20 +65,23 @@ class SurveyRun:
         if checkpoint is not None:
             refuse_other_file(checkpoint)
         self.fingerprint = fingerprint(model.module)
-        self.survey: Survey | None = None
+        self.survey: Survey | None = None  # of no text yet
         self.last_write = time.monotonic()
         self.rounds = self.rounds_to_write = 1
         self.skipped: Counter[str] = Counter()
 
     def run(self, reader: Corpus, resume: bool = False) -> Survey | None:
-        """Returns the survey of a corpus in the first process, and ``None`` in the others.
+        """Runs the survey; returns that of the whole corpus in the first process, and ``None`` in the others.
+
+        Writes checkpoints on the way and shows a progress bar.
 
         Args:
             reader: the texts or pictures of the corpus.
             resume: True to resume from the checkpoint, if there is one.
 
         Raises:
-            AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
+            AttnvizError: if there is no text, the checkpoint is of another survey or cannot be written, or another
+                process is gone.
         """
         start, progress = self._starting_progress(resume), Progress()
         survey_of = survey_of_picture if self.options.pictures else survey_of_batch
@@ -97,9 +102,10 @@ class SurveyRun:
         return replace(self.survey, skipped=skipped)
 
     def _starting_progress(self, resume: bool) -> Progress:
-        """Returns the progress of the checkpoint, or of an empty survey; the same in every process.
+        """Returns the progress of the checkpoint, the same in every process.
 
-        The first process also loads the sums of the checkpoint.
+        Without a checkpoint to resume from, it is the progress at the start of the corpus. The first process also loads
+        the sums of the checkpoint.
 
         Args:
             resume: True to resume from the checkpoint, if there is one.
@@ -107,30 +113,35 @@ class SurveyRun:
         Raises:
             AttnvizError: if the checkpoint is of another survey.
         """
-        content = b""
+        progress = Progress()
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
             self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
-            content = json.dumps(asdict(progress)).encode()
-        content = self.processes.agree(content)
-        return Progress(**json.loads(content)) if content else Progress()
+        agreed_progress = self.processes.agree(json.dumps(asdict(progress)).encode())
+        return Progress(**json.loads(agreed_progress))
 
     def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none.
 
-        A round gives each process one batch. Chunks that are done at ``start`` are read and digested, but not yielded.
+        A round gives each process one batch. Each chunk ends with a progress without a batch. Chunks that are done at
+        ``start`` are read and hashed, but not yielded. Also sets ``skipped`` to the reader's counts of texts that it
+        could not read.
+
+        Args:
+            reader: the texts or pictures of the corpus.
+            start: the progress to go on from.
 
         Raises:
             AttnvizError: if the texts of these chunks are not those of the checkpoint.
         """
-        progress, digest, limit = Progress(), hashlib.blake2b(digest_size=16), self.options.tokens
+        progress, hasher, limit = Progress(), hashlib.blake2b(digest_size=DIGEST_BYTES), self.options.tokens
         for chunk in chunks_of(reader, CHUNK_PICTURES if self.options.pictures else None):
             if progress.chunks < start.chunks:
                 progress = replace(progress, chunks=progress.chunks + 1)
-                _add_to_digest(digest, chunk)
+                _add_to_digest(hasher, chunk)
                 self.skipped = Counter(reader.skipped)
                 continue
-            if progress.chunks == start.chunks:
-                self._refuse_other_corpus(start, digest.hexdigest())
+            if progress.chunks == start.chunks:  # the checkpoint's chunks are all hashed
+                self._refuse_other_corpus(start, hasher.hexdigest())
                 progress = start
             if limit is not None and progress.tokens >= limit:
                 break
@@ -146,25 +157,32 @@ class SurveyRun:
                 index = first_batch + self.processes.rank
                 batch = packed_chunk.batches[index] if index < len(packed_chunk.batches) else None
                 yield replace(progress, batches=batches_done), batch
-            _add_to_digest(digest, chunk)
+            _add_to_digest(hasher, chunk)
             progress = Progress(
                 chunks=progress.chunks + 1,
                 windows=progress.windows + packed_chunk.windows,
                 tokens=progress.tokens + packed_chunk.tokens,
                 too_long=progress.too_long + packed_chunk.too_long,
-                digest=digest.hexdigest(),
+                digest=hasher.hexdigest(),
             )
             yield progress, None
-        else:
+        else:  # the corpus ended before the limit of tokens
             self.skipped = Counter(reader.skipped)
-        if progress.chunks < start.chunks:
+        if progress.chunks < start.chunks:  # the corpus is shorter than the checkpoint's
             self._refuse_other_corpus(start, "")
-        if progress.chunks == start.chunks:
-            self._refuse_other_corpus(start, digest.hexdigest())
+        if progress.chunks == start.chunks:  # no chunk came after those of the checkpoint
+            self._refuse_other_corpus(start, hasher.hexdigest())
             yield start, None
 
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
-        """Raises AttnvizError if the checkpoint's digest of its texts is not this one."""
+        """Raises AttnvizError if the digest of the checkpoint's texts is not ``digest``.
+
+        A checkpoint without finished chunks has no digest and is not refused.
+
+        Args:
+            start: the progress of the checkpoint.
+            digest: the digest of the same number of chunks of this run's corpus.
+        """
         if start.digest and start.digest != digest:
             raise AttnvizError(
                 f"{str(self.checkpoint)!r} was written for other texts; give the same corpus, or delete the file to "
@@ -172,10 +190,13 @@ class SurveyRun:
             )
 
     def _write_checkpoint_if_due(self, progress: Progress) -> None:
-        """Writes a checkpoint if one is due: after `seconds`, with several processes after an agreed number of rounds.
+        """Writes a checkpoint if one is due; does nothing if this run writes no checkpoints.
 
-        Does nothing without a path for checkpoints. Clocks differ between processes and gathering needs all of them, so
-        they agree on a number of rounds.
+        One process writes a checkpoint after ``seconds``. Several processes must gather their sums together, but their
+        clocks differ, so they do it after a number of rounds on which they agree each time.
+
+        Args:
+            progress: the progress of the survey through its corpus, to write.
         """
         if self.checkpoint is None:
             return
@@ -189,14 +210,17 @@ class SurveyRun:
         self._gather()
         if self.processes.is_first and self.survey is not None:
             write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint)
-        round_seconds = (time.monotonic() - self.last_write) / self.rounds
+        round_seconds = max((time.monotonic() - self.last_write) / self.rounds, MIN_ROUND_SECONDS)
         # as many rounds as fit into the time, but no more than twice as many as before
-        next_rounds = str(max(1, min(int(self.seconds / max(round_seconds, 1e-3)), 2 * self.rounds)))
-        self.rounds = self.rounds_to_write = int(self.processes.agree(next_rounds.encode()))
+        next_rounds = max(1, min(int(self.seconds / round_seconds), 2 * self.rounds))
+        self.rounds = self.rounds_to_write = int(self.processes.agree(str(next_rounds).encode()))
         self.last_write = time.monotonic()
 
     def _gather(self) -> None:
-        """Merges the surveys of all processes into the one of the first process, and drops those of the others."""
+        """Adds the surveys of the other processes to that of the first, and sets theirs to ``None``.
+
+        Every process must call it. A single process keeps its survey unchanged.
+        """
         if self.processes.count == 1:
             return
         for part in self.processes.gather(to_bytes(self.survey))[1:]:
@@ -205,9 +229,9 @@ class SurveyRun:
             self.survey = None
 
     def _reached_counts(self, progress: Progress, reader: Corpus) -> TextProgress:
-        """Returns texts, tokens and share of the corpus that are done, for the progress bar.
+        """Returns the texts, the tokens and the share of the corpus that are done, for the progress bar.
 
-        This process counts its own texts, and assumes that all others have as many.
+        This process counts its texts, and assumes that every other process has as many.
         """
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
@@ -215,18 +239,22 @@ class SurveyRun:
 
 
 def _add_to_digest(hasher: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:
-    """Adds the texts of a chunk to a hash, each after its length, so that other cuts between texts change the hash."""
+    """Updates a hash in place with the texts of a chunk.
+
+    The length of each text comes before it, in 8 bytes, so that the same characters cut into other texts give another
+    hash.
+    """
     for text in chunk:
         content = text.text.encode()
         hasher.update(len(content).to_bytes(8, "little") + content)
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Returns a hexadecimal digest of the names, shapes, dtypes and first numbers of the model's parameters.
+    """Returns a hexadecimal digest of the model's parameters: their names, shapes, dtypes and first numbers.
 
-    The numbers of parameters on the device ``meta`` are unknown and left out.
+    ``FINGERPRINT_NUMBERS`` of each parameter are read; those on the device ``meta`` are unknown and left out.
     """
-    hasher = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name, weight in model.named_parameters():
         hasher.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
         if weight.device.type != "meta":

@@ -12,9 +12,14 @@ from attnviz.text.selection import Selection, refuse_missing
 
 
 def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
-    """Returns means over texts of the heads at these indices, with standard deviations, margins, counts and deciles."""
-    head_indices, measures = list(indices), range(len(survey.metrics))
-    deciles = [[survey.deciles(index, number) for number in measures] for index in head_indices]
+    """Returns the means over texts of every metric, with standard deviations, margins, counts and deciles.
+
+    Args:
+        survey: the survey.
+        indices: the indices of the heads in ``survey.heads``, in the order of the frame's rows.
+    """
+    head_indices, metric_indices = list(indices), range(len(survey.metrics))
+    deciles = [[survey.deciles(head, metric) for metric in metric_indices] for head in head_indices]
     return HeadFrame(
         rows=tuple(_row(survey, index) for index in head_indices),
         measures=survey.metrics,
@@ -22,13 +27,15 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
         spreads=survey.spreads[head_indices],
         margins=survey.margins[head_indices],
         counts=survey.tallies.count[head_indices],
-        deciles=np.array(deciles).reshape(len(head_indices), len(measures), len(DECILES)),
+        deciles=np.array(deciles).reshape(len(head_indices), len(metric_indices), len(DECILES)),
         texts=survey.texts,
     )
 
 
 def chosen_places(survey: Survey, selection: Selection) -> list[int]:
-    """Returns the indices of the selected heads in ``survey.heads``, in its order; pairs keep the order of the user.
+    """Returns the indices of the selected heads in ``survey.heads``; all indices if nothing is selected.
+
+    They ascend, except that pairs of layer and head keep the order in which the user gave them.
 
     Raises:
         AttnvizError: if the survey lacks a selected layer or head.
@@ -42,21 +49,21 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     if selection.pairs is not None:
         indices = {(head.layer, head.head): index for index, head in enumerate(survey.heads)}
         return [indices[pair] for pair in selection.pairs]
+    chosen_layers = layers if selection.layers is None else selection.layers
     return [
         index
         for index, head in enumerate(survey.heads)
-        if (selection.layers is None or head.layer in selection.layers)
-        and (selection.heads is None or head.head in selection.heads)
+        if head.layer in chosen_layers and (selection.heads is None or head.head in selection.heads)
     ]
 
 
 def _row(survey: Survey, index: int) -> HeadRow:
-    """Returns the row of a head, with the patterns that its means show."""
+    """Returns the row of the head at an index of ``survey.heads``, with the patterns that its means show."""
     head, names = survey.heads[index], [metric.name for metric in survey.metrics]
     means, counts = (
         dict(zip(names, table[index].tolist(), strict=True)) for table in (survey.means, survey.tallies.count)
     )
-    mean_length = survey.tokens // max(1, survey.texts)
+    mean_length = survey.tokens // max(1, survey.texts)  # 0 for a survey without texts
     patterns = find_patterns(means, counts, mean_length, _sink_label(survey, index))
     return HeadRow(((head.layer, head.head),), "self", head.module, patterns)
 

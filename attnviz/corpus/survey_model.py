@@ -73,7 +73,9 @@ def survey(
     options = SurveyOptions(
         selection=selection, custom_classes=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
     )
-    if (texts is None) == (batches is None) or (texts is not None and tokenizer is None):
+    has_one_input = (texts is None) != (batches is None)
+    lacks_tokenizer = texts is not None and tokenizer is None
+    if not has_one_input or lacks_tokenizer:
         raise AttnvizError("a survey needs a tokenizer and texts, or batches; use survey(model, tokenizer, texts)")
     with evaluation_mode(model):
         if batches is not None:
@@ -84,7 +86,7 @@ def survey(
         reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
         refuse_long_window(reader, window)
         result = SurveyRun(reader, options).run(PassedTexts(texts))
-    assert result is not None
+    assert result is not None  # only processes after the first return nothing, and there are none
     return result
 
 
@@ -94,7 +96,9 @@ def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a module over the texts of its batches, until the limit of tokens is reached.
+    """Returns the survey of a module over batches of texts, up to the batch that reaches the limit of tokens.
+
+    Without metrics that read words and sentences if the tokenizer does not return texts exactly.
 
     Args:
         module: the module.
@@ -103,7 +107,7 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
         options: the options of the survey.
 
     Raises:
-        AttnvizError: if there are no batches, or one holds no ids.
+        AttnvizError: if there are no batches, or one holds no ids or padding that is not at the ends.
     """
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
@@ -123,14 +127,15 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
 
 
 def _decodes_exactly(tokenizer: Any) -> bool:
-    """True if decoding ids returns the text, tested with `DECODING_TEST`.
+    """True if decoding the ids of `DECODING_TEST` returns it.
 
     If the tokenizer does not know a word of the test, only the number of spaces must be the same.
     """
     ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
-    decoded = _decode(tokenizer, ids, skip_special=False).strip()
-    has_unknown = getattr(tokenizer, "unk_token_id", None) in ids
-    return decoded == DECODING_TEST or (has_unknown and decoded.count(" ") == DECODING_TEST.count(" "))
+    decoded_text = _decode(tokenizer, ids, skip_special=False).strip()
+    if getattr(tokenizer, "unk_token_id", None) in ids:
+        return decoded_text.count(" ") == DECODING_TEST.count(" ")
+    return decoded_text == DECODING_TEST
 
 
 def _without_wording(survey: Survey) -> Survey:
@@ -152,6 +157,7 @@ class BatchCall:
     """
 
     def __init__(self, module: nn.Module, arguments: Any, tokenizer: Any) -> None:
+        """Finds the ids in the arguments and sets ``texts`` to their tokens, without padding."""
         self.module, self.name, self.arguments = module, type(module).__name__, arguments
         self.device = next(module.parameters()).device
         named_arguments = arguments if isinstance(arguments, Mapping) else {}
@@ -179,7 +185,7 @@ class BatchCall:
 
 
 def _positional(arguments: Any) -> Sequence[Any]:
-    """Returns the positional arguments: those of a tuple or list, or the only one."""
+    """Returns a tuple or list of arguments unchanged, and any other value as a tuple of one argument."""
     return arguments if isinstance(arguments, tuple | list) else (arguments,)
 
 
@@ -202,8 +208,8 @@ def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     """Returns the tokens of a text, given their ids.
 
-    Without a tokenizer each label is the id, such as ``#12``. If tokenizing the decoded text returns the same ids, the
-    tokens have the offsets of the tokenizer; otherwise each token is searched in the text.
+    If tokenizing the decoded text returns the same ids, the tokens have the tokenizer's offsets; otherwise each token
+    is searched in the decoded text. Without a tokenizer the text is made of the ids, such as ``#12 #7``.
 
     Args:
         ids: the ids, ``(tokens,)``.
@@ -219,6 +225,6 @@ def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
                 return tokens
         return tokens_of_ids(tokenizer, text, ids.tolist())
     labels = [f"#{number}" for number in ids]
-    stops = np.cumsum([len(name) + 1 for name in labels]).tolist()
-    offsets = [(stop - len(name) - 1, stop - 1) for name, stop in zip(labels, stops, strict=True)]
+    next_starts = np.cumsum([len(label) + 1 for label in labels]).tolist()  # a space follows each label
+    offsets = [(start - len(label) - 1, start - 1) for label, start in zip(labels, next_starts, strict=True)]
     return tokens_of_pieces(" ".join(labels), ids.tolist(), labels, offsets, np.zeros(len(ids), dtype=bool))

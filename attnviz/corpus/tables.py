@@ -69,25 +69,35 @@ def table_rows(survey: Survey) -> Iterator[Row]:
 
 
 def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
-    """Yields a row for each metric of a head that is defined in at least one text."""
-    kinds = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}
+    """Yields a row for each metric of a head that is defined in at least one text; none if no metric is.
+
+    Args:
+        frame: the means of the survey.
+        index: the index of the head's row in the frame.
+    """
+    head_numbers = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}  # each by the metric's name
     for measure in frame.measures:
-        number_kinds = {kind: numbers[measure.name] for kind, numbers in kinds.items()}
-        if number_kinds["counts"]:
+        numbers = {kind: number_of_metric[measure.name] for kind, number_of_metric in head_numbers.items()}
+        if numbers["counts"]:
             yield {
                 "kind": "metric",
                 "name": measure.name,
                 "unit": measure.unit,
-                "count": number_kinds["counts"],
-                "mean": number_kinds["values"],
-                "spread": finite_number(number_kinds["spreads"]),
-                "margin_95": finite_number(number_kinds["margins"]),
-                **dict(zip(DECILE_COLUMNS, number_kinds["deciles"], strict=True)),
+                "count": numbers["counts"],
+                "mean": numbers["values"],
+                "spread": finite_number(numbers["spreads"]),
+                "margin_95": finite_number(numbers["margins"]),
+                **dict(zip(DECILE_COLUMNS, numbers["deciles"], strict=True)),
             }
 
 
 def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of offsets with at least one pair: the mean weight and score of a head."""
+    """Yields a row for each bin of offsets ``key - query`` with at least one pair: a head's mean weight and score.
+
+    Args:
+        survey: the survey.
+        index: the index of the head.
+    """
     tallies = survey.tallies
     weights, scores = tallies.weights.total[index], tallies.scores.total[index]
     for (first, last), weight, score, count in zip(
@@ -106,7 +116,12 @@ def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
 
 
 def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of positions with at least one query: the mean entropy of a head."""
+    """Yields a row for each bin of positions with at least one query: a head's mean entropy.
+
+    Args:
+        survey: the survey.
+        index: the index of the head.
+    """
     entropies, counts = survey.tallies.entropies.total[index], survey.tallies.rows[index].tolist()
     for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
         if count:
@@ -115,7 +130,7 @@ def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
 
 
 def _metadata(survey: Survey) -> dict[str, Any]:
-    """Returns the metadata of the table: model, settings, corpus and counts."""
+    """Returns the metadata of the table as JSON values: version, model, settings, corpus and counts."""
     return {
         "schema": SCHEMA_VERSION,
         "attnviz": survey.version,
@@ -144,14 +159,17 @@ def _json(survey: Survey) -> bytes:
 
 
 def _examples(survey: Survey) -> Iterator[Row]:
-    """Yields the texts in which each metric of each head is largest, the largest first; none if no text has it."""
+    """Yields a row for each text in which a metric of a head is largest, the largest first for each head and metric.
+
+    A metric that no text has gives no row.
+    """
     examples = survey.examples
     for index, head in enumerate(survey.heads):
-        for number, metric in enumerate(survey.metrics):
-            top_texts = zip(*(getattr(examples, name)[index, number].tolist() for name in TOP_ARRAYS), strict=True)
-            for rank, (text, value, query) in enumerate(top_texts, 1):
-                if text != NO_TEXT:
-                    example = examples.texts[text]
+        for metric_index, metric in enumerate(survey.metrics):
+            head_arrays = [getattr(examples, name)[index, metric_index].tolist() for name in TOP_ARRAYS]
+            for rank, (text_number, value, query) in enumerate(zip(*head_arrays, strict=True), 1):
+                if text_number != NO_TEXT:
+                    example = examples.texts[text_number]
                     location = {
                         "text": example.tokens.text,
                         "source": example.source,

@@ -23,7 +23,10 @@ class TextsCells(NamedTuple):
     mask: Tensor
 
     def broadcast_mask(self) -> Tensor:
-        """Returns ``mask`` in a shape that broadcasts to ``(texts, queries, keys)``."""
+        """Returns ``mask`` in a shape that broadcasts to ``(texts, queries, keys)``.
+
+        A mask that varies by key gets an axis of queries; any other is returned unchanged.
+        """
         return self.mask[:, None] if self.varies == "by key" else self.mask
 
 
@@ -56,12 +59,12 @@ class CellSums:
         distances: Tensor,
         sum_dtype: torch.dtype,
     ) -> Self:
-        """Returns the factors for the cells of a grid.
+        """Returns the factors that sum weights over the cells of each metric.
 
-        A metric in ``cells`` sums over cells; every other metric is one of whole rows.
+        A metric that is not in ``cells`` is one of whole rows.
 
         Args:
-            count: the number of metrics.
+            count: the number of all metrics.
             cells: pairs of number and cells, for each metric that sums over cells.
             visible: the visible cells, ``(texts, queries, keys)``.
             distances: the distances from query to key in tokens, ``(queries, keys)``.
@@ -73,16 +76,17 @@ class CellSums:
             for kind in ("by place", "by text", "by key")
         }
         row_metrics = sorted(set(range(count)) - {number for number, _ in cells})
-        columns = [*row_metrics, *(number for group in cells_by_kind.values() for number, _ in group)]
+        columns = list(row_metrics)  # the number of the metric in each column
+        for group in cells_by_kind.values():
+            columns += [number for number, _ in group]
         cells_by_place, related_cells, cells_by_key = (
             [metric_cells.mask for _, metric_cells in group] for group in cells_by_kind.values()
         )
         relations = torch.stack(related_cells) & visible if related_cells else visible.new_empty(0, *visible.shape)
-        by_key = (
-            torch.stack(cells_by_key, -1).float()
-            if cells_by_key
-            else distances.new_empty(len(visible), visible.shape[2], 0)
-        )
+        if cells_by_key:
+            by_key = torch.stack(cells_by_key, -1)
+        else:
+            by_key = distances.new_empty(len(visible), visible.shape[2], 0)  # no columns
         return cls(
             row_metrics=row_metrics,
             order=[columns.index(number) for number in range(count)],
@@ -106,17 +110,18 @@ class CellSums:
         return torch.cat([by_place, self.present_by_text, ones @ self.by_key > 0], dim=-1)
 
     def write(self, weights: Tensor, place_sums: Tensor, out: Tensor) -> None:
-        """Writes the sums of each query over the cells of each metric to ``out``.
+        """Writes the sum of each query's weights over the cells of each metric to ``out``, in place.
 
         Args:
             weights: the weights, ``(texts, heads, queries, keys)``.
             place_sums: their products with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
             out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
-        count, heads, height, width = weights.shape
-        # the first two columns of place_sums are distances, which are no metrics
-        after_places, after_relations = place_sums.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
-        out[:, :after_places] = place_sums[:, 2:]
-        self.relations.write_sums(weights, out[:, after_places:after_relations])
-        by_key = (weights.view(count, heads * height, width) @ self.by_key).view(count, heads, height, -1)
-        out[:, after_relations:] = by_key.permute(2, 3, 0, 1)
+        texts, heads, queries, keys = weights.shape
+        cell_sums = place_sums[:, 2:]  # the first two columns are distances, which are no metrics
+        # the columns of ``out``: cells by place, then relations, then cells by key
+        places_end, relations_end = cell_sums.shape[1], out.shape[1] - self.by_key.shape[-1]
+        out[:, :places_end] = cell_sums
+        self.relations.write_sums(weights, out[:, places_end:relations_end])
+        key_sums = (weights.view(texts, heads * queries, keys) @ self.by_key).view(texts, heads, queries, -1)
+        out[:, relations_end:] = key_sums.permute(2, 3, 0, 1)

@@ -52,9 +52,9 @@ class CallNumbers(NamedTuple):
 def measure_call(
     call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 ) -> list[tuple[tuple[int, ...], CallNumbers]]:
-    """Returns the numbers of the chosen heads of a self-attention call over a batch, as pairs of heads and numbers.
+    """Returns the numbers of chosen heads of a self-attention call over a batch, as pairs of head indices and numbers.
 
-    There is one pair of all heads, or one pair for each head if their visible cells differ.
+    There is one pair for all heads, or one pair for each head if their visible cells differ.
 
     Args:
         call: the call.
@@ -66,22 +66,25 @@ def measure_call(
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measure(block: _Block) -> _Band | None:
-        """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
+        """Returns the sums of a block of the enclosing function's call; ``None`` if the heads' visible cells differ."""
         return _measure_block(call.of_texts(block.texts), heads, grids, block)
 
     is_cpu = grids.batch.device.type == "cpu"
     results = map_parallel(measure, blocks) if is_cpu else [measure(block) for block in blocks]
     bands = [band for band in results if band is not None]
-    if len(bands) < len(results):
+    if len(bands) < len(results):  # the heads see different cells, so each needs a grid for itself
         return [numbers for head in heads for numbers in measure_call(call, [head], grids)]
-    parts = list[_Band]()
+    text_sums = list[_Band]()  # of the texts of a block, over all of their rows
     for block, band in zip(blocks, bands, strict=True):
         if block.rows.start == 0:
-            parts.append(band)
+            text_sums.append(band)
         else:
-            parts[-1] = parts[-1].joined(band)
-    joined_parts = parts[0] if len(parts) == 1 else _Band(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-    return [(tuple(heads), _means(joined_parts))]
+            text_sums[-1] = text_sums[-1].joined(band)
+    if len(text_sums) == 1:
+        batch_sums = text_sums[0]
+    else:
+        batch_sums = _Band(*(torch.cat(tensors) for tensors in zip(*text_sums, strict=True)))
+    return [(tuple(heads), _means(batch_sums))]
 
 
 class _Block(NamedTuple):
@@ -94,12 +97,13 @@ class _Block(NamedTuple):
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     """Yields blocks that cover a call: several whole texts, or a band of queries of one text.
 
-    A block has at most ``BLOCK_CELLS`` cells, or ``MIN_ROWS`` rows of one text if these have more.
+    A block has at most ``BLOCK_CELLS`` cells of these heads, or ``MIN_ROWS`` rows of one text if these have more.
     """
     texts, _, queries, keys = call.shape
-    # As many texts as fit into a block, but no more than each thread's share of them.
-    texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
-    rows_at_once = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    texts_of_thread = -(-texts // torch.get_num_threads())  # rounded up
+    texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
+    rows_of_block = max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    rows_at_once = queries if min(texts_at_once, texts) > 1 else rows_of_block
     for start in range(0, texts, texts_at_once):
         text_range = slice(start, min(start + texts_at_once, texts))
         for first_row in range(0, queries, rows_at_once):
@@ -127,9 +131,12 @@ class _Band(NamedTuple):
     rows: Tensor
 
     def joined(self, other: "_Band") -> "_Band":
-        """Returns the sums of these rows and of ``other``, whose rows come later."""
+        """Returns the sums over the rows of this band and of ``other``, whose rows are later ones of the same texts.
+
+        ``best`` is the larger of both, with its place; of equal numbers, the earlier place.
+        """
         sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
-        is_larger = (other.best > self.best) | (self.places < 0)
+        is_larger = (other.best > self.best) | (self.places < 0)  # -1: no row of this band has the number
         return _Band(**sums)._replace(
             best=torch.maximum(self.best, other.best),
             places=torch.where(is_larger, other.places, self.places),
@@ -138,7 +145,11 @@ class _Band(NamedTuple):
 
 
 def _means(band: _Band) -> CallNumbers:
-    """Returns the means over the rows of each text, given their sums; NaN if no row of the text has the number."""
+    """Returns the numbers of each text, given the sums over all of its rows.
+
+    Metrics and received weights become means over rows, NaN if no row of the text has the number. The other fields
+    are unchanged.
+    """
     return CallNumbers(
         values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
         places=band.places,
@@ -155,7 +166,8 @@ def _means(band: _Band) -> CallNumbers:
 def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
     """Returns the sums of a block; ``None`` if the heads' visible cells differ.
 
-    A call with queries and keys gets its softmax here; for any other, the weights that the model computed are read.
+    Of a `FactoredCall`, which holds queries and keys, the softmax is computed here; any other call holds the weights
+    that the model computed.
 
     Args:
         call: the call, restricted to the texts of the block.
@@ -174,14 +186,23 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    """Returns the sums over a band of rows of several texts."""
+    """Returns the sums over a band of rows of several texts.
+
+    Metrics are computed in the order of ``grid.sums`` and returned in that of ``grid.metrics``.
+    """
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined = _row_numbers(rows)
     row_maxima, order = row_numbers.amax(0), grid.sums.order
     buffer = None if grid.cell_bins is not None else diagonal_buffer(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
-        """Returns the sums of cells in each bin of offsets, ``(texts, heads, bins)``."""
+        """Returns the sums of cells in each bin of the offsets ``key - query``, ``(texts, heads, bins)``.
+
+        The enclosing function's ``grid`` holds the bins, by cell if there are few cells, else by diagonal.
+
+        Args:
+            cells: the cells, ``(texts, heads, queries, keys)``.
+        """
         if grid.cell_bins is not None:
             return (cells.flatten(2).flatten(0, 1) @ grid.cell_bins).view(*cells.shape[:2], -1)
         return diagonal_sums(cells, buffer) @ grid.offset_bins
@@ -210,8 +231,13 @@ def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:
 
 
 def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
-    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more."""
-    if grid.has_single_key:
+    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more.
+
+    Args:
+        weights: the weights, ``(texts, heads, queries, keys)``.
+        grid: the visible cells.
+    """
+    if grid.has_single_key:  # a product with 0 leaves out queries that see a single key
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)  # queries that see no key have no weight
 
@@ -240,12 +266,13 @@ def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
     computation: first those of whole rows, then those that sum over cells.
     """
     grid, sums = rows.grid, rows.grid.sums
-    texts, heads, height = rows.entropy.shape
-    out, row_metrics = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.row_metrics)
+    texts, heads, queries = rows.entropy.shape
+    row_numbers = rows.entropy.new_empty(queries, len(grid.metrics), texts, heads)
+    row_metric_count = len(sums.row_metrics)
     for column, number in enumerate(sums.row_metrics):
-        out[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
-    defined = grid.defined_queries(out[:, :row_metrics])
+        row_numbers[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
+    defined = grid.defined_queries(row_numbers[:, :row_metric_count])
     for column in defined.partial_columns:
-        out[:, column].nan_to_num_()
-    sums.write(rows.softmax.weights, rows.place_sums, out[:, row_metrics:])
-    return out.mul_(grid.has_choice.T[:, None, :, None]), defined
+        row_numbers[:, column].nan_to_num_()
+    sums.write(rows.softmax.weights, rows.place_sums, row_numbers[:, row_metric_count:])
+    return row_numbers.mul_(grid.has_choice.T[:, None, :, None]), defined

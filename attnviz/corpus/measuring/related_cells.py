@@ -32,9 +32,10 @@ class RelatedCells:
 
     @classmethod
     def of(cls, related: Tensor) -> Self:
-        """Returns the cells of relations.
+        """Returns the cells of relations, as indices or masks.
 
-        A relation with few cells keeps the index of each, for a gather; one with many keeps a mask, for a product.
+        A relation with a small share of related cells keeps the index of each cell, for a gather; any other keeps a
+        mask, for a product.
 
         Args:
             related: True for each related cell, ``(relations, texts, queries, keys)``.
@@ -54,7 +55,7 @@ class RelatedCells:
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:
-        """Writes the sums over the cells of each relation to ``out``.
+        """Writes the sum of each query's weights over the cells of each relation to ``out``, in place.
 
         Args:
             weights: the weights, ``(texts, heads, queries, keys)``.
@@ -62,7 +63,7 @@ class RelatedCells:
         """
         texts, heads, queries, keys = weights.shape
         if self.sparse:
-            gathered_weights = weights.flatten(2)[self.texts, :, self.cells]
+            gathered_weights = weights.flatten(2)[self.texts, :, self.cells]  # (cells, heads)
             sums = weights.new_zeros(queries * texts * len(self.sparse), heads)
             sums.scatter_add_(0, self.sums[:, None].expand(-1, heads), gathered_weights)
             out[:, self.sparse] = sums.view(queries, -1, texts, heads)

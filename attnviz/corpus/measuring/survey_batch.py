@@ -52,8 +52,8 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
         options: the chosen heads and the metrics.
 
     Raises:
-        AttnvizError: if the model lacks a chosen layer or head, or does not attend over a whole
-            batch of texts in one call.
+        AttnvizError: if the model lacks a chosen layer or head, makes no attention call, or does not attend over a
+            whole batch of texts in one call.
     """
     metrics = options.metrics
     class_tokens = {
@@ -64,7 +64,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Measures a call and stores its numbers; does nothing for cross-attention.
+        """Measures a call and appends its numbers to the enclosing function's ``calls``; ignores cross-attention.
 
         Args:
             site: the place of the call in the model.
@@ -77,13 +77,13 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
         """
         if site.kind == "cross":
             return
-        count, _, queries, keys = call.shape
-        if count < len(texts.texts):
+        text_count, _, queries, keys = call.shape
+        if text_count < len(texts.texts):
             raise AttnvizError(
-                f"layer {site.layer} attends over {count} of {len(texts.texts)} texts at a time; a survey needs a "
+                f"layer {site.layer} attends over {text_count} of {len(texts.texts)} texts at a time; a survey needs a "
                 "model that attends over all texts of a batch at once"
             )
-        if (count, queries, keys) != (len(texts.texts), texts.width, texts.width):
+        if (text_count, queries, keys) != (len(texts.texts), texts.width, texts.width):
             raise AttnvizError(
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey needs a model that attends over whole texts"
@@ -102,12 +102,13 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     heads = tuple(
         SurveyedHead(site.layer, head, site.module) for site, chosen_heads, _ in calls for head in chosen_heads
     )
-    numbers = _joined([(len(chosen_heads), call_numbers) for _, chosen_heads, call_numbers in calls], texts, metrics)
+    numbers = _joined_numbers(
+        [(len(chosen_heads), call_numbers) for _, chosen_heads, call_numbers in calls], texts, metrics
+    )
     sink_numbers = set(np.unique(numbers.sinks).tolist())
     labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
-    return BatchMeasurements(
-        heads, numbers, {number: label for number, label in labels.items() if number in sink_numbers}
-    )
+    sink_labels = {number: label for number, label in labels.items() if number in sink_numbers}
+    return BatchMeasurements(heads, numbers, sink_labels)
 
 
 def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
@@ -120,11 +121,11 @@ def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
         refuse_missing(selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
 
 
-def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
-    """Returns the numbers of all calls, joined along heads.
+def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
+    """Returns the numbers of all calls of a batch, joined along heads.
 
-    Metrics of columns are computed here from the weights that each key receives; they have no place, -1. Counts of a
-    call, which its heads share, are repeated for each head.
+    Metrics of columns are computed here from the weights that each key receives; no query has them, so their place is
+    -1. Counts of a call, which its heads share, are repeated for each head.
 
     Args:
         calls: the number of heads of each call, with its numbers.
@@ -140,7 +141,7 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
     def counts_per_head(arrays: list[Tensor]) -> IntArray:
-        """Returns the counts of each call summed over texts and repeated for each of its heads."""
+        """Returns the counts of each call in ``calls`` summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
         return np.concatenate(
             [np.tile(call_counts, (heads, 1)) for call_counts, (heads, _) in zip(counts, calls, strict=True)]
@@ -182,12 +183,15 @@ def label_number(label: str) -> int:
 
 
 def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
-    """Returns the survey of one batch.
+    """Runs a model over one batch and returns the survey of the batch.
 
     Args:
         model: the model, which runs once.
         batch: the texts.
         options: the chosen heads, the metrics, and the settings to keep.
+
+    Raises:
+        AttnvizError: as `measure_batch` does.
     """
     return survey_of_measurements(measure_batch(model, batch, options), model.name, batch, options)
 

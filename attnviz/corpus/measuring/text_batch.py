@@ -62,18 +62,19 @@ class TextBatch:
         return {}
 
     def token_numbers(self, name: str) -> Tensor:
-        """Returns numbers of the tokens, ``(texts, tokens)``: an entry of `SURVEYED_NUMBERS`, or a custom class's mask.
+        """Returns a number for each token, or True for the tokens of a custom class, ``(texts, tokens)``.
 
-        Padding has -1, or False in a mask.
+        Padding has -1, or False in the mask of a class. The result is cached by its name.
 
         Args:
-            name: the name of the numbers; see `class_numbers_name` for classes.
+            name: a key of `SURVEYED_NUMBERS`, or `class_numbers_name` of a custom class.
         """
         if name not in self._cached_numbers:
             class_masks = {class_numbers_name(class_name): masks for class_name, masks in self.custom_classes.items()}
-            numbers = (
-                class_masks[name] if name in class_masks else [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
-            )
+            if name in class_masks:
+                numbers = class_masks[name]
+            else:
+                numbers = [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
             self._cached_numbers[name] = self._padded(numbers)
         return self._cached_numbers[name]
 
@@ -109,5 +110,5 @@ class TextBatch:
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:
-    """Returns the widest floating-point dtype of a device: Apple's GPUs have no float64."""
+    """Returns the widest floating-point dtype of a device: float32 for Apple's GPUs, float64 for any other."""
     return torch.float32 if device.type == "mps" else torch.float64

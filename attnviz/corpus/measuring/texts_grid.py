@@ -231,19 +231,21 @@ class TextsGrid(Grid):
         return []
 
     def defined_queries(self, row_numbers: Tensor) -> DefinedQueries:
-        """Returns the queries for which each metric is defined; computed once, since heads and layers share them.
+        """Returns the queries for which each metric is defined, in the order of computation.
+
+        They are computed in the first call and returned again in later ones, since all heads and layers share them.
 
         Args:
             row_numbers: the metrics of whole rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
         if not self._cached_queries:
-            is_defined = ~row_numbers[..., 0].isnan().permute(2, 0, 1)
-            defined = (
-                torch.cat([is_defined, self.sums.sees_cells(self.ones)], dim=-1).float() * self.has_choice[..., None]
-            )
-            counts = defined.sum(1)
-            first_rows = torch.where(counts > 0, defined.argmax(1) + self.rows.start, -1)
-            partial_columns = (~is_defined.all(1).all(0)).nonzero()[:, 0].tolist()
+            # Whether a metric of whole rows is defined depends on the visible cells alone, so one head shows it.
+            is_defined_for_row = ~row_numbers[..., 0].isnan().permute(2, 0, 1)  # (texts, queries, columns)
+            is_defined = torch.cat([is_defined_for_row, self.sums.sees_cells(self.ones)], dim=-1)
+            ones_if_defined = is_defined.float() * self.has_choice[..., None]
+            counts = ones_if_defined.sum(1)
+            first_rows = torch.where(counts > 0, ones_if_defined.argmax(1) + self.rows.start, -1)
+            partial_columns = (~is_defined_for_row.all(1).all(0)).nonzero()[:, 0].tolist()
             self._cached_queries.append(DefinedQueries(counts, first_rows, partial_columns))
         return self._cached_queries[0]
 
@@ -309,11 +311,12 @@ def diagonal_sums(cells: Tensor, buffer: Tensor | None = None) -> Tensor:
 
     Args:
         cells: the cells, ``(..., queries, keys)``.
-        buffer: a buffer from `diagonal_buffer` for cells of this shape, which is reused; ``None`` for a new one.
+        buffer: a buffer from `diagonal_buffer` for cells of this shape, which is overwritten; ``None`` for a new one.
     """
     *batch_axes, queries, keys = cells.shape
     width = queries + keys - 1
-    buffer = diagonal_buffer(cells) if buffer is None else buffer
+    if buffer is None:
+        buffer = diagonal_buffer(cells)
     buffer[..., : queries * width].view(*batch_axes, queries, width)[..., queries - 1 :] = cells
     strides = (*buffer.stride()[:-1], width + 1, 1)
     return buffer.as_strided((*batch_axes, queries, width), strides).sum(-2)

@@ -108,7 +108,7 @@ class TextsRows(Rows):
 def softmax_rows(
     call: FactoredCall, heads: Sequence[int], grids: CachedGrids, texts: slice, rows: slice
 ) -> TextsRows | None:
-    """Returns a range of rows of a call; ``None`` if the heads' visible cells differ.
+    """Returns a range of rows of a call with their softmax; ``None`` if the heads' visible cells differ.
 
     Args:
         call: the call, restricted to ``texts``.
@@ -118,11 +118,10 @@ def softmax_rows(
         rows: the range of queries.
     """
     scores, call_visible = call.scores_and_visible(heads, rows)
-    visible = (
-        scores.new_ones(1, 1, 1, 1, dtype=torch.bool)
-        if call_visible is None
-        else shared_or_per_head_cells(call_visible)
-    )
+    if call_visible is None:  # every cell is visible
+        visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool)
+    else:
+        visible = shared_or_per_head_cells(call_visible)
     if visible.shape[1] > 1:
         return None
     scores = scores.float()
@@ -132,10 +131,11 @@ def softmax_rows(
 
 
 def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRows:
-    """Returns the softmax of scores, with entropy and peak of each row; changes ``scores`` in place.
+    """Returns the softmax of scores, with the entropy and the largest weight of each row; changes ``scores`` in place.
 
     A row without a visible key has the weights 0. ``hidden`` of the result is the share of a row
     that later keys would get without the causal mask, if the scores of hidden cells are known; otherwise it is 0.
+    ``scores`` of the result is 0 in hidden cells.
 
     Args:
         scores: the scores of visible and hidden cells, ``(texts, heads, queries, keys)``.
@@ -151,18 +151,18 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         masked_scores = scores + additive_mask
         largest_scores = masked_scores.amax(-1, keepdim=True)
     maximum = largest_scores if sinks is None else torch.maximum(largest_scores, sinks)
-    # the share that the causal mask hides stays 0 if hidden scores are unknown
-    hidden = torch.zeros_like(largest_scores[..., 0])
     if grid.knows_hidden_future:
         future_exponentials = (scores - maximum).clamp_(max=MAX_EXPONENT).exp_().mul_(grid.hidden_future[:, None])
-        hidden = _row_sums(future_exponentials)
+        future_sums = _row_sums(future_exponentials)
     exponents = scores - maximum if additive_mask is None else masked_scores.sub_(maximum).clamp_(min=-MAX_EXPONENT)
     exponentials = exponents.exp()
     if additive_mask is not None:
         exponentials.mul_(additive_mask == 0)
     visible_sums = _row_sums(exponentials)
     if grid.knows_hidden_future:
-        hidden = hidden / (hidden + visible_sums).clamp_(min=TINY) * grid.has_hidden_later
+        hidden_share = future_sums / (future_sums + visible_sums).clamp_(min=TINY) * grid.has_hidden_later
+    else:
+        hidden_share = torch.zeros_like(visible_sums)
     total = visible_sums if sinks is None else visible_sums + (sinks - maximum)[..., 0].exp_()
     total.clamp_(min=0.5)  # at least 1 if a query sees a key; the clamp only avoids log(0) for other queries
     entropy = (total.log() * visible_sums - _row_products(exponents, exponentials)) / total / math.log(2)
@@ -172,7 +172,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         scores=scores.mul_(grid.ones[:, None]) if grid.has_hidden else scores,
         entropy=entropy,
         peak=peak_weight if sinks is None else peak_weight * (largest_scores - maximum)[..., 0].exp_(),
-        hidden=hidden,
+        hidden=hidden_share,
     )
 
 
@@ -189,9 +189,9 @@ def _row_products(exponents: Tensor, exponentials: Tensor) -> Tensor:
 
 
 def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
-    """Returns the rows of maps whose weights the model computed in Python, with their entropies and largest weights.
+    """Returns the rows of maps whose weights the model computed, with the entropy and the largest weight of each row.
 
-    The share that a causal mask hides is unknown, hence 0.
+    Scores are 0 in hidden cells, and weights are 0 in padding. The share that a causal mask hides is unknown, hence 0.
 
     Args:
         maps: the scores, weights and visible cells.

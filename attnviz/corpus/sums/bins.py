@@ -53,12 +53,13 @@ def quantile(counts: IntArray, unit: str, share: float) -> float:
     total = int(counts.sum())
     if not total:
         return float("nan")
+    rank = share * total
     edges, counts_below = histogram_edges(unit), np.concatenate([[0], np.cumsum(counts)])
-    bin_index = min(int(np.searchsorted(counts_below, share * total, side="right")) - 1, HISTOGRAM_BINS - 1)
+    bin_index = min(int(np.searchsorted(counts_below, rank, side="right")) - 1, HISTOGRAM_BINS - 1)
     while not counts[bin_index]:  # for share 1, or where the share ends at an empty bin
         bin_index -= 1
-    share_of_bin = (share * total - counts_below[bin_index]) / counts[bin_index]
-    return float(edges[bin_index] + min(share_of_bin, 1.0) * (edges[bin_index + 1] - edges[bin_index]))
+    share_of_bin = min((rank - counts_below[bin_index]) / counts[bin_index], 1.0)
+    return float(edges[bin_index] + share_of_bin * (edges[bin_index + 1] - edges[bin_index]))
 
 
 @cache

@@ -35,9 +35,9 @@ def refuse_inconsistent(survey: Survey, name: str) -> None:
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check, True if the survey passes it, and the reason for a refusal if not.
+    """Yields, for each check, True if the survey passes it, with the reason for a refusal if it does not.
 
-    A check may rely on those before it, so the caller must stop at the first that fails.
+    A check may rely on the checks before it, so the caller must stop at the first that fails.
     """
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"
@@ -46,17 +46,17 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
         "the number of a layer or head is out of range",
     )
     yield len(set(names)) == len(names), "two heads have the same name"
-    largest = np.array([LARGEST[metric.unit] for metric in survey.metrics])
-    yield from _tally_checks(survey.tallies, largest)
-    yield from _example_checks(survey.examples, largest)
+    metric_maxima = np.array([LARGEST[metric.unit] for metric in survey.metrics])
+    yield from _tally_checks(survey.tallies, metric_maxima)
+    yield from _example_checks(survey.examples, metric_maxima)
 
 
-def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of counts and sums, True if they pass it, and the reason for a refusal if not.
+def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
+    """Yields, for each check of counts and sums, True if they pass it, with the reason for a refusal if they do not.
 
     Args:
         tallies: the counts and sums.
-        largest: the largest number that each metric can have, ``(metrics,)``.
+        metric_maxima: the largest number that each metric can have, ``(metrics,)``.
     """
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
     yield all((array >= 0).all() for array in counts), "a count is negative"
@@ -68,8 +68,8 @@ def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[boo
     yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
     sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies)
     yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
-    yield _within(tallies.sums, tallies.count, largest), "a mean is out of its range"
-    yield _within(tallies.squares, tallies.count, largest**2), "a sum of squares is out of its range"
+    yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
+    yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
     yield _are_squares(tallies), "a mean of squares is below the square of the mean"
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
     yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
@@ -92,29 +92,27 @@ def _are_squares(tallies: Tallies) -> bool:
     return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())
 
 
-def _example_checks(examples: Examples, largest: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of the example texts and their numbers, True if they pass, and the reason if not.
+def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
+    """Yields, for each check of the example texts, True if they pass it, with the reason for a refusal if they do not.
 
-    A check may rely on those before it.
+    A check may rely on the checks before it, so the caller must stop at the first that fails.
 
     Args:
         examples: the examples.
-        largest: the largest number that each metric can have, ``(metrics,)``.
+        metric_maxima: the largest number that each metric can have, ``(metrics,)``.
     """
     has_text = examples.ids != NO_TEXT
     yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
     values = np.where(has_text, examples.values, 0)
-    yield bool(_is_possible(values, largest[:, None]).all()), "an example's number is out of its range"
-    is_known = ~np.isnan(examples.sample)
-    yield bool(_is_possible(examples.sample, largest)[is_known].all()), "a number of its sample is out of its range"
-    numbers = np.array(list(examples.texts), dtype=np.int64)
-    lengths = np.array([len(text.tokens) for text in examples.texts.values()], dtype=np.int64)
-    order = np.argsort(numbers)
-    text_indices = np.searchsorted(numbers, examples.ids[has_text], sorter=order)
-    queries = examples.places[has_text]
-    yield (
-        bool(((queries >= -1) & (queries < lengths[order][text_indices])).all()),
-        "an example's query is outside its text",
-    )
+    yield bool(_is_possible(values, metric_maxima[:, None]).all()), "an example's number is out of its range"
+    has_number = ~np.isnan(examples.sample)
+    are_possible = _is_possible(examples.sample, metric_maxima)[has_number].all()
+    yield bool(are_possible), "a number of its sample is out of its range"
+    text_numbers = np.array(sorted(examples.texts), dtype=np.int64)
+    lengths = np.array([len(examples.texts[number].tokens) for number in text_numbers.tolist()], dtype=np.int64)
+    text_indices = np.searchsorted(text_numbers, examples.ids[has_text])
+    queries = examples.places[has_text]  # -1 for no query
+    are_in_text = (queries >= -1) & (queries < lengths[text_indices])
+    yield bool(are_in_text.all()), "an example's query is outside its text"

@@ -74,7 +74,12 @@ class Examples:
 
     @classmethod
     def none(cls, heads: int, metrics: int) -> Self:
-        """Returns empty examples, the identity of ``+``."""
+        """Returns examples without texts, the identity of ``+``.
+
+        Args:
+            heads: the number of heads.
+            metrics: the number of metrics.
+        """
         shape = heads, metrics, TOP
         return cls(
             values=np.full(shape, -np.inf, dtype=np.float32),
@@ -87,17 +92,17 @@ class Examples:
 
     @classmethod
     def of(cls, numbers: TextNumbers, ids: IntArray, text_of: Callable[[int], ExampleText]) -> Self:
-        """Returns the examples of a batch.
+        """Returns the examples of a batch: the texts with the largest numbers, and those with the smallest hashes.
 
         Args:
-            numbers: the numbers of its texts.
+            numbers: the metrics of each text of the batch.
             ids: the number of each text in the corpus, ascending, ``(texts,)``.
             text_of: returns the text at an index of the batch.
         """
         values = numbers.values.astype(np.float32)
-        by_head = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)
-        order = np.argsort(-by_head, axis=-1, kind="stable")[..., :TOP]
-        top_values = _padded(np.take_along_axis(by_head, order, axis=-1), -np.inf)
+        ranked_values = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)  # (heads, metrics, texts)
+        order = np.argsort(-ranked_values, axis=-1, kind="stable")[..., :TOP]
+        top_values = _padded(np.take_along_axis(ranked_values, order, axis=-1), -np.inf)
         top_ids = _padded(ids[order], NO_TEXT)
         top_places = _padded(np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1), -1)
         is_empty = np.isneginf(top_values)
@@ -120,19 +125,22 @@ class Examples:
         return [int(number) for number in text_numbers if number != NO_TEXT]
 
     def __add__(self, other: "Examples") -> "Examples":
-        """Returns the examples of all texts of both, which must have different numbers."""
+        """Returns the examples of the texts of both: again the largest numbers and the smallest hashes.
+
+        No text of ``other`` may have the number of a text of these examples; see `numbered_after`.
+        """
         values, ids, places = (
             np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
         )
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by number
         sampled = np.concatenate([self.sampled, other.sampled])
-        sample_places = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
+        sample_indices = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
         joint_examples = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
             places=np.take_along_axis(places, order, axis=-1),
-            sampled=sampled[sample_places],
-            sample=np.concatenate([self.sample, other.sample])[sample_places],
+            sampled=sampled[sample_indices],
+            sample=np.concatenate([self.sample, other.sample])[sample_indices],
             texts={},
         )
         return joint_examples.with_texts({**self.texts, **other.texts})
@@ -147,9 +155,9 @@ class Examples:
         return replace(self, **columns, sample=self.sample[..., indices]).with_texts(self.texts)
 
     def numbered_after(self, other: "Examples") -> "Examples":
-        """Returns the examples, renumbered if ``other`` has a text of the same number.
+        """Returns these examples unchanged if ``other`` has no text of the same number, else renumbered.
 
-        A multiple of ``2**CORPUS_BITS`` is then added to all numbers, so that they are above those of ``other``.
+        Renumbering adds a multiple of ``2**CORPUS_BITS`` to all numbers, so that they are above those of ``other``.
         """
         if not self.texts.keys() & other.texts.keys():
             return self
@@ -163,11 +171,12 @@ class Examples:
 
 
 def sampling_hashes(ids: IntArray) -> IntArray:
-    """Returns a hash of each text's number (splitmix64); the texts with the smallest hashes are the sample.
+    """Returns a hash of each text's number, 0 or more, of the shape of ``ids``; the smallest hashes are the sample.
 
     Only the place in the corpus is hashed, and not the survey, so that every text of merged surveys is equally likely
     in the sample, and the sample is the same in every run.
     """
+    # The constants and shifts are those of splitmix64 (Steele et al. 2014); the last shift keeps the hash in int64.
     places = ids & ((1 << CORPUS_BITS) - 1)
     hashes = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -80,6 +80,7 @@ class Survey:
     omitted_metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Escapes control characters in all fields that a terminal may show."""
         printable_fields = {
             "model": printable(self.model),
             "version": printable(self.version),
@@ -128,6 +129,8 @@ class Survey:
     def __add__(self, other: "Survey") -> "Survey":
         """Returns the survey of the texts of both, with the metrics that both have; the order changes no sum.
 
+        Texts of ``other`` are renumbered if a number occurs in both. All other fields are those of this survey.
+
         Raises:
             AttnvizError: if they are of different heads, or have no metric in common.
         """
@@ -149,7 +152,7 @@ class Survey:
         )
 
     def of_metrics(self, metrics: Sequence[Metric]) -> "Survey":
-        """Returns the survey with these metrics only; the others are listed in ``omitted_metrics``.
+        """Returns the survey with these metrics only, in this order; the others are added to ``omitted_metrics``.
 
         Raises:
             AttnvizError: if ``metrics`` is empty.

@@ -85,14 +85,20 @@ class Tallies:
 
     @classmethod
     def zeros(cls, heads: int, metrics: tuple[Metric, ...]) -> Self:
-        """Returns empty tallies, the identity of ``+``."""
-        shape, bits = (heads, len(metrics)), unit_bits(metrics)
+        """Returns tallies of no text, the identity of ``+``.
+
+        Args:
+            heads: the number of heads.
+            metrics: the metrics, whose units decide the bits of the sums.
+        """
+        shape = heads, len(metrics)
+        sum_bits, square_bits = unit_bits(metrics)
         return cls(
             texts=np.array(0, dtype=np.int64),
             tokens=np.array(0, dtype=np.int64),
             count=np.zeros(shape, dtype=np.int64),
-            sums=ExactSums.zeros(shape, bits[0]),
-            squares=ExactSums.zeros(shape, bits[1]),
+            sums=ExactSums.zeros(shape, sum_bits),
+            squares=ExactSums.zeros(shape, square_bits),
             histogram=np.zeros((*shape, HISTOGRAM_BINS), dtype=np.int64),
             weights=ExactSums.zeros((heads, offset_bins()), WEIGHT_BITS),
             scores=ExactSums.zeros((heads, offset_bins()), SCORE_BITS),
@@ -111,20 +117,22 @@ class Tallies:
             metrics: the metrics, in the order of the numbers.
             tokens: the number of tokens in the batch, without padding.
         """
-        bits, is_defined = unit_bits(metrics), ~np.isnan(numbers.values)
+        sum_bits, square_bits = unit_bits(metrics)
+        is_defined = ~np.isnan(numbers.values)
+        has_common_sink = (numbers.sinks == numbers.sinks[0]).all(axis=0)
         return cls(
             texts=np.array(len(numbers.values), dtype=np.int64),
             tokens=np.array(tokens, dtype=np.int64),
             count=is_defined.sum(axis=0),
-            sums=ExactSums.of(numbers.values, bits[0]),
-            squares=ExactSums.of(numbers.values**2, bits[1]),
+            sums=ExactSums.of(numbers.values, sum_bits),
+            squares=ExactSums.of(numbers.values**2, square_bits),
             histogram=_histogram(numbers.values, is_defined, metrics),
             weights=ExactSums.of(numbers.weights, WEIGHT_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             scores=ExactSums.of(numbers.scores, SCORE_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             pairs=np.pad(numbers.pairs, [(0, 0), _missing_offset_bins(numbers.pairs)]),
             entropies=ExactSums.of(numbers.entropies, ENTROPY_BITS).padded(*_missing_position_bins(numbers.rows)),
             rows=np.pad(numbers.rows, [(0, 0), _missing_position_bins(numbers.rows)]),
-            sinks=np.where((numbers.sinks == numbers.sinks[0]).all(axis=0), numbers.sinks[0], VARIOUS_SINKS),
+            sinks=np.where(has_common_sink, numbers.sinks[0], VARIOUS_SINKS),
         )
 
     def of_metrics(self, indices: Sequence[int]) -> "Tallies":
@@ -164,13 +172,14 @@ def _histogram(values: Float64Array, is_defined: BoolArray, metrics: tuple[Metri
         is_defined: True for values that count, of the same shape.
         metrics: the metrics, whose units decide the bins.
     """
-    _, heads, count = values.shape
+    _, heads, metric_count = values.shape
     bins = np.empty(values.shape, dtype=np.int64)
     for number, metric in enumerate(metrics):
         bins[:, :, number] = bin_of(values[:, :, number], metric.unit)
-    bins += np.arange(heads * count).reshape(heads, count) * HISTOGRAM_BINS
-    counts = np.bincount(bins[is_defined], minlength=heads * count * HISTOGRAM_BINS)
-    return counts.astype(np.int64).reshape(heads, count, HISTOGRAM_BINS)
+    # one count for all histograms: each head and metric has bins of its own in a row of all bins
+    bins += np.arange(heads * metric_count).reshape(heads, metric_count) * HISTOGRAM_BINS
+    counts = np.bincount(bins[is_defined], minlength=heads * metric_count * HISTOGRAM_BINS)
+    return counts.astype(np.int64).reshape(heads, metric_count, HISTOGRAM_BINS)
 
 
 def _common_sinks(first: IntArray, second: IntArray) -> IntArray:

@@ -100,19 +100,19 @@ class PackedChunk(NamedTuple):
 def batches_of(
     chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first_id: int, remaining: int | None
 ) -> PackedChunk:
-    """Returns the batches of a chunk of texts, and counts the texts that are too long for the model.
+    """Returns the batches of a chunk of texts, with the counts of its windows, tokens and skipped texts.
 
     Args:
         chunk: the texts.
         model: the reader that tokenizes them.
         options: the options of the survey.
-        first_id: the number in the corpus of their first window.
+        first_id: the number in the corpus of the first window of the chunk.
         remaining: the number of tokens after which no window is added; ``None`` for no limit.
     """
     windows, tokens, too_long = list[TextWindow](), 0, 0
     windows_of_texts = model.read_windows([text.text for text in chunk], options.window)
     for text, text_windows in zip(chunk, windows_of_texts, strict=True):
-        if not text_windows:
+        if not text_windows:  # the model cannot read the whole text, and it may not be split
             too_long += 1
         for number, window_tokens in enumerate(text_windows):
             if remaining is not None and tokens >= remaining:
@@ -128,9 +128,9 @@ def batches_of(
 
 
 def chunks_of(texts: Iterable[CorpusText], max_texts: int | None = None) -> Iterator[list[CorpusText]]:
-    """Yields the texts in lists, in their order.
+    """Yields the texts in lists, in their order; no list if there is no text.
 
-    A list ends with the text that reaches ``max_texts`` texts or `CHUNK_CHARACTERS` characters; the last may be
+    A list ends with the text that reaches ``max_texts`` texts or `CHUNK_CHARACTERS` characters; the last list may be
     shorter. ``None`` stands for `CHUNK_TEXTS`.
     """
     max_texts = CHUNK_TEXTS if max_texts is None else max_texts
@@ -146,10 +146,10 @@ def chunks_of(texts: Iterable[CorpusText], max_texts: int | None = None) -> Iter
 
 
 def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
-    """Returns the indices of the texts in each batch, ascending; batches of the longest texts come first.
+    """Returns the indices of the texts in each batch, ascending in a batch; batches of the longest texts come first.
 
     A batch, padded to its longest text, has at most `BATCH_TOKENS` tokens and `BATCH_CELLS` cells, unless it is one
-    text.
+    text. There is no batch if there is no text.
 
     Args:
         lengths: the number of tokens of each text.

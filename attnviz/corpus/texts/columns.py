@@ -22,6 +22,7 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
 
     Raises:
         AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
+        MemoryError: if memory runs out.
     """
     library = _import_pyarrow(path)
     try:
@@ -70,7 +71,11 @@ def _refusal(path: Path, kind: str, error: Exception) -> Exception:
 
 
 def _import_pyarrow(path: Path) -> Any:
-    """Returns pyarrow; raises AttnvizError, which names the file, if it is not installed."""
+    """Imports pyarrow with its modules for files and returns it.
+
+    Raises:
+        AttnvizError: if pyarrow is not installed; the message names the file.
+    """
     try:
         import pyarrow.compute
         import pyarrow.ipc
@@ -94,10 +99,11 @@ def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
     Args:
         library: pyarrow.
         path: the path of the file, for refusals.
-        array: the column; if it holds no texts, every row yields ``None``.
+        array: the column; if its type is not text, each row is ``None``.
 
     Raises:
         AttnvizError: if a text is longer than `MAX_TEXT_BYTES`.
+        ArrowInvalid: if an offset or an index of the column is out of range.
     """
     texts = _as_bytes(library, array)
     if texts is None:
@@ -105,17 +111,24 @@ def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
         return
     texts.validate(full=True)
     values = texts.dictionary if library.types.is_dictionary(texts.type) else texts
-    longest = library.compute.max(library.compute.binary_length(values)).as_py() or 0
-    if longest > MAX_TEXT_BYTES:
+    max_bytes = library.compute.max(library.compute.binary_length(values)).as_py() or 0  # None for no text
+    if max_bytes > MAX_TEXT_BYTES:
         raise _too_long(path)
     # as many rows as stay within MAX_TEXT_BYTES even if each has the longest text
-    step = max(1, MAX_TEXT_BYTES // max(1, longest))
-    for start in range(0, len(texts), step):
-        yield from texts.slice(start, step).to_pylist()
+    rows_at_once = max(1, MAX_TEXT_BYTES // max(1, max_bytes))
+    for start in range(0, len(texts), rows_at_once):
+        yield from texts.slice(start, rows_at_once).to_pylist()
 
 
 def _as_bytes(library: Any, array: Any) -> Any:
-    """Returns a view of the array as bytes, since texts need not be valid UTF-8; ``None`` if it holds no texts."""
+    """Returns a column of texts with the type bytes, since texts need not be valid UTF-8; ``None`` for other types.
+
+    A dictionary-encoded column of texts stays dictionary-encoded.
+
+    Args:
+        library: pyarrow.
+        array: the column.
+    """
     types, array_type = library.types, array.type
     if types.is_dictionary(array_type):
         values = _as_bytes(library, array.dictionary)
@@ -126,5 +139,6 @@ def _as_bytes(library: Any, array: Any) -> Any:
 
 
 def _too_long(path: Path) -> AttnvizError:
-    """Returns the refusal of a file with a text of more than `MAX_TEXT_BYTES`."""
-    return AttnvizError(f"{str(path)!r} has a text longer than {MAX_TEXT_BYTES // 10**6} MB, the most that is read")
+    """Returns the error to raise for a file with a text of more than `MAX_TEXT_BYTES`."""
+    megabytes = MAX_TEXT_BYTES // 10**6
+    return AttnvizError(f"{str(path)!r} has a text longer than {megabytes} MB, the most that is read")

@@ -18,8 +18,11 @@ NAME = re.compile(r"[a-z][a-z0-9-]*")
 def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
     r"""Returns the regular expression of each class by its name, given definitions such as ``numbers=\d+``.
 
+    Returns ``{}`` if there are no definitions.
+
     Raises:
-        AttnvizError: if a definition is malformed, or its name is already used.
+        AttnvizError: if a definition is malformed, its name is that of a metric or of another class, or its regular
+            expression does not compile.
     """
     classes: dict[str, str] = {}
     metric_names = {metric.name for metric in surveyed_metrics({})}
@@ -42,7 +45,11 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
 
 
 def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[BoolArray]:
-    """Returns for each text a mask ``(classes, tokens)``, True for tokens that overlap a match of the class.
+    """Returns for each text a mask ``(classes, tokens)``, True for tokens that share a character with a class's match.
+
+    Args:
+        texts: the tokens of each text.
+        classes: the regular expression of each class, by its name; without classes the masks are ``(0, tokens)``.
 
     Raises:
         AttnvizError: if a search takes longer than its limit.
@@ -51,11 +58,15 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
 
     def find_matches() -> str:
-        """Returns the spans of all matches as JSON, since a process that is bounded can hand back only a string."""
+        """Returns the spans of all matches of the enclosing function's ``classes`` in its ``texts``, as JSON.
+
+        It is JSON because a process with a time limit can hand back only a string.
+        """
         patterns = [re.compile(pattern) for pattern in classes.values()]
-        return json.dumps(
-            [[[match.span() for match in pattern.finditer(tokens.text)] for pattern in patterns] for tokens in texts]
-        )
+        spans = []
+        for tokens in texts:
+            spans.append([[match.span() for match in pattern.finditer(tokens.text)] for pattern in patterns])
+        return json.dumps(spans)
 
     text_spans = json.loads(run_bounded(find_matches, f"looking for {' and '.join(classes)}"))
     return [
