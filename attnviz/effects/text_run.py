@@ -108,7 +108,7 @@ class TextRun:
         False if the batch fails with an error of torch or Python. Stores the metric of the checked set in
         ``metric_without``, and those of the batch if they agree.
         """
-        site, group = next(self._by_first_site(sets))
+        *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         checked_set, other_sets = group[0], group[1 : self.batch_size]
         [whole_output] = self._without_resuming().outputs(site, [checked_set])
         self.metric_without[checked_set] = self._measure_output(whole_output)

@@ -1,0 +1,55 @@
+"""Runs of many sets of heads in one batch, of models that take texts otherwise than others do."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnviz
+
+TEXTS, TOKENS, WIDTH, HEADS = 2, 6, 12, 3
+
+
+class Layers(nn.Module):
+    """Two layers of attention with residuals, which may put the tokens first or refuse more texts than two.
+
+    Args:
+        tokens_first: True to give the attention modules ``(tokens, texts, features)``.
+        limited: True to refuse a batch of more than `TEXTS` texts, as models with a state of a text do.
+    """
+
+    def __init__(self, *, tokens_first: bool = False, limited: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attentions = nn.ModuleList(
+            nn.MultiheadAttention(WIDTH, HEADS, batch_first=not tokens_first) for _ in range(2)
+        )
+        self.tokens_first, self.limited = tokens_first, limited
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.limited and len(tokens) > TEXTS:
+            raise RuntimeError("the state is that of two texts")
+        states = tokens.transpose(0, 1) if self.tokens_first else tokens
+        for attention in self.attentions:
+            states = states + attention(states, states, states, need_weights=False)[0]
+        return states.transpose(0, 1) if self.tokens_first else states
+
+
+def effects(model: nn.Module, by: Tensor | str) -> list[float]:
+    tokens = torch.randn(TEXTS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
+    return [row.mean for row in attnviz.ablate(model.eval(), tokens, "distance", by=by).rows]
+
+
+def other_texts() -> Tensor:
+    return torch.randn(TEXTS, TOKENS, WIDTH, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("by", ["zero", "mean", "other texts"])
+def test_tokens_or_texts_may_come_first(by: str) -> None:
+    replacement = other_texts() if by == "other texts" else by
+    texts_first, tokens_first = (effects(Layers(tokens_first=first), replacement) for first in (False, True))
+    assert max(texts_first) > 1e-3
+    assert tokens_first == pytest.approx(texts_first, rel=1e-4)
+
+
+def test_a_model_that_takes_no_larger_batch_runs_whole_for_each_set() -> None:
+    assert effects(Layers(limited=True), "zero") == pytest.approx(effects(Layers(), "zero"), rel=1e-4)
