@@ -1,5 +1,6 @@
 """Makes a recording from weights, scores, or queries and keys that another library computed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from attnviz.arrays.cells import maps_of_cells
@@ -9,6 +10,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.version import __version__
 
+FIELDS = ("weights", "scores", "queries", "keys")
 UNCHECKED = "These numbers come from arrays; they were not compared with a model's output."
 
 
@@ -29,7 +31,7 @@ def from_arrays(
     An array may be of numpy, torch, JAX, MLX, CuPy or any library with DLPack or ``__array__``. Its shape is
     ``(heads, queries, keys)``, ``(queries, keys)`` for one head, or ``(layers, heads, queries, keys)``. A list, tuple
     or mapping holds one array for each layer; these may differ in their number of heads, and one with four axes is
-    ``(texts, heads, queries, keys)``.
+    ``(texts, heads, queries, keys)``. An array that may change is copied; a read-only one of numpy and float32 is not.
 
     Args:
         weights: after the softmax; each row sums to 1 over the keys, or to 0 where a query sees no key.
@@ -56,16 +58,44 @@ def from_arrays(
         >>> recording.maps[0].heads, recording.maps[0].key_tokens.labels
         ((0, 1), ('a', 'b', 'c'))
     """
+    return recording_of_arrays(
+        {"weights": weights, "scores": scores, "queries": queries, "keys": keys},
+        mask=mask,
+        scale=scale,
+        axis_labels=AxisLabels(tokens, query_tokens),
+        model=model,
+    )
+
+
+def recording_of_arrays(
+    arrays: Mapping[str, Any],
+    *,
+    mask: Any = None,
+    scale: float | None = None,
+    axis_labels: AxisLabels,
+    model: str,
+    may_change: bool = True,
+) -> Recording:
+    """Returns a recording of arrays by name: weights, scores, queries, keys; those that are missing are not given.
+
+    Args:
+        arrays: arrays by name, in a form that `from_arrays` takes.
+        mask: the mask of `from_arrays`.
+        scale: the factor of q·k; ``None`` for 1/√features.
+        axis_labels: the labels of both axes.
+        model: the name of the model in captions.
+        may_change: false if nobody else has the arrays, so that float32 need not be copied.
+    """
+    weights, scores, queries, keys = (arrays.get(name) for name in FIELDS)
     if (queries is None) != (keys is None):
         raise AttnvizError("queries and keys belong together; give both, or weights or scores instead")
     if queries is not None and (weights is not None or scores is not None):
         raise AttnvizError("weights follow from queries and keys; give either queries and keys, or weights and scores")
     if queries is None and weights is None and scores is None:
         raise AttnvizError("no arrays were given; give weights, scores, or queries and keys")
-    axis_labels = AxisLabels(tokens, query_tokens)
     remarks: list[str] = []
     if queries is not None:
-        maps = list(maps_of_factors(queries, keys, mask, scale, axis_labels))
+        maps = list(maps_of_factors(queries, keys, mask, scale, axis_labels, may_change))
     else:
-        maps, remarks = maps_of_cells(weights, scores, mask, axis_labels)
+        maps, remarks = maps_of_cells(weights, scores, mask, axis_labels, may_change)
     return Recording(maps=tuple(maps), model=model, version=__version__, remarks=(*remarks, UNCHECKED))

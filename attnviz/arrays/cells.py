@@ -1,26 +1,40 @@
-"""Makes maps from weights or scores: checks each row, and computes the one that is missing from the other."""
+"""Makes maps from weights or scores: checks all rows, and computes one from the other for heads that are read."""
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.arrays.layers import CAUSAL, ArrayLayer, AxisLabels, layers_of, refuse_nan, visible_cells
-from attnviz.base.arrays import BoolArray
+from attnviz.arrays.head_cells import ScoreCells, WeightCells
+from attnviz.arrays.layers import (
+    CAUSAL,
+    ArrayLayer,
+    AxisLabels,
+    float_array,
+    is_shared,
+    layers_of,
+    refuse_nan,
+    rule_cells,
+    visible_cells,
+)
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.on_demand import HeadArrays, OnDemandMaps
 
 ROW_TOLERANCE = 1e-2  # the largest error of a row's sum; bfloat16 keeps 3 digits of each weight
 MASKED_SCORE = -1e9  # scores up to this are masked: libraries write -1e9 and less into masked cells
-SMALL_SQUARE = 64  # queries and keys of a square that is copied to look above its diagonal
-SMALLEST_WEIGHT = float(np.finfo(np.float32).tiny)  # replaces a weight of 0, whose logarithm would be −inf
+BAND_CELLS = 2**17  # weights that are checked at once: half a megabyte, which stays in the processor's cache
 ASSUMED_CAUSAL = "Every weight above the diagonal is 0, so a causal mask is assumed; give a mask if there is another."
 LOG_WEIGHTS = "The scores are logarithms of the weights: they differ from the model's scores by a constant in each row."
 
 
-def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels) -> tuple[list[LayerMaps], list[str]]:
+def maps_of_cells(
+    weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels, may_change: bool = True
+) -> tuple[list[LayerMaps], list[str]]:
     """Returns the maps of each layer and text, with every cell, and remarks on what was assumed or computed.
 
     Args:
@@ -28,34 +42,83 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
         scores: scores in such a form; ``None`` for the logarithms of the weights.
         mask: the mask of `from_arrays`.
         axis_labels: the labels of both axes.
+        may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
         AttnvizError: if shapes differ, a number is NaN, a score is +inf, or rows of weights do not sum to 1.
     """
-    weight_layers = None if weights is None else layers_of(weights, "weights")
-    score_layers = None if scores is None else layers_of(scores, "scores")
-    if weight_layers and score_layers and _shapes(weight_layers) != _shapes(score_layers):
+    weight_layers = None if weights is None else layers_of(weights, "weights", may_change)
+    score_layers = None if scores is None else layers_of(scores, "scores", may_change)
+    if weight_layers is None:
+        return _maps_of_scores(score_layers or [], mask, axis_labels), []
+    if score_layers and _shapes(weight_layers) != _shapes(score_layers):
         raise AttnvizError("weights and scores are of different shapes; give both of the same heads, queries and keys")
-    is_causal = weight_layers is not None and mask is None and all(map(_is_causal, weight_layers))
+    texts = [
+        _TextArray(layer, index, item) for index, layer in enumerate(weight_layers) for item in range(len(layer.array))
+    ]
+    rows_of_texts = [_checked_rows(text) for text in texts]
+    is_causal = mask is None and all(rows.is_zero_above for rows in rows_of_texts)
     maps: list[LayerMaps] = []
-    for index, layer in enumerate(weight_layers or score_layers or []):
-        visible = visible_cells(CAUSAL if is_causal else mask, layer.array.shape[1:], index)
-        for item in range(len(layer.array)):
-            maps.append(
-                _dense_maps(
-                    layer,
-                    item,
-                    None if weight_layers is None else weight_layers[index].array[item],
-                    None if score_layers is None else score_layers[index].array[item],
-                    visible=visible,
-                    checks_mask=mask is not None,
-                    axis_labels=axis_labels,
-                )
-            )
+    for text, rows in zip(texts, rows_of_texts, strict=True):
+        visible = visible_cells(CAUSAL if is_causal else mask, text.shape, text.layer_index)
+        if mask is not None:
+            _refuse_hidden_weights(rows, mask, visible, text)
+        score_layer = None if score_layers is None else score_layers[text.layer_index]
+        given_scores = None if score_layer is None else float_array(score_layer.array[text.item], may_change)
+        cells = tuple(
+            WeightCells(head_weights, None if given_scores is None else given_scores[head])
+            for head, head_weights in enumerate(rows.weights)
+        )
+        maps.append(_maps(text, cells, _without_empty_rows(rows.sums != 0, visible, text.shape), axis_labels))
     remarks = [ASSUMED_CAUSAL] if is_causal else []
     if scores is None:
         remarks.append(LOG_WEIGHTS)
     return maps, remarks
+
+
+@dataclass(frozen=True, eq=False)
+class _TextArray:
+    """One text of one layer.
+
+    Attributes:
+        layer: the layer, with its array.
+        layer_index: the index of the layer among the given layers.
+        item: the index of the text in the batch.
+    """
+
+    layer: ArrayLayer
+    layer_index: int
+    item: int
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The given numbers, ``(heads, queries, keys)``."""
+        return np.asarray(self.layer.array[self.item])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Heads, queries and keys."""
+        return self.array.shape
+
+    @property
+    def location(self) -> str:
+        """The layer, and the text if there are several, for messages."""
+        return f"layer {self.layer.number}" + (f", text {self.item}" if len(self.layer.array) > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class _CheckedRows:
+    """Weights of one text in one layer, checked.
+
+    Attributes:
+        weights: ``(heads, queries, keys)``.
+        sums: ``(heads, queries)``, the sum of each row; 0 for a query that sees no key.
+        is_zero_above: true if the maps are square, larger than one token, and 0 above the diagonal.
+    """
+
+    weights: FloatArray
+    sums: FloatArray
+    is_zero_above: bool
 
 
 def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
@@ -63,126 +126,128 @@ def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
     return [layer.array.shape for layer in layers]
 
 
-def _dense_maps(
-    layer: ArrayLayer,
-    item: int,
-    weights: NDArray[Any] | None,
-    scores: NDArray[Any] | None,
-    *,
-    visible: BoolArray | None,
-    checks_mask: bool,
-    axis_labels: AxisLabels,
-) -> DenseMaps:
-    """Returns the maps of one text in one layer; computes weights or scores that are missing.
+def _maps(text: _TextArray, cells: tuple[HeadArrays, ...], visible: BoolArray, axis_labels: AxisLabels) -> OnDemandMaps:
+    """Returns the maps of one text in one layer.
 
     Args:
-        layer: the layer.
-        item: the number of the text.
-        weights: ``(heads, queries, keys)``; ``None`` to compute them from the scores.
-        scores: ``(heads, queries, keys)``; ``None`` for the logarithms of the weights.
-        visible: the mask of the layer; ``None`` if there is none.
-        checks_mask: true to refuse weights in cells that the mask hides; a mask read from the weights hides none.
+        text: the text.
+        cells: the cells of each head.
+        visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
         axis_labels: the labels of both axes.
-
-    Raises:
-        AttnvizError: if the maps need more memory than is free, or numbers or labels do not suit the maps.
     """
-    heads, queries, keys = layer.array.shape[1:]
-    needed_bytes = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
-    refuse_without_memory(needed_bytes, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
+    heads, queries, keys = text.shape
     query_tokens, key_tokens = axis_labels.of_axes(queries, keys)
-    location = f"layer {layer.number}" + (f", text {item}" if len(layer.array) > 1 else "")
-    if weights is None:
-        arrays = _arrays_of_scores(scores, visible, location)
-    else:
-        arrays = _arrays_of_weights(weights, scores, visible, location, checks_mask)
-    return DenseMaps(
-        layer=layer.number,
-        module=layer.name,
+    return OnDemandMaps(
+        layer=text.layer.number,
+        module=text.layer.name,
         heads=tuple(range(heads)),
         query_tokens=query_tokens,
         key_tokens=key_tokens,
         kind="self" if query_tokens is key_tokens else "cross",
-        item=item,
-        **arrays,
+        item=text.item,
+        cells=cells,
+        visible=visible,
     )
 
 
-def _is_causal(layer: ArrayLayer) -> bool:
-    """True if all maps of a layer are square, larger than one token, and 0 above the diagonal."""
-    queries, keys = layer.array.shape[2:]
-    return queries == keys > 1 and _is_zero_above(layer.array)
+def _checked_rows(text: _TextArray) -> _CheckedRows:
+    """Returns the weights of a text as float32, used without a copy if they are read-only float32.
 
-
-def _is_zero_above(squares: NDArray[Any]) -> bool:
-    """True if square maps ``(..., tokens, tokens)`` are 0 above their diagonals.
-
-    Splits large squares in halves: the block above the diagonal is 0 if its extremes are, which needs no copy. Only
-    squares of at most `SMALL_SQUARE` tokens are copied.
-    """
-    size = squares.shape[-1]
-    if size <= SMALL_SQUARE:
-        return not np.triu(squares, 1).any()
-    half = size // 2
-    upper_right = squares[..., :half, half:]
-    if upper_right.max() != 0 or upper_right.min() != 0:
-        return False
-    return _is_zero_above(squares[..., :half, :half]) and _is_zero_above(squares[..., half:, half:])
-
-
-def _arrays_of_weights(
-    raw_weights: NDArray[Any],
-    scores: NDArray[Any] | None,
-    visible: BoolArray | None,
-    location: str,
-    checks_mask: bool,
-) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for weights; without scores, the logarithms of the weights replace them.
-
-    Args:
-        raw_weights: ``(heads, queries, keys)``; used without a copy if it is read-only float32.
-        scores: ``(heads, queries, keys)``, or ``None``.
-        visible: the mask of the layer; ``None`` if there is none.
-        location: the layer and text, for messages.
-        checks_mask: true to refuse weights in cells that the mask hides.
+    Each band of rows is read from memory once, and copied, added up and searched while it is in the cache.
 
     Raises:
-        AttnvizError: if a weight is NaN or negative, a row does not sum to 1 or 0, or a hidden cell has a weight, each
-            by more than `ROW_TOLERANCE`.
+        AttnvizError: if a weight is NaN or negative, or a row does not sum to 1 or 0, by more than `ROW_TOLERANCE`.
     """
-    is_shared = raw_weights.dtype == np.float32 and _is_frozen(raw_weights)
-    weights = raw_weights if is_shared else np.array(raw_weights, dtype=np.float32)
-    sums = weights.sum(axis=-1)  # pairwise, and far within the tolerance; float64 would take three times as long
+    heads, queries, keys = text.shape
+    shares_memory = is_shared(text.array, text.layer.may_change)
+    weights = text.array if shares_memory else _empty_maps(text.shape)
+    sums = np.empty((heads, queries), dtype=np.float32)
+    smallest_weight, is_zero_above = 0.0, queries == keys > 1
+    band_queries = max(BAND_CELLS // keys, 1)
+    for head, head_weights in enumerate(weights):
+        for start in range(0, queries, band_queries):
+            rows = slice(start, start + band_queries)
+            band = head_weights[rows]
+            if not shares_memory:
+                np.copyto(band, text.array[head, rows], casting="unsafe")
+            np.einsum("qk->q", band, out=sums[head, rows])  # far within the tolerance, and faster than np.sum
+            band_minimum = float(band.min())
+            smallest_weight = min(smallest_weight, band_minimum)
+            is_zero_above = is_zero_above and band_minimum >= 0 and _is_zero_after(band, start)
+    _refuse_other_rows(weights, sums, smallest_weight, text.location)
+    return _CheckedRows(weights, sums, is_zero_above)
+
+
+def _empty_maps(shape: tuple[int, ...]) -> FloatArray:
+    """Returns float32 maps that are not filled yet; refuses those that do not fit the memory."""
+    heads, queries, keys = shape
+    needed_bytes = heads * queries * keys * np.dtype(np.float32).itemsize
+    refuse_without_memory(needed_bytes, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
+    return np.empty(shape, dtype=np.float32)
+
+
+def _refuse_other_rows(weights: FloatArray, sums: FloatArray, smallest_weight: float, location: str) -> None:
+    """Raises AttnvizError if a weight is NaN or negative, or a row does not sum to 1 or 0.
+
+    Args:
+        weights: ``(heads, queries, keys)``.
+        sums: ``(heads, queries)``, the sum of each row.
+        smallest_weight: the smallest weight.
+        location: the layer and text, for messages.
+    """
     if np.isnan(sums).any():
         refuse_nan(weights, "weights", location)
     sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
     checked_sums = sums[sees_key] if sees_key.any() else np.ones(1)  # one valid sum if there is none to check
     smallest, largest = float(checked_sums.min()), float(checked_sums.max())
-    if weights.min() < -ROW_TOLERANCE or smallest < 1 - ROW_TOLERANCE or largest > 1 + ROW_TOLERANCE:
+    are_sums_one = smallest >= 1 - ROW_TOLERANCE and largest <= 1 + ROW_TOLERANCE
+    if not are_sums_one or smallest_weight < -ROW_TOLERANCE:
         raise AttnvizError(
             f"{location}: rows of weights sum to {smallest:.3g} to {largest:.3g}, not to 1; give them as scores "
             "if no softmax was applied yet"
         )
-    cells = _without_empty_rows(sees_key, visible, weights.shape)
-    hidden_weight = float(np.abs(np.where(cells, 0, weights)).max()) if checks_mask and not cells.all() else 0.0
+
+
+def _is_zero_after(band: FloatArray, start: int) -> bool:
+    """True if each row of a band is 0 after its own key.
+
+    Args:
+        band: ``(queries, keys)``, none below 0, so that a sum of 0 tells that all are 0.
+        start: the index of the first row in its square map.
+    """
+    stop = start + len(band)
+    if band[0, start + 1 :].any() or np.einsum("qk->", band[:, stop:]):
+        return False
+    with np.errstate(invalid="ignore"):  # 0 times an infinite weight, which is refused later by its row's sum
+        return bool(np.einsum("qk,qk->", band[:, start:stop], _later_keys(len(band))) == 0)
+
+
+@cache
+def _later_keys(count: int) -> FloatArray:
+    """Returns 1 where a key is later than the query, else 0, ``(count, count)``."""
+    return np.triu(np.ones((count, count), dtype=np.float32), 1)
+
+
+def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | None, text: _TextArray) -> None:
+    """Raises AttnvizError if cells that the given mask hides have weights.
+
+    Args:
+        rows: the weights.
+        mask: the mask as it was given.
+        visible: its visible cells.
+        text: the text, for the message.
+    """
+    if visible is None or (isinstance(mask, str) and rows.is_zero_above):  # causal and 0 above the diagonal
+        return
+    hidden_weight = max(
+        float(np.abs(np.where(visible if visible.ndim == 2 else visible[head], 0, head_weights)).max())
+        for head, head_weights in enumerate(rows.weights)
+    )
     if hidden_weight > ROW_TOLERANCE:
         raise AttnvizError(
-            f"{location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that they had"
+            f"{text.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that "
+            "they had"
         )
-    if scores is None:
-        full_scores = np.maximum(weights, np.float32(SMALLEST_WEIGHT))
-        np.log(full_scores, out=full_scores)
-    else:
-        full_scores = np.array(scores, dtype=np.float32)
-    return {"weights": weights, "scores": full_scores, "visible": cells}
-
-
-def _is_frozen(array: NDArray[Any]) -> bool:
-    """True if nobody can change an array: it is read-only, and so is every array whose memory it shares."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
-        owner = owner.base
-    return owner is None
 
 
 def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
@@ -197,29 +262,60 @@ def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: t
         ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
     """
     if sees_key.all():
-        return np.ones(shape[1:], dtype=bool) if visible is None else visible
+        return rule_cells(False, *shape[1:]) if visible is None else visible
     cells = np.broadcast_to(sees_key[..., None], shape)
     return _without_equal_heads(cells if visible is None else cells & visible)
 
 
-def _arrays_of_scores(raw_scores: NDArray[Any] | None, visible: BoolArray | None, location: str) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: weights are their softmax.
+def _maps_of_scores(layers: list[ArrayLayer], mask: Any, axis_labels: AxisLabels) -> list[LayerMaps]:
+    """Returns the maps of scores: the weights of a head are their softmax, computed when the head is first read.
 
-    Cells are masked if ``visible`` is False or their score is at most `MASKED_SCORE`. A query without a visible key has
-    weights of 0. Raises AttnvizError, which names ``location``, if a score is NaN or +inf.
+    Cells are masked if the mask hides them or their score is at most `MASKED_SCORE`. A query without a visible key has
+    weights of 0.
+
+    Args:
+        layers: the scores of each layer.
+        mask: the mask of `from_arrays`.
+        axis_labels: the labels of both axes.
+
+    Raises:
+        AttnvizError: if a score is NaN or +inf.
     """
-    scores = np.array(raw_scores, dtype=np.float32)
-    refuse_nan(scores, "scores", location)
-    if np.isposinf(scores).any():
+    maps: list[LayerMaps] = []
+    for index, layer in enumerate(layers):
+        for item in range(len(layer.array)):
+            text = _TextArray(layer, index, item)
+            scores = float_array(text.array, layer.may_change)
+            visible = _cells_of_scores(scores, visible_cells(mask, text.shape, index), text.location)
+            cells = tuple(
+                ScoreCells(head_scores, visible if visible.ndim == 2 else visible[head])
+                for head, head_scores in enumerate(scores)
+            )
+            maps.append(_maps(text, cells, visible, axis_labels))
+    return maps
+
+
+def _cells_of_scores(scores: FloatArray, visible: BoolArray | None, location: str) -> BoolArray:
+    """Returns the visible cells of scores ``(heads, queries, keys)``; refuses NaN and +inf.
+
+    Args:
+        scores: ``(heads, queries, keys)``.
+        visible: the mask of the layer; ``None`` if there is none.
+        location: the layer and text, for messages.
+
+    Returns:
+        ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
+    """
+    largest = scores.max()
+    if np.isnan(largest):
+        refuse_nan(scores, "scores", location)
+    if largest == np.inf:
         raise AttnvizError(f"{location}: scores hold +inf, whose softmax is undefined; give finite numbers")
-    cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
-    weights = np.zeros_like(scores)
-    for head_scores, head_visible, head_weights in zip(scores, cells, weights, strict=True):
-        visible_scores = np.where(head_visible, head_scores, -np.inf).astype(np.float64)
-        peaks = np.maximum(visible_scores.max(axis=1, keepdims=True), MASKED_SCORE)  # finite where a query sees no key
-        powers = np.exp(visible_scores - peaks)
-        head_weights[...] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
-    return {"weights": weights, "scores": scores, "visible": _without_equal_heads(cells)}
+    if scores.min() > MASKED_SCORE:
+        cells = rule_cells(False, *scores.shape[1:]) if visible is None else visible
+    else:
+        cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
+    return cells if cells.ndim == 2 else _without_equal_heads(cells)
 
 
 def _without_equal_heads(cells: BoolArray) -> BoolArray:

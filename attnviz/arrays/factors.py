@@ -1,28 +1,30 @@
-"""Makes maps from queries and keys: whole maps of short texts; factors of long ones, which give any window exactly."""
+"""Makes maps from queries and keys: heads of short texts are computed when they are read; long texts keep factors."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.arrays.layers import CAUSAL, AxisLabels, layers_of, refuse_nan, visible_cells
+from attnviz.arrays.head_cells import LOWEST_PEAK
+from attnviz.arrays.layers import CAUSAL, AxisLabels, float_array, layers_of, refuse_nan, rule_cells, visible_cells
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps, is_long
+from attnviz.maps.layer_maps import LayerMaps, Window, is_long
+from attnviz.maps.on_demand import OnDemandMaps
 from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import Tokens
 
 BLOCK_CELLS = 2**22  # cells whose scores are in memory at once while a log-sum-exp is computed
-LOWEST_PEAK = -1e30  # finite, in place of the −inf that is the largest score of a query that sees no key
 
 
 def maps_of_factors(
-    queries: Any, keys: Any, mask: Any, scale: float | None, axis_labels: AxisLabels
+    queries: Any, keys: Any, mask: Any, scale: float | None, axis_labels: AxisLabels, may_change: bool = True
 ) -> Iterator[LayerMaps]:
-    """Yields the maps of each layer and text: whole maps if the text is short, else factors.
+    """Yields the maps of each layer and text: factors of long texts; heads of others are computed when they are read.
 
     Args:
         queries: queries in a form that `from_arrays` takes.
@@ -30,11 +32,12 @@ def maps_of_factors(
         mask: the mask of `from_arrays`.
         scale: the factor of q·k; ``None`` for 1/√features.
         axis_labels: the labels of both axes.
+        may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
         AttnvizError: if queries and keys do not fit each other, a number is NaN, or the mask differs by head.
     """
-    query_layers, key_layers = layers_of(queries, "queries"), layers_of(keys, "keys")
+    query_layers, key_layers = layers_of(queries, "queries", may_change), layers_of(keys, "keys", may_change)
     if len(query_layers) != len(key_layers):
         raise AttnvizError(
             f"queries have {len(query_layers)} layers and keys {len(key_layers)}; give the same number of layers"
@@ -50,21 +53,108 @@ def maps_of_factors(
             )
         for item, (text_queries, text_keys) in enumerate(zip(query_layer.array, key_layer.array, strict=True)):
             query_tokens, key_tokens = axis_labels.of_axes(text_queries.shape[1], text_keys.shape[1])
-            maps = FactoredMaps(
-                layer=query_layer.number,
-                module=query_layer.name,
-                heads=tuple(range(heads)),
-                query_tokens=query_tokens,
-                key_tokens=key_tokens,
-                kind="self" if query_tokens is key_tokens else "cross",
-                item=item,
-                factors=_factors(text_queries, text_keys, mask, scale, index),
+            call: dict[str, Any] = {
+                "layer": query_layer.number,
+                "module": query_layer.name,
+                "heads": tuple(range(heads)),
+                "query_tokens": query_tokens,
+                "key_tokens": key_tokens,
+                "kind": "self" if query_tokens is key_tokens else "cross",
+                "item": item,
+            }
+            products = _products(
+                float_array(text_queries, may_change), float_array(text_keys, may_change), mask, scale, index
             )
-            yield maps if is_long(len(query_tokens), len(key_tokens)) else _dense_maps(maps)
+            if is_long(len(query_tokens), len(key_tokens)):
+                yield FactoredMaps(**call, factors=products.factors())
+            else:
+                cells = tuple(ProductCells(products, head) for head in range(heads))
+                visible = rule_cells(products.mask.causal, len(query_tokens), len(key_tokens))
+                if products.mask.explicit is not None:
+                    visible = products.mask.explicit
+                yield OnDemandMaps(**call, scale=products.scale, cells=cells, visible=visible)
 
 
-def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float | None, layer: int) -> Factors:
-    """Returns the factors of one text in one layer.
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """Queries and keys of one text in one layer, with the rules that turn their products into weights.
+
+    Attributes:
+        queries: ``(heads, queries, features)``.
+        keys: ``(key heads, keys, features)``.
+        scale: the factor of q·k.
+        mask: the visible cells.
+    """
+
+    queries: FloatArray
+    keys: FloatArray
+    scale: float
+    mask: Mask
+
+    def key_head(self, head: int) -> int:
+        """Returns the index of the key head of a head: in grouped-query attention, a run of heads shares one."""
+        return head * len(self.keys) // len(self.queries)
+
+    def factors(self) -> Factors:
+        """Returns the factors of all heads, with their log-sum-exps."""
+        key_heads = tuple(map(self.key_head, range(len(self.queries))))
+        logsumexp = [
+            _logsumexp(head_queries, self.keys[key_head], self.scale, self.mask)
+            for head_queries, key_head in zip(self.queries, key_heads, strict=True)
+        ]
+        return Factors(
+            queries=self.queries,
+            keys=self.keys,
+            key_heads=key_heads,
+            scale=self.scale,
+            logsumexp=np.array(logsumexp),
+            mask=self.mask,
+        )
+
+    def of_head(self, head: int) -> "_Products":
+        """Returns the products of one head."""
+        key_head = self.key_head(head)
+        return replace(self, queries=self.queries[head : head + 1], keys=self.keys[key_head : key_head + 1])
+
+
+@final
+class ProductCells:
+    """The cells of one head, computed from its queries and keys when they are first read, and then kept.
+
+    Args:
+        products: the queries and keys of all heads.
+        head: the index of the head.
+    """
+
+    def __init__(self, products: _Products, head: int) -> None:
+        self.products, self.head = products, head
+
+    @cached_property
+    def window(self) -> Window:
+        """All cells of the head, with an axis of one head."""
+        factors = self.products.of_head(self.head).factors()
+        queries, keys = factors.queries.shape[1], factors.keys.shape[1]
+        maps = FactoredMaps(
+            layer=0,
+            module="",
+            heads=(self.head,),
+            query_tokens=Tokens.numbered(queries),
+            key_tokens=Tokens.numbered(keys),
+            factors=factors,
+        )
+        return maps.window(maps.heads, slice(0, queries), slice(0, keys))
+
+    def weights(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns the weights of a block."""
+        return self.window.weights[0, queries, keys]
+
+    def scores(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns the scores of a block."""
+        return self.window.scores[0, queries, keys]
+
+
+def _products(queries: FloatArray, keys: FloatArray, mask: Any, scale: float | None, layer: int) -> _Products:
+    """Returns the queries and keys of one text in one layer, with their scale and mask.
 
     Args:
         queries: ``(heads, queries, features)``.
@@ -76,26 +166,13 @@ def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float 
     Raises:
         AttnvizError: if a number is NaN, or `_mask` refuses the mask.
     """
-    query_numbers, key_numbers = (np.array(array, dtype=np.float32) for array in (queries, keys))
-    refuse_nan(query_numbers, "queries", f"layer {layer}")
-    refuse_nan(key_numbers, "keys", f"layer {layer}")
-    heads, query_count, features = query_numbers.shape
-    # the key head of each head: in grouped-query attention, a run of heads shares one
-    key_heads = tuple(head * len(key_numbers) // heads for head in range(heads))
+    for role, numbers in (("queries", queries), ("keys", keys)):
+        if np.isnan(numbers.max()):
+            refuse_nan(numbers, role, f"layer {layer}")
+    heads, query_count, features = queries.shape
     effective_scale = features**-0.5 if scale is None else float(scale)
-    mask_rule = _mask(mask, heads, query_count, key_numbers.shape[1], layer)
-    logsumexp = [
-        _logsumexp(head_queries, key_numbers[key_head], effective_scale, mask_rule)
-        for head_queries, key_head in zip(query_numbers, key_heads, strict=True)
-    ]
-    return Factors(
-        queries=query_numbers,
-        keys=key_numbers,
-        key_heads=key_heads,
-        scale=effective_scale,
-        logsumexp=np.array(logsumexp),
-        mask=mask_rule,
-    )
+    mask_rule = _mask(mask, heads, query_count, keys.shape[1], layer)
+    return _Products(queries, keys, effective_scale, mask_rule)
 
 
 def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
@@ -144,22 +221,3 @@ def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) 
         with np.errstate(divide="ignore"):  # log(0) is the −inf of a query that sees no key
             logsumexp[start:stop] = np.log(np.exp(scores - peaks).sum(axis=1)) + peaks[:, 0]
     return logsumexp
-
-
-def _dense_maps(maps: FactoredMaps) -> DenseMaps:
-    """Returns dense maps with every cell of factored maps."""
-    queries, keys = len(maps.query_tokens), len(maps.key_tokens)
-    window = maps.window(maps.heads, slice(0, queries), slice(0, keys))
-    return DenseMaps(
-        layer=maps.layer,
-        module=maps.module,
-        heads=maps.heads,
-        query_tokens=maps.query_tokens,
-        key_tokens=maps.key_tokens,
-        kind=maps.kind,
-        item=maps.item,
-        scale=maps.scale,
-        scores=window.scores,
-        weights=window.weights,
-        visible=window.visible,
-    )

@@ -1,5 +1,6 @@
 """Reads attention from .npz, .npy and .safetensors files of other programs, and numbers that attnviz wrote as .npz."""
 
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -8,18 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.arrays.build import from_arrays
+from attnviz.arrays.build import FIELDS, recording_of_arrays
+from attnviz.arrays.layers import AxisLabels
 from attnviz.base.errors import AttnvizError, or_list
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.reading import open_file, parse_json, read_lines
 from attnviz.maps.recording import Recording
 
-FIELDS = (
-    "weights",
-    "scores",
-    "queries",
-    "keys",
-)  # names of arrays, alone or after the name of a layer, as in ``12.weights``
 LABELS = ("tokens", "query_tokens")
 MAX_ARRAYS = 100_000  # of one file
 MAX_LABEL_BYTES = 100_000_000
@@ -46,21 +42,16 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
         from attnviz.arrays.numbers import recording_of_numbers
 
         return recording_of_numbers(metadata, arrays, str(path), labels)
-    for array in arrays.values():
-        _freeze(array)
     model = metadata.get("model")
     arguments = _arguments(arrays, path)
-    if labels is not None:
-        arguments["tokens"] = labels
-    return from_arrays(model=model if isinstance(model, str) else path.name, **arguments)
-
-
-def _freeze(array: NDArray[Any]) -> None:
-    """Makes an array read-only, and every array whose memory it shares, so that it need not be copied."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner.setflags(write=False)
-        owner = owner.base
+    return recording_of_arrays(
+        arguments,
+        mask=arguments.get("mask"),
+        scale=arguments.get("scale"),
+        axis_labels=AxisLabels(arguments.get("tokens") if labels is None else labels, arguments.get("query_tokens")),
+        model=model if isinstance(model, str) else path.name,
+        may_change=False,
+    )
 
 
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -78,7 +69,8 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
         if isinstance(error, AttnvizError):
             raise
-        needs_pickle = "pickle" in str(error)  # numpy suggests pickle for all files of other formats
+        # numpy suggests pickle for all files of other formats
+        needs_pickle = "pickle" in str(error) or "Python objects" in str(error)
         reason = "numpy did not write it, or it holds Python objects" if needs_pickle else error
         raise AttnvizError(f"cannot read {str(path)!r}: {reason}; give arrays of numbers") from error
     if not isinstance(metadata, dict):
@@ -87,8 +79,8 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _load_npy(path: Path) -> tuple[Arrays, Any]:
-    """Returns the array of a .npy file as ``weights``, without metadata."""
-    return {"weights": np.load(path, allow_pickle=False)}, {}
+    """Returns the array of a .npy file as ``weights``, mapped into memory, without metadata."""
+    return {"weights": np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))}, {}
 
 
 def _load_npz(path: Path) -> tuple[Arrays, Any]:
@@ -121,20 +113,37 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            has_bfloat16 = any(file.get_slice(name).get_dtype() == "BF16" for name in file.keys())  # noqa: SIM118
+            names = list(file.keys())
+            dtypes = {file.get_slice(name).get_dtype() for name in names}
+        has_bfloat16 = "BF16" in dtypes
         with safe_open(str(path), framework="pt" if has_bfloat16 else "numpy") as file:  # numpy has no bfloat16
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            is_mapped = dtypes == {"F32"}
+            tensors: dict[str, Any] = {} if is_mapped else {name: file.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
+    arrays: Arrays = _mapped_tensors(path) if is_mapped else tensors
     if has_bfloat16:
-        arrays = {name: tensor.float().numpy() for name, tensor in arrays.items()}
+        arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}
     if "tokens" in metadata:
         arrays["tokens"] = np.array(parse_json(metadata["tokens"], f"the tokens of {str(path)!r}"))
     return arrays, metadata
 
 
+def _mapped_tensors(path: Path) -> Arrays:
+    """Returns the arrays of a valid .safetensors file of float32 by name, mapped into memory."""
+    with open_file(path) as file:
+        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+    content = np.asarray(np.memmap(path, np.uint8, mode="r", offset=start))
+    tensors = {name: entry for name, entry in entries.items() if name != "__metadata__"}
+    return {
+        name: content[slice(*entry["data_offsets"])].view(np.float32).reshape(entry["shape"])
+        for name, entry in tensors.items()
+    }
+
+
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
-    """Returns the arguments of ``from_arrays``: for each field (``weights``, …) a mapping from layers to arrays.
+    """Returns the arguments of `from_arrays`: for each field (``weights``, …) a mapping from layers to arrays.
 
     A field whose only array names no layer is that array. Labels, scale and mask are added if the file has them. If no
     array is named after a field, all other arrays are weights.

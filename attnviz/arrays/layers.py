@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -26,11 +28,13 @@ class ArrayLayer:
         number: the number of the layer, from 0.
         name: the name of the layer in the recording.
         array: ``(texts, heads, queries, keys)``, or ``(texts, heads, tokens, features)``.
+        may_change: false if nobody else has the array, so that it need not be copied.
     """
 
     number: int
     name: str
     array: NDArray[Any]
+    may_change: bool = True
 
 
 class AxisLabels:
@@ -81,7 +85,7 @@ def _tokens_with_labels(labels: Labels) -> Tokens:
     return replace(Tokens.numbered(len(label_texts)), labels=label_texts, ids=ids)
 
 
-def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
+def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLayer]:
     """Returns the array of each layer.
 
     A single array of four axes has the layers on its first; one of fewer axes is the only layer.
@@ -89,6 +93,7 @@ def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
     Args:
         arrays: an array, or a list, tuple or mapping of an array for each layer.
         role: the name of the arrays in refusals.
+        may_change: false if nobody else has the arrays.
 
     Raises:
         AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
@@ -96,18 +101,21 @@ def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
     if isinstance(arrays, Mapping):
         numbers = _layer_numbers(list(map(str, arrays)))
         return [
-            _array_layer(number, str(name), array_of(array, role), role)
+            _array_layer(number, str(name), array_of(array, role), role, may_change)
             for number, (name, array) in zip(numbers, arrays.items(), strict=True)
         ]
     if isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape"):
         return [
-            _array_layer(number, f"layer {number}", array_of(layer_array, role), role)
+            _array_layer(number, f"layer {number}", array_of(layer_array, role), role, may_change)
             for number, layer_array in enumerate(arrays)
         ]
     array = array_of(arrays, role)
     if array.ndim == 4:
-        return [_array_layer(number, f"layer {number}", layer_array, role) for number, layer_array in enumerate(array)]
-    return [_array_layer(0, "layer 0", array, role)]
+        return [
+            _array_layer(number, f"layer {number}", layer_array, role, may_change)
+            for number, layer_array in enumerate(array)
+        ]
+    return [_array_layer(0, "layer 0", array, role, may_change)]
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
@@ -121,14 +129,22 @@ def _layer_numbers(names: list[str]) -> list[int]:
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
-def _array_layer(number: int, name: str, array: NDArray[Any], role: str) -> ArrayLayer:
+def _array_layer(number: int, name: str, array: NDArray[Any], role: str, may_change: bool) -> ArrayLayer:
     """Returns a layer of an array of two to four axes; adds axes of length 1 for texts and heads that it lacks.
 
-    Raises AttnvizError if the array has another number of axes, or is empty.
+    Args:
+        number: the number of the layer.
+        name: its name in the recording.
+        array: the array.
+        role: the name of the array in refusals.
+        may_change: false if nobody else has the array.
+
+    Raises:
+        AttnvizError: if the array has another number of axes, or is empty.
     """
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
-    return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape))
+    return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape), may_change)
 
 
 def array_of(values: Any, role: str) -> NDArray[Any]:
@@ -153,12 +169,12 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
 
 
 def _to_numpy(values: Any) -> NDArray[Any] | None:
-    """Returns the values as a numpy array, by DLPack or ``__array__``; a numpy array unchanged.
+    """Returns the values as a numpy array, by DLPack or ``__array__``; a numpy array without a copy.
 
     Returns ``None`` if they cannot be converted.
     """
-    if type(values) is np.ndarray:
-        return values
+    if type(values) in (np.ndarray, np.memmap):
+        return np.asarray(values)
     if str(getattr(values, "dtype", "")) == "bfloat16":  # numpy has no bfloat16, though DLPack has
         values = values.astype("float32")
     for convert in (np.from_dlpack, np.asarray):
@@ -168,6 +184,29 @@ def _to_numpy(values: Any) -> NDArray[Any] | None:
             continue
         return array
     return None
+
+
+def float_array(array: NDArray[Any], may_change: bool) -> FloatArray:
+    """Returns an array as float32, without a copy if `is_shared`."""
+    return array if is_shared(array, may_change) else np.array(array, dtype=np.float32)
+
+
+def is_shared(array: NDArray[Any], may_change: bool) -> bool:
+    """True if an array is used without a copy: it is float32, and nobody changes its memory.
+
+    Args:
+        array: the array.
+        may_change: false if nobody else has the array, as that of a file.
+    """
+    return array.dtype == np.float32 and (not may_change or _is_frozen(array))
+
+
+def _is_frozen(array: NDArray[Any]) -> bool:
+    """True if nobody can change an array: it is read-only, as is all memory that it shares, such as a mapped file's."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        owner = owner.base
+    return owner is None or isinstance(owner, mmap)  # read-only arrays are mapped as ACCESS_READ
 
 
 def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | None:
@@ -190,7 +229,7 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
             raise AttnvizError(
                 f"unknown mask {mask!r}; give {CAUSAL!r}, or an array that is true where a query may see a key"
             )
-        return np.tri(queries, keys, keys - queries, dtype=bool)  # the last query sees every key, as with a cache
+        return rule_cells(True, queries, keys)
     mask_array = array_of(mask, "mask")
     if mask_array.dtype != bool and not np.isin(mask_array, (0, 1)).all():
         raise AttnvizError("the mask has numbers other than 0 and 1; give true where a query may see a key")
@@ -209,6 +248,17 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
         raise AttnvizError(
             f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}; give one cell for each"
         ) from None
+
+
+@lru_cache(maxsize=2)
+def rule_cells(is_causal: bool, queries: int, keys: int) -> BoolArray:
+    """Returns the visible cells of a causal mask or of none, ``(queries, keys)``; layers of one size share the array.
+
+    The last query of a causal mask sees every key, as with a cache.
+    """
+    cells = np.tri(queries, keys, keys - queries if is_causal else keys, dtype=bool)
+    cells.setflags(write=False)
+    return cells
 
 
 def refuse_nan(array: FloatArray, role: str, location: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
-from attnviz.maps.layer_maps import CellMaps, is_long
+from attnviz.maps.layer_maps import CellMaps, Window, is_long
 from attnviz.metrics.grid import Array, Cells, Grid
 from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
 from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
@@ -124,7 +124,7 @@ class NumpyRows(GridRows):
         maps: the maps of the attention call.
         heads: the numbers of the heads.
         weights: ``(heads, queries, keys)``, 0 where not visible; float64, or float32 for long or sampled maps.
-        scores: ``(heads, queries, keys)``, before the mask.
+        window: the cells as the maps give them; its scores are before the mask.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class NumpyRows(GridRows):
         maps: CellMaps,
         heads: tuple[int, ...],
         weights: NDArray[Any],
-        scores: NDArray[Any],
+        window: Window,
     ) -> None:
         super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
-        self.maps, self.heads, self.weights, self.scores = maps, heads, weights, scores
+        self.maps, self.heads, self.weights, self.window = maps, heads, weights, window
 
     @property
     def key_weights(self) -> Float64Array:
@@ -173,7 +173,7 @@ class NumpyRows(GridRows):
     def logsumexp(self) -> Float64Array:
         """The log-sum-exp of the scores of the visible keys, ``(heads, queries, 1)``."""
         # The largest weight is exp(its score − log-sum-exp), so that one logarithm replaces a sum over all keys.
-        score = np.take_along_axis(self.scores, self.best_key, axis=-1)
+        score = np.take_along_axis(self.window.scores, self.best_key, axis=-1)
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
 
     @cached_property
@@ -182,7 +182,7 @@ class NumpyRows(GridRows):
         grid = self.grid
         width = grid.visible.shape[1]
         first_later_key = max(0, int(grid.positions[0]) + 1)  # no key before it is later than a query
-        later_scores = self.scores[:, :, first_later_key:]
+        later_scores = self.window.scores[:, :, first_later_key:]
         sums = _exp_sums(later_scores, self.logsumexp, grid.hidden_later[:, first_later_key:width])
         if width < len(grid.visible_keys):  # the keys after the grid, of which there are no scores yet
             hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.visible_keys)))
@@ -255,7 +255,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
             head_range = slice(start, start + heads_together)
             window = maps.window(heads[head_range], span, keys)
             weights = window.weights.astype(dtype, copy=False)
-            yield NumpyRows(grid, head_range, maps, heads[head_range], weights, window.scores)
+            yield NumpyRows(grid, head_range, maps, heads[head_range], weights, window)
 
 
 def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:

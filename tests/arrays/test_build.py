@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 import attnviz
 from attnviz.arrays.build import UNCHECKED, from_arrays
 from attnviz.arrays.cells import ASSUMED_CAUSAL
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.on_demand import OnDemandMaps
 from tests.room import of_weights
 
 LABELS = list("abcdefg")
@@ -239,7 +240,7 @@ def test_arrays_of_other_libraries_are_read_by_their_protocols(form: str) -> Non
         "list of layers": [DlpackArray(weights), NumpyProtocolArray(weights)],
     }[form]
     for maps in from_arrays(weights=given).maps:
-        assert isinstance(maps, DenseMaps)
+        assert isinstance(maps, OnDemandMaps)
         np.testing.assert_array_equal(maps.weights, weights)
 
 
@@ -251,10 +252,66 @@ def test_an_array_that_may_change_is_copied_and_one_of_a_file_is_not() -> None:
     frozen.setflags(write=False)
     [changing], [shared] = from_arrays(weights=view).maps, from_arrays(weights=frozen).maps
     weights[:] = 0
-    assert isinstance(changing, DenseMaps)
-    assert isinstance(shared, DenseMaps)
+    assert isinstance(changing, OnDemandMaps)
+    assert isinstance(shared, OnDemandMaps)
     np.testing.assert_array_equal(changing.weights, frozen)
-    assert np.shares_memory(shared.weights, frozen)
+    assert np.shares_memory(shared.cells[2].weights(slice(0, 5), slice(0, 7)), frozen)
+
+
+def test_a_mapped_array_is_not_copied(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.full((3, 5, 7), 1 / 7, dtype=np.float32))
+    mapped = np.load(tmp_path / "w.npy", mmap_mode="r")
+    [maps] = from_arrays(weights=mapped).maps
+    assert isinstance(maps, OnDemandMaps)
+    assert np.shares_memory(maps.cells[2].weights(slice(0, 5), slice(0, 7)), mapped)
+
+
+def test_logarithms_of_weights_are_computed_when_scores_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    logarithms: list[int] = []
+    log = np.log
+
+    def counted_log(values: Any, **options: Any) -> Any:
+        logarithms.append(np.size(values))
+        return log(values, **options)
+
+    monkeypatch.setattr(np, "log", counted_log)
+    weights = np.full((3, 5, 7), 1 / 7, dtype=np.float32)
+    maps = cell_maps(from_arrays(weights=weights).maps[0])
+    window = maps.window((1,), slice(0, 5), slice(2, 4))
+    maps.overview((0, 1, 2), 5, 7, slice(0, 5), slice(0, 7))
+    assert not logarithms
+    np.testing.assert_allclose(window.scores, log(weights[1:2, :, 2:4]))
+    assert sum(logarithms) == 10
+
+
+@pytest.mark.parametrize("given", ["queries and keys", "scores"])
+def test_only_heads_that_are_read_are_computed(given: str) -> None:
+    random = np.random.default_rng(0)
+    queries, keys = random.normal(size=(3, 5, 4)), random.normal(size=(3, 7, 4))
+    arrays: dict[str, Any] = (
+        {"queries": queries, "keys": keys} if given != "scores" else {"scores": queries @ keys.transpose(0, 2, 1)}
+    )
+    maps = from_arrays(**arrays).maps[0]
+    assert isinstance(maps, OnDemandMaps)
+    maps.window((1,), slice(0, 5), slice(0, 7))
+    names = [set(vars(cells)) & {"window", "softmax"} for cells in maps.cells]
+    assert [bool(name) for name in names] == [False, True, False]
+
+
+@pytest.mark.parametrize("query", [0, 4, 399])
+def test_a_negative_weight_is_refused_in_any_band(query: int) -> None:
+    weights = np.full((2, 400, 500), 1 / 500, dtype=np.float32)  # in two bands of rows
+    weights[1, query, 3:5] = -0.1, 0.1 + 2 / 500
+    with pytest.raises(attnviz.AttnvizError, match="rows of weights sum to 1 to 1, not to 1"):
+        from_arrays(weights=weights)
+
+
+def test_weights_and_scores_of_all_heads_are_read_as_whole_arrays() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(7), size=(3, 5)).astype(np.float32)
+    [maps] = from_arrays(weights=weights).maps
+    assert isinstance(maps, OnDemandMaps)
+    np.testing.assert_array_equal(maps.weights, weights)
+    np.testing.assert_array_equal(maps.scores, np.log(weights))
 
 
 def test_heads_keep_a_mask_each_only_if_they_differ() -> None:

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 import attnviz
 from attnviz.arrays.file import read_arrays
 from attnviz.cli.commands import main
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.on_demand import OnDemandMaps
 
 LABELS = ["the", "cat", "sat", "on", "it"]
 
@@ -153,5 +153,23 @@ def test_the_array_of_a_file_is_not_copied(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(np, "load", kept_load)
     [maps] = read_arrays(tmp_path / "weights.npy").maps
-    assert isinstance(maps, DenseMaps)
-    assert np.shares_memory(maps.weights, loaded[0])
+    assert isinstance(maps, OnDemandMaps)
+    assert np.shares_memory(maps.cells[2].weights(slice(0, 5), slice(0, 7)), loaded[0])
+
+
+def test_float32_of_safetensors_is_mapped_and_other_dtypes_are_read(tmp_path: Path) -> None:
+    weights = torch.tensor(weights_of(3, 5, 7))
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        save_file({"4.weights": weights.to(dtype)}, tmp_path / "a.safetensors")
+        [maps] = read_arrays(tmp_path / "a.safetensors").maps
+        assert isinstance(maps, OnDemandMaps)
+        np.testing.assert_array_equal(maps.weights, weights.to(dtype).float().numpy())
+        assert maps.layer == 4
+        given = maps.cells[0].weights(slice(0, 5), slice(0, 7))
+        assert given.flags.writeable == (dtype is not torch.float32)
+
+
+def test_python_objects_of_an_npy_file_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([object()]), allow_pickle=True)
+    with pytest.raises(attnviz.AttnvizError, match="numpy did not write it, or it holds Python objects"):
+        read_arrays(tmp_path / "a.npy")

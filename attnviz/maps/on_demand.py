@@ -1,0 +1,121 @@
+"""Represents maps whose heads are computed when they are first read, so that unread heads cost nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, final
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
+from attnviz.maps.visibility import heads_by_visibility, visibility_header, visible_to_heads
+from attnviz.streaming.overview import Overview, pool_weights
+
+
+class HeadArrays(Protocol):
+    """The cells of one head, which may be computed when they are read."""
+
+    def weights(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns weights after the softmax, ``(queries, keys)``; 0 where not visible."""
+
+    def scores(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns scores, scaled, before the mask, ``(queries, keys)``."""
+
+
+@final
+class LazyWindow(Window):
+    """A window whose scores are computed when they are first read."""
+
+    def __init__(self, scores: FloatArray | Callable[[], FloatArray], weights: FloatArray, visible: BoolArray) -> None:
+        for name, value in (("_scores", scores), ("weights", weights), ("visible", visible)):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        """``(heads, queries, keys)``, scaled, before the mask."""
+        scores: FloatArray | Callable[[], FloatArray] = vars(self)["_scores"]
+        return scores() if callable(scores) else scores
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class OnDemandMaps(CellMaps):
+    """Maps of one attention call whose heads are computed when they are first read.
+
+    Attributes:
+        cells: the cells of each head.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+    """
+
+    cells: tuple[HeadArrays, ...]
+    visible: BoolArray
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
+        if self.visible.shape not in (shape, shape[1:]) or len(self.cells) != len(self.heads):
+            raise AttnvizError(f"layer {self.layer}: visible has shape {self.visible.shape}, not {shape}")
+        self.visible.setflags(write=False)
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        """The scores of all heads, ``(heads, queries, keys)``; computed whole when first read."""
+        return self.scores_of(self.heads, *self._all_cells)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """The weights of all heads, ``(heads, queries, keys)``; computed whole when first read."""
+        return self._weights_of(self.heads, *self._all_cells)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """Returns a block, whose scores are computed when they are first read; see `CellMaps.window`."""
+        return LazyWindow(
+            lambda: self.scores_of(heads, queries, keys),
+            self._weights_of(heads, queries, keys),
+            visible_to_heads(self.visible[..., queries, keys], self.head_indices(heads)),
+        )
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """Returns the scores of a block."""
+        return np.stack([self.cells[index].scores(queries, keys) for index in self.head_indices(heads)])
+
+    def _weights_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """Returns the weights of a block, ``(heads, queries, keys)``."""
+        return np.stack([self.cells[index].weights(queries, keys) for index in self.head_indices(heads)])
+
+    @property
+    def _all_cells(self) -> tuple[slice, slice]:
+        """All queries and all keys."""
+        return slice(0, len(self.query_tokens)), slice(0, len(self.key_tokens))
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Returns the heads grouped by their visible cells."""
+        return heads_by_visibility(self.visible, heads, self.head_indices(heads))
+
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
+        """Returns the visible cells of a block, sliced from the array."""
+        return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
+
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+        """Returns the number of visible keys of each query, ``(queries,)``."""
+        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """Pools a block to pixels; see `LayerMaps.overview`."""
+        window = self.window(heads, queries, keys)
+        return pool_weights(window.weights, window.visible, height, width)
+
+    def cell_factors(self) -> None:
+        """Returns ``None``: these maps have cells, not factors."""
+
+    def score_factors(self) -> None:
+        """Returns ``None``: queries and keys are not kept with the cells."""
+
+    def to_tensors(self) -> MapTensors:
+        """Returns the cells of all heads, as a file stores dense maps."""
+        arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
+        return MapTensors("dense", visibility_header(self.visible), arrays)
