@@ -142,10 +142,11 @@ def show(
     refuse_axes(options)
     has_contributions = drawn.of == CONTRIBUTIONS
     if subject is not None and words_suffix(output) is not None:
-        from attnviz.cli.spoken_words import write_spoken_words
+        from attnviz.cli.spoken_words import holds_words, write_spoken_words
 
-        write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
-        return
+        if holds_words(output, subject):
+            write_spoken_words(record(subject, settings, selection, whole=True), selection, output)
+            return
     if subject is not None:
         is_page = medium(output) == PAGE  # a page explains each score by its query and key
         recording = record(

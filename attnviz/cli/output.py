@@ -57,9 +57,14 @@ def film_suffix(output: Output) -> str | None:
 
 
 def words_suffix(output: Output) -> str | None:
-    """Returns the suffix of the file of words that is written; ``None`` for any other format."""
-    from attnviz.media.timed_words import WORD_SUFFIXES
+    """Returns the suffix of the file of words that is written, or ``words.json``; ``None`` for any other format.
 
+    A file of this name holds words only if the input is a sound; else it holds the numbers of the maps.
+    """
+    from attnviz.media.timed_words import WORD_SUFFIXES, WORDS_JSON, is_words_json
+
+    if output.file is not None and output.format is None and is_words_json(output.file):
+        return WORDS_JSON
     suffix = _suffix(output)
     return suffix if suffix in WORD_SUFFIXES else None
 

@@ -1,15 +1,31 @@
-"""Writes the words of a sound with their seconds: ``attnviz show speech.wav -o words.vtt``."""
+"""Writes the words of a sound with their seconds: ``attnviz show speech.wav -o words.vtt`` (or ``words.json``)."""
 
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.options import Output
 from attnviz.cli.output import deliver_file, words_suffix
+from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
+
+
+def holds_words(output: Output, subject: Subject) -> bool:
+    """True if a file with a name for words will hold words; JSON of an input without a sound holds numbers instead.
+
+    Args:
+        output: the destination.
+        subject: the input of the command: a sound, a recording, or anything else.
+    """
+    from attnviz.media.timed_words import WORDS_JSON
+    from attnviz.metrics.alignment import is_aligned
+
+    if words_suffix(output) != WORDS_JSON or subject.kind is Kind.SOUND or subject.sound is not None:
+        return True
+    return subject.kind is Kind.RECORDING and any(map(is_aligned, subject.recording().maps))
 
 
 def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:

@@ -1,5 +1,6 @@
-"""Reads and writes words with the seconds in which they are said: WebVTT, Praat's TextGrid, and JSON to read."""
+"""Reads and writes words with the seconds in which they are said: WebVTT and JSON; writes Praat's TextGrid too."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_json, read_text
 
 WEBVTT, TEXTGRID = ".vtt", ".textgrid"
-WORD_SUFFIXES = (WEBVTT, TEXTGRID)  # of the files that are written
+WORD_SUFFIXES = (WEBVTT, TEXTGRID)  # of the files that hold words whatever their name is
+WORDS_JSON = "words.json"  # the name, or its end after a dot, of JSON with words; other JSON holds numbers of maps
 CUE = re.compile(
     r"^\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.M | re.S
 )
@@ -55,9 +57,23 @@ def words_bytes(words: Sequence[TimedWord], seconds: float, suffix: str) -> byte
     Args:
         words: the words, in the order of the sound.
         seconds: the length of the sound.
-        suffix: ``.vtt`` or ``.textgrid``.
+        suffix: ``.vtt``, ``.textgrid`` or ``words.json``.
     """
+    if suffix == WORDS_JSON:
+        return _json(words, seconds).encode()
     return (_webvtt(words) if suffix == WEBVTT else _textgrid(words, seconds)).encode()
+
+
+def is_words_json(path: Path) -> bool:
+    """True if a file is named ``words.json``, or its name ends in ``.words.json``, in any case."""
+    return f".{path.name.lower()}".endswith(f".{WORDS_JSON}")
+
+
+def _json(words: Sequence[TimedWord], seconds: float) -> str:
+    """Returns JSON with ``words``, as Whisper names them, each with its seconds to the millisecond."""
+    entries = [{"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in words]
+    content = {"format": "attnviz words", "version": 1, "seconds": round(seconds, 3), "words": entries}
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def _webvtt(words: Sequence[TimedWord]) -> str:

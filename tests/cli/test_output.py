@@ -104,3 +104,9 @@ def test_a_pipe_gets_the_screen_of_a_terminal_and_a_file_everything(
     assert attnviz.run(*given, "--all") == whole
     attnviz.run(*given, "-o", "x.txt")
     assert len(Path("x.txt").read_text(encoding="utf-8").splitlines()) > 32
+
+
+def test_words_json_of_a_text_holds_the_numbers_of_its_maps(tmp_path: Path) -> None:
+    for name in ("words.json", "numbers.json"):
+        assert main(["show", "a cat", "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / "words.json").read_bytes() == (tmp_path / "numbers.json").read_bytes()

@@ -91,10 +91,11 @@ def test_late_heads_are_found_by_their_lag(recording_file: Path) -> None:
         assert numbers[name][0] == pytest.approx(lag, abs=0.03)
 
 
+@pytest.mark.parametrize("name", ["words.vtt", "words.json", "jfk.words.json"])
 def test_words_are_written_and_heads_are_measured_against_them(
-    recording_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recording_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    words_file = tmp_path / "words.vtt"
+    words_file = tmp_path / name
     assert main(["show", str(recording_file), "-o", str(words_file)]) == 0
     assert " ".join(word.text for word in read_words(words_file)) == SENTENCE
     capsys.readouterr()

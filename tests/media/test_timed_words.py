@@ -5,14 +5,23 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.media.timed_words import TimedWord, read_words, words_bytes
+from attnviz.media.timed_words import TimedWord, is_words_json, read_words, words_bytes
 
 WORDS = (TimedWord("And", 0.0, 0.74), TimedWord("<so>,", 0.74, 1.06), TimedWord('"my"', 1.5, 3661.25))
 
 
-def test_webvtt_comes_back(tmp_path: Path) -> None:
-    (tmp_path / "words.vtt").write_bytes(words_bytes(WORDS, 4000.0, ".vtt"))
-    assert read_words(tmp_path / "words.vtt") == WORDS
+@pytest.mark.parametrize(("name", "suffix"), [("words.vtt", ".vtt"), ("words.json", "words.json")])
+def test_words_that_are_written_come_back(tmp_path: Path, name: str, suffix: str) -> None:
+    (tmp_path / name).write_bytes(words_bytes(WORDS, 4000.0, suffix))
+    assert read_words(tmp_path / name) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("words.json", True), ("jfk.Words.JSON", True), ("numbers.json", False), ("crosswords.json", False)],
+)
+def test_json_holds_words_by_its_name(name: str, expected: bool) -> None:
+    assert is_words_json(Path(name)) is expected
 
 
 def test_webvtt_of_others_is_read(tmp_path: Path) -> None:
