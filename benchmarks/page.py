@@ -137,16 +137,16 @@ def show_long_text(path: Path) -> None:
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         for view in VIEWS:
-            before = _busy(session)
+            before = busy(session)
             page.evaluate(OPENED, view)
-            say(f"opening {view} of {LONG} tokens, main thread: ms", _busy(session) - before, LIMITS["opening"])
+            say(f"opening {view} of {LONG} tokens, main thread: ms", busy(session) - before, LIMITS["opening"])
             slowest = page.evaluate(HOVER, [view, 1])
             say(f"slowest pointing at a token of {LONG}, {view}: ms", slowest, LIMITS["long hover"])
         times = sorted(page.evaluate(FRAMES))
         say("512 x 512 cells computed from factors, median: ms", times[len(times) // 2], LIMITS["frame"])
 
 
-def _busy(session: Any) -> float:
+def busy(session: Any) -> float:
     """Returns the processor time of the main thread so far, in milliseconds."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return 1000 * float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))

@@ -6,7 +6,7 @@ from typing import IO, Any, assert_never
 
 import numpy as np
 
-from attnviz.base.arrays import IntArray
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
@@ -198,9 +198,9 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return description | _about_units(tokens, span) | _about_medium(tokens, span)
+        return description | _about_units(tokens, span) | _about_medium(tokens, edges)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
-    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
+    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | _about_medium(tokens, edges)
 
 
 def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
@@ -223,21 +223,22 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
     return about
 
 
-def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
+def _about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
     """Returns the JSON values with which the page draws the media of an axis; empty if no token is in an image.
 
     Args:
         tokens: the tokens of the axis.
-        span: the range of tokens of the page.
+        edges: the first token of each cell of the page, and the token after the last.
     """
     images, has_words = list[dict[str, Any]](), False
+    medium_numbers = tokens.medium[edges[0] : edges[-1]]
     for number, medium in enumerate(tokens.media):
-        indices = np.flatnonzero(tokens.medium[span] == number)
+        in_medium = medium_numbers == number
         match medium:
-            case Image() if len(indices):
-                images.append(_about_image(medium, indices, tokens.places[span][indices]))
+            case Image() if in_medium.any():
+                images.append(_about_image(medium, *_patches(tokens, edges, in_medium)))
             case Text():
-                has_words = has_words or len(indices) > 0
+                has_words = has_words or bool(in_medium.any())
             case Image() | Sound():  # frames of a sound are labelled by their seconds
                 pass
             case unknown:
@@ -247,12 +248,28 @@ def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
     return {"medium": "image", "images": images, "others": "words" if has_words else "tokens without a place"}
 
 
-def _about_image(image: Image, indices: IntArray, places: IntArray) -> dict[str, Any]:
+def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[IntArray, IntArray]:
+    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``.
+
+    Cells that also hold tokens outside of the image have no patches.
+
+    Args:
+        tokens: the tokens of the axis.
+        edges: the first token of each cell of the page, and the token after the last.
+        in_image: ``(tokens,)``, true for the patches of the image among the tokens of the page.
+    """
+    starts = np.array(edges) - edges[0]
+    cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
+    is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
+    return cells[is_whole], tokens.places[edges[0] : edges[-1]][is_whole]
+
+
+def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
     """Returns the JSON values of an image: in grey as a data address, its size, and the rectangles of its patches.
 
     Args:
         image: the image.
-        indices: the tokens that are patches of the image, ``(patches,)``, counted from the first token of the page.
+        cells: ``(patches,)``, the cell of each patch, which is its token or the block that holds it.
         places: ``(patches, 4)``, left, top, right and bottom in pixels.
     """
     import base64
@@ -264,7 +281,7 @@ def _about_image(image: Image, indices: IntArray, places: IntArray) -> dict[str,
         Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
         source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
     size = {"width": image.width, "height": image.height}
-    return {"src": source, **size, "title": image.title, "tokens": indices.tolist(), "boxes": places.tolist()}
+    return {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

@@ -4,22 +4,34 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
+from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.render.formats import draw
-from tests.conftest import dense
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Report
+from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import report_of
+from tests.render.page.examples import NUMBERS
 from tests.report.image_examples import image_recording, words_and_images_recording
 
 WORDS = words_and_images_recording()
 RED, SECOND = 15, 7  # the last word, and the first patch of the second image
 
 
-def texts_of(recording: Recording) -> Any:
-    """Returns the texts of the axes, as the page's data hold them."""
-    data = re.search(rb'id="page-data">(.*?)</script>', draw(report_of(recording), ".html"), re.DOTALL)
+def report_of(recording: Recording, max_size: str = "50MB") -> Report:
+    return build_report(recording, ReportOptions(medium=NUMBERS, look=Look(max_size=max_size)))
+
+
+def texts_of(recording: Recording, max_size: str = "50MB") -> Any:
+    """Returns the texts of the axes, as the data of a page of at most so many bytes hold them."""
+    page = draw(report_of(recording, max_size), ".html")
+    data = re.search(rb'id="page-data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     return json.loads(data[1])["texts"]
 
@@ -41,8 +53,8 @@ def blueness(color: list[int]) -> int:
     return color[2] - color[0]
 
 
-def open_head(show: Opener, recording: Recording, **context: Any) -> Opened:
-    opened = show(report_of(recording), **context)
+def open_head(show: Opener, recording: Recording, max_size: str = "50MB", **context: Any) -> Opened:
+    opened = show(report_of(recording, max_size), **context)
     opened.open_head(0)
     opened.until("page.texts.every(({ images }) => images.every((image) => photoOf(image).naturalWidth))")
     opened.settle()
@@ -60,6 +72,28 @@ def test_page_holds_each_image_once_with_the_tokens_that_are_its_patches() -> No
     [alone] = texts_of(image_recording())
     assert [image["tokens"] for image in alone["images"]] == [list(range(1, 7))]
     assert alone["others"] == "tokens without a place"
+
+
+def many_patches(side: int) -> Recording:
+    """Returns random maps of one head over ``side`` x ``side`` patches of 4 x 4 pixels and a token without a place."""
+    image = Image(np.zeros((4 * side, 4 * side, 3), dtype=np.uint8), 4 * side, 4 * side)
+    corners = [(4 * column, 4 * row) for row in range(side) for column in range(side)]
+    places = np.array([*((left, top, left + 4, top + 4) for left, top in corners), (0, 0, 0, 0)])
+    return Recording(maps=(random_maps(image_tokens(image, places), heads=1, peak=2),), model="a ViT")
+
+
+def test_blocks_of_patches_are_drawn_over_the_image_without_those_that_hold_other_tokens(show: Opener) -> None:
+    recording = many_patches(18)
+    [text] = texts_of(recording, max_size="100kB")
+    assert text["edges"][:3] == [0, 1, 3]
+    [image] = text["images"]
+    assert image["tokens"][:3] == [0, 1, 1]
+    assert len(image["boxes"]) == 323  # the last patch is in a block with the token without a place
+    opened = open_head(show, recording, max_size="100kB")
+    opened.evaluate("pin({ query: 5, key: null })")
+    opened.settle()
+    assert opened.text("#text .patches-words").startswith("[image: 323 patches]")
+    assert not opened.text("#text figcaption").strip()  # the means of blocks have no sum
 
 
 def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Opener) -> None:

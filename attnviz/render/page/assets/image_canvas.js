@@ -4,6 +4,8 @@ import { contextOf } from "./colors.js";
 
 /** @import { ShownImage } from "./types.js" */
 
+const MIN_OPACITY = 0.004; // below which a colour changes no pixel
+
 /** @typedef {(token: number) => { color: string, opacity: number }} PatchColor */
 
 /** @type {WeakMap<ShownImage, HTMLImageElement>} */
@@ -40,7 +42,7 @@ export function paintImage(canvas, image, colorOf) {
   const size = canvas.width / image.width;
   image.tokens.forEach((token, patch) => {
     const { color, opacity } = colorOf(token);
-    if (!opacity) return;
+    if (opacity < MIN_OPACITY) return;
     const [left, top, right, bottom] = image.boxes[patch].map((side) => Math.round(side * size));
     context.globalAlpha = opacity;
     context.fillStyle = color;

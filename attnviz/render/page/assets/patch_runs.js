@@ -16,13 +16,19 @@
 export function wordPieces({ labels, spaces, images = [] }) {
   /** @type {Map<number, number>} */
   const imageOf = new Map();
-  images.forEach(({ tokens }, number) => tokens.forEach((token) => imageOf.set(token, number)));
+  const patches = new Uint32Array(labels.length); // several where a cell is a block
+  images.forEach(({ tokens }, number) => {
+    for (const token of tokens) {
+      imageOf.set(token, number);
+      patches[token]++;
+    }
+  });
   const starts = [...labels.keys()].filter((token) => !token || !imageOf.has(token) || imageOf.get(token) !== imageOf.get(token - 1));
   const ends = [...starts.slice(1), labels.length];
   const labelOf = (/** @type {number} */ start, /** @type {number} */ piece) => {
     const number = imageOf.get(start);
     if (number === undefined) return labels[start];
-    const count = ends[piece] - start;
+    const count = patches.subarray(start, ends[piece]).reduce((sum, number) => sum + number, 0);
     return `[image${images.length > 1 ? ` ${number + 1}` : ""}: ${count} ${count === 1 ? "patch" : "patches"}]`;
   };
   const areRuns = starts.map((start) => imageOf.has(start));

@@ -78,7 +78,7 @@ export class TextView {
       const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
       const values = all && withoutSpecial(all, this.texts[axis === "key" ? 1 : 0]);
       const change = shown?.scale.change ?? state.side === "change";
-      const row = change || state.of !== "weight" || (axis !== "key" && !shades.key) ? null : shades.key;
+      const row = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
       words.shade({ ...shadingOf(values, change), colors: shades.colors, row });
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);

@@ -122,7 +122,7 @@
  * @property {number} width that boxes count
  * @property {number} height
  * @property {string} title
- * @property {number[]} tokens that are patches of it
+ * @property {number[]} tokens that are patches of it; where a cell is a block, that of each patch
  * @property {number[][]} boxes left, top, right and bottom of each of them
  */
 
