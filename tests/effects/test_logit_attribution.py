@@ -136,6 +136,31 @@ def test_a_model_written_by_hand_has_its_norm_and_unembedding_found() -> None:
     assert {part.name for part in found.parts} > {"embedding", "out.bias"}
 
 
+class Hybrid(Handmade):
+    """A model whose layer 0 has attention, and whose layer 1 a mixer of another kind and a feed-forward part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = {name: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for name in ("conv", "feed_forward")}
+        self.layers = nn.ModuleList([nn.Identity(), nn.ModuleDict(parts)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features = self.embedding(ids)
+        features = features + self.attention(features, features, features, need_weights=False)[0]
+        mixed = features + self.get_submodule("layers.1.conv")(features)
+        logits: Tensor = self.out(mixed + self.get_submodule("layers.1.feed_forward")(mixed))
+        return logits
+
+
+def test_a_mixer_that_is_no_attention_has_its_name_and_other_modules_are_the_feed_forward_part() -> None:
+    torch.manual_seed(0)
+    model = Hybrid()
+    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    assert {"1.conv", "1.mlp"} <= {part.name for part in found.parts}
+    logit = float(model(IDS)[0, -1, TOKEN].detach())
+    assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
+
+
 def test_the_trained_model_goes_on_because_heads_of_layer_1_find_what_came_next_before() -> None:
     ids, _ = held_out_repeats(START_TOKEN)
     found = attnviz.logit_attribution(load_model(), ids[:1], int(ids[0, 101]), 100)

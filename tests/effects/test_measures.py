@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.measures import MeasuredRun, accuracy, divergence, find_measure, loss
+from attnviz.effects.measures import MeasuredRun, accuracy, default_metric, divergence, find_measure, loss
 
 BATCH, TOKENS, WORDS = 2, 5, 7
 
@@ -37,3 +37,13 @@ def test_logit_is_named_with_the_number_of_its_token(run: MeasuredRun) -> None:
 def test_unknown_measure_is_refused(name: str) -> None:
     with pytest.raises(AttnvizError, match="unknown"):
         find_measure(name)
+
+
+def test_default_is_the_loss_if_the_output_has_a_logit_of_every_id() -> None:
+    logits = torch.randn(BATCH, TOKENS, WORDS)
+    ids = torch.zeros(BATCH, TOKENS, dtype=torch.long)
+    ids[0, 0] = WORDS - 1
+    assert default_metric(logits, ids) == "loss"
+    ids[0, 0] = WORDS
+    assert default_metric(logits, ids) == "cosine"
+    assert default_metric(logits, ids[:, 1:]) == default_metric(logits, None) == default_metric({}, ids) == "cosine"
