@@ -72,6 +72,7 @@ class CorpusReader:
         return (self.bytes_of_earlier_files + self.bytes_of_this_file) / max(1, sum(self.sizes.values()))
 
     def __iter__(self) -> Iterator[CorpusText]:
+        """Yields the texts file by file; counts the rows without a text in ``skipped``, and the bytes that are read."""
         for index, file in enumerate(self.files):
             self.bytes_of_earlier_files = sum(self.sizes.get(earlier_file, 0) for earlier_file in self.files[:index])
             self.bytes_of_this_file = 0
@@ -80,6 +81,7 @@ class CorpusReader:
                 if isinstance(text, Skipped):
                     self.skipped[text.reason] += 1
                     continue
+                # characters and a line ending, which are about as many bytes as the row has
                 self.bytes_of_this_file = min(self.bytes_of_this_file + len(text) + 1, self.sizes.get(file, 0))
                 if not text.strip():
                     self.skipped[EMPTY] += 1
@@ -119,6 +121,7 @@ class PassedTexts:
     share: float | None = None
 
     def __iter__(self) -> Iterator[CorpusText]:
+        """Yields each text with its number, from 1; counts the values that are no text or blank in ``skipped``."""
         for row, value in enumerate(self.texts, 1):
             text = _text_of(value, DEFAULT_COLUMN) if isinstance(value, str) else Skipped(NO_TEXT)
             if isinstance(text, Skipped):
@@ -145,10 +148,9 @@ def corpus_files(path: str) -> list[str]:
 
     A dash stands for standard input and is returned unchanged.
 
-    Files that `datasets` derived from others are left out of a folder; so are files with a suffix that is not read.
-
     Raises:
-        AttnvizError: if there are none, or a named or matched file has a suffix that is not read.
+        AttnvizError: if the path is empty, there are no files, or a named or matched file has a suffix that is not
+            read.
     """
     if path == STANDARD_INPUT:
         return [path]
@@ -158,22 +160,9 @@ def corpus_files(path: str) -> list[str]:
     if not resolved_path.exists() and cached_dataset(path).is_dir():
         resolved_path = cached_dataset(path)
     if resolved_path.is_dir():
-        files = sorted(file for file in resolved_path.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
-        files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))]
-        if not files:
-            raise AttnvizError(
-                f"no texts or pictures in the folder {path!r}; give files that end in "
-                f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
-            )
-        return list(map(str, files))
-    if not resolved_path.exists() and any(character in path for character in "*?["):
-        from glob import glob
-
-        files = sorted(Path(file) for file in glob(path, recursive=True) if Path(file).is_file())
-        if not files:
-            raise AttnvizError(f"no file matches {path!r}")
-    else:
-        files = [resolved_path]
+        return _files_in_folder(resolved_path, path)
+    is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
+    files = _matching_files(path) if is_pattern else [resolved_path]
     for file in files:
         if not file.exists():
             advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
@@ -181,6 +170,40 @@ def corpus_files(path: str) -> list[str]:
         if file.suffix.lower() not in READERS:
             raise AttnvizError(f"{str(file)!r} has an unknown suffix; give files that end in {or_list(READERS)}")
     return list(map(str, files))
+
+
+def _files_in_folder(folder: Path, name: str) -> list[str]:
+    """Returns the files in a folder and its subfolders whose suffix is read, sorted.
+
+    Files that `datasets` derived from others are left out.
+
+    Args:
+        folder: the folder.
+        name: the path or name that the user gave for it, for the refusal.
+
+    Raises:
+        AttnvizError: if there are none.
+    """
+    readable_files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
+    original_files = [
+        file for file in readable_files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))
+    ]
+    if not original_files:
+        raise AttnvizError(
+            f"no texts or pictures in the folder {name!r}; give files that end in "
+            f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
+        )
+    return list(map(str, original_files))
+
+
+def _matching_files(pattern: str) -> list[Path]:
+    """Returns the files that a pattern such as ``data/*.txt`` matches, sorted; raises AttnvizError if none match."""
+    from glob import glob
+
+    files = sorted(Path(file) for file in glob(pattern, recursive=True) if Path(file).is_file())
+    if not files:
+        raise AttnvizError(f"no file matches {pattern!r}")
+    return files
 
 
 def cached_dataset(name: str) -> Path:
@@ -225,10 +248,13 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the column.
 
-    A blank line is yielded as a blank text.     Raises:
+    A blank line is yielded as a blank text.
+
+    Raises:
         AttnvizError: if the file cannot be read, or the first object lacks the column.
     """
-    column_name, has_checked_column = column or DEFAULT_COLUMN, False
+    column_name = column or DEFAULT_COLUMN
+    has_checked_column = False
     with open_file(path) as file:
         for line in _lines(file):
             if isinstance(line, Skipped) or not line.strip():
@@ -240,7 +266,7 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
                 yield Skipped(NOT_JSON)
                 continue
             if isinstance(value, dict) and not has_checked_column and column_name not in value:
-                raise _no_column(path, column_name, value)
+                raise _missing_column_error(path, column_name, value)
             has_checked_column = True
             yield _text_of(value.get(column_name) if isinstance(value, dict) else value, column_name)
 
@@ -249,7 +275,7 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Yields the text of each row of a table whose first line names the columns, or the reason to skip the row.
 
     Raises:
-        AttnvizError: if the table lacks the column, or cannot be read.
+        AttnvizError: if the table lacks the column, cannot be read, or has a row of more than `MAX_ROW_BYTES`.
     """
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -258,7 +284,7 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
         reader = csv.reader(lines, delimiter=separator)
         try:
             names = next(reader, [])
-            column_name = _column_of(path, column, names)
+            column_name = _text_column(path, column, names)
             index = names.index(column_name)
             for row in reader:
                 lines.row_bytes = 0
@@ -280,6 +306,11 @@ class TableLines:
     row_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
+        """Yields each line with its line ending, without a byte order mark before the first.
+
+        Raises:
+            AttnvizError: if a line, or the lines since ``row_bytes`` was reset, have more than `MAX_ROW_BYTES`.
+        """
         is_first = True
         # csv also takes a lone carriage return for the end of a line
         for line in chain.from_iterable(part.splitlines(keepends=True) for part in _bounded_lines(self.file)):
@@ -294,17 +325,17 @@ def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Returns an iterator over the rows of a Parquet file: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import parquet_values
 
-    return (_text_of(value, name) for name, value in parquet_values(path, partial(_column_of, path, column)))
+    return (_text_of(value, name) for name, value in parquet_values(path, partial(_text_column, path, column)))
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Returns an iterator over the rows of an Arrow stream: the text of a column, or the reason why a row has none."""
     from attnviz.corpus.texts.columns import arrow_values
 
-    return (_text_of(value, name) for name, value in arrow_values(path, partial(_column_of, path, column)))
+    return (_text_of(value, name) for name, value in arrow_values(path, partial(_text_column, path, column)))
 
 
-def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
+def _text_column(path: Path, column: str | None, names: Sequence[str]) -> str:
     """Returns the name of the column that holds the text.
 
     Args:
@@ -313,38 +344,44 @@ def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
         names: the names of all columns.
 
     Raises:
-        AttnvizError: if there is no such column, or several.
+        AttnvizError: if there is no such column, or several columns have the name.
     """
     default_name = names[0] if len(names) == 1 else DEFAULT_COLUMN
     column_name = column or default_name
     if column_name not in names:
-        raise _no_column(path, column_name, names)
+        raise _missing_column_error(path, column_name, names)
     if list(names).count(column_name) > 1:
         raise AttnvizError(f"{str(path)!r} has several columns {column_name!r}; rename all but one")
     return column_name
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
-    """Returns the text of a cell; a skipped row if the cell holds no text, or text that is not UTF-8.
+    """Returns the text of a cell; ``Skipped`` with the reason if the cell holds no text, or text that is not UTF-8.
 
     Args:
         value: the cell; bytes are decoded.
         column: the name of the column, for the reason.
     """
-    if isinstance(value, bytes):
-        value = value.decode(errors="surrogateescape")
-    if not isinstance(value, str):
+    text = value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
         return Skipped(f"without a text in {column!r}")
-    return Skipped(NOT_UTF8) if any("\ud800" <= character <= "\udfff" for character in value) else value
+    has_surrogate = any("\ud800" <= character <= "\udfff" for character in text)  # bytes that are not UTF-8 become one
+    return Skipped(NOT_UTF8) if has_surrogate else text
 
 
-def _no_column(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
-    """Returns the error for a table that lacks a column; it lists the names of the columns."""
-    names = list(names)
-    advice = option("column", names[0] if names else "text")
+def _missing_column_error(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
+    """Returns the error for a table that lacks a column; its message lists the names of all columns.
+
+    Args:
+        path: the path of the table.
+        column_name: the name of the column that the table lacks.
+        names: the names of the columns that it has.
+    """
+    present_names = list(names)
+    advice = option("column", present_names[0] if present_names else "text")
     return AttnvizError(
-        f"{str(path)!r} has no column {column_name!r}; {did_you_mean(column_name, names)}use {advice} "
-        f"({or_list(names)})"
+        f"{str(path)!r} has no column {column_name!r}; {did_you_mean(column_name, present_names)}use {advice} "
+        f"({or_list(present_names)})"
     )
 
 

@@ -43,7 +43,7 @@ def open_survey_model(
     Args:
         settings: the name of the model, and the settings that load it.
         selection: the layers and heads to survey.
-        window: the most tokens of a text that run at once; ``None`` for no limit.
+        window: the most tokens of a text that run at once; ``None`` for no limit. Pictures do not use it.
         pictures: True for a model that reads pictures.
 
     Raises:

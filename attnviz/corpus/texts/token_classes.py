@@ -21,7 +21,7 @@ KINDS = ("punctuation", "digits", "whitespace")
 
 
 def class_numbers_name(name: str) -> str:
-    """Returns the name of a custom class in `TextBatch.token_numbers`, which no name of numbers equals."""
+    """Returns the key of a custom class in `TextBatch.token_numbers`; no built-in numbers have the same key."""
     return f"class {name}"
 
 
@@ -105,7 +105,9 @@ def pictured_metrics() -> tuple[Metric, ...]:
 
 
 def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Returns the metrics of a survey of texts: those of `attnviz heads`, of classes of tokens, and of the user.
+    """Returns the metrics of a survey of texts: those of `attnviz heads`, of token classes, and of the user's classes.
+
+    The metrics of pairs of texts and of patches of images are left out.
 
     Args:
         custom_classes: the regular expression of each class that the user defined, by its name.
@@ -122,10 +124,16 @@ def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
 
 
 def custom_class_metric(name: str, pattern: str) -> Metric:
-    """Returns the metric of a class that the user defined, which is the weight on the class's tokens."""
+    """Returns the metric of a class that the user defined: the share of the weight that is on the class's tokens.
+
+    Args:
+        name: the name of the class.
+        pattern: the regular expression that its tokens match, for the meaning of the metric.
+    """
 
     def cells_of_class(grid: Grid) -> Cells:
-        """Returns the cells whose key is in the class."""
+        """Returns the cells whose key is in the class ``name`` of the enclosing function."""
         return grid.cells(grid.key_numbers(class_numbers_name(name)))
 
-    return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, cells_of_class)
+    column_label = name[:9]  # tables have narrow columns
+    return Metric(name, column_label, "share", f"on what {pattern!r} matches", SUCH_TOKEN, cells_of_class)
