@@ -78,7 +78,14 @@ def ablate(
         )
     ablation_heads = heads if heads is None or isinstance(heads, Selection) else list(heads)
     ablation = Ablation(
-        model, metric, ablation_heads, None if sets is None else list(sets), pairs, by, attention, positions
+        model=model,
+        metric=metric,
+        heads=ablation_heads,
+        sets=None if sets is None else list(sets),
+        pairs=pairs,
+        by=by,
+        attention=attention,
+        positions=positions,
     )
     with restore_afterwards(model):
         results = [ablation.result(text) for text in texts] if top is None else _greedy_results(ablation, texts, top)
@@ -141,15 +148,17 @@ class Ablation:
     def run(self, inputs: Any) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.
 
-        If outputs on another text replace those of heads, the model runs on that text too.
+        If outputs on another text replace those of heads, the model runs on that text too. The name of a function is
+        its ``__name__``, or ``metric`` if it has none.
         """
         args, kwargs = arguments_of(inputs)
         intact_run = clean_run(self.model, args, kwargs, self.attention)
         metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
-        is_named = self.by in ("zero", "mean")
-        replacement = self.by if is_named else clean_run(self.model, *arguments_of(self.by), self.attention)
-        run = TextRun(self.model, args, kwargs, intact_run, _measure(metric), self.positions, replacement)
-        return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+        is_named_replacement = self.by in ("zero", "mean")
+        replacement = self.by if is_named_replacement else clean_run(self.model, *arguments_of(self.by), self.attention)
+        run = TextRun(self.model, args, kwargs, intact_run, _run_measure(metric), self.positions, replacement)
+        metric_name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+        return run, metric_name
 
     def head_sets(self, run: TextRun) -> list[HeadSet]:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
@@ -172,15 +181,20 @@ def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
     return TextResult(sets, run.values(sets), run.baseline, metric)
 
 
-def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run: the one of a named metric, or the user's function of its output."""
+def _run_measure(metric: Metric) -> Callable[[MeasuredRun], float]:
+    """Returns the function that measures a run: the one that the metric names, or ``metric`` applied to the output.
+
+    Raises:
+        AttnvizError: if there is no metric with this name.
+    """
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
-    """Returns results for a growing set: each step adds the heads whose ablation changes the mean over texts most.
+    """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric most.
 
-    With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
+    The mean change over texts decides, in either direction. With several texts, each step runs every text anew, since
+    the outputs of modules are cached for one text only.
 
     Args:
         ablation: the arguments of ``ablate``.
@@ -188,13 +202,14 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
         top: the number of steps.
 
     Raises:
-        AttnvizError: if ``top`` is less than 1, or more than the steps that remove every head.
+        AttnvizError: if ``top`` is less than 1, or more than the number of steps after which every head is removed.
     """
     first_run, metric_name = ablation.run(texts[0])
     candidates = ablation.head_sets(first_run)
     if not 1 <= top <= len(candidates):
         raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
-    removed_sets, values = list[HeadSet](), list[list[float]]()
+    removed_sets: list[HeadSet] = []
+    values_of_steps: list[list[float]] = []  # of each step the metric on each text
     for _ in range(top):
         removed_set = removed_sets[-1] if removed_sets else ()
         candidate_sets = [
@@ -209,10 +224,10 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
         results = [_result(run, metric, candidate_sets) for run, metric in runs]
         best_index = max(range(len(candidate_sets)), key=lambda index: abs(_mean_change(results, index)))
         removed_sets.append(candidate_sets[best_index])
-        values.append([result.values[best_index] for result in results])
+        values_of_steps.append([result.values[best_index] for result in results])
     return [
-        replace(result, sets=removed_sets, values=[step_values[text] for step_values in values])
-        for text, result in enumerate(results)
+        replace(result, sets=removed_sets, values=[step_values[text_index] for step_values in values_of_steps])
+        for text_index, result in enumerate(results)
     ]
 
 

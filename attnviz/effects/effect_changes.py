@@ -10,7 +10,9 @@ FORMAT, VERSION = "attnviz effect changes", 1
 
 
 def effect_changes(before: Effects, after: Effects) -> HeadChanges:
-    """Returns the changes between two tables of effects, the largest change first.
+    """Returns the changes between two tables of effects, the largest in absolute value first.
+
+    Sets of heads that only one table has are left out, which a remark says.
 
     Raises:
         AttnvizError: if the tables have different metrics, or no set of heads in common.
@@ -23,7 +25,7 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     if not changes:
         names = " and ".join(effects.rows[0].name for effects in (before, after))
         raise AttnvizError(
-            f"the effects, of {names} among others, have no heads in common; use effects of the same heads"
+            f"the tables of effects, which begin with {names}, have no heads in common; use effects of the same heads"
         )
     changes.sort(key=lambda change: -abs(change.difference))
     origins = {"format": FORMAT, "version": VERSION, "metric": before.metric}
@@ -37,20 +39,20 @@ def _origin(effects: Effects) -> dict[str, Any]:
     return {name: getattr(effects, name) for name in names}
 
 
-def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
+def _remarks(before: Effects, after: Effects, common_count: int) -> tuple[str, ...]:
     """Returns remarks on the origin of both tables, and on differences between them that may cause changes.
 
     Args:
         before: the first table.
         after: the second table.
-        common: the number of sets of heads that both have.
+        common_count: the number of sets of heads that both have.
     """
     remarks = [f"Before: {_description(before)}. After: {_description(after)}."]
     if before.by != after.by:
         remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
-    if before.model != after.model and _texts(before) != _texts(after):
+    if before.model != after.model and _texts_phrase(before) != _texts_phrase(after):
         remarks.append("Both the models and the texts differ, and either may cause the changes.")
-    unmatched = len(before.rows) + len(after.rows) - 2 * common
+    unmatched = len(before.rows) + len(after.rows) - 2 * common_count
     if unmatched:
         remarks.append(f"{unmatched} sets of heads are in only one of the tables and are left out.")
     if min(before.texts, after.texts) > 1:
@@ -60,9 +62,9 @@ def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
 
 def _description(effects: Effects) -> str:
     """Returns a phrase with the model, the texts and the baseline of a table."""
-    return f"{effects.model} on {_texts(effects)}, {effects.metric} {effects.baseline:.4f} with all heads"
+    return f"{effects.model} on {_texts_phrase(effects)}, {effects.metric} {effects.baseline:.4f} with all heads"
 
 
-def _texts(effects: Effects) -> str:
-    """Returns the number of texts, or the quoted title of the only one."""
+def _texts_phrase(effects: Effects) -> str:
+    """Returns the number of texts, such as ``12 texts``; for a single text, its title on one line and in quotes."""
     return f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))

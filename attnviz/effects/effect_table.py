@@ -100,7 +100,7 @@ class Effects:
 
     @cached_property
     def frame(self) -> HeadFrame:
-        """The effects as a frame: a row per set of heads, and one measure, the change of the metric without it."""
+        """The effects as a frame: a row per set of heads, and one measure, the change of the metric without the set."""
         meaning = f"change of {self.metric} without the head"
         return HeadFrame(
             rows=tuple(HeadRow(row.heads) for row in self.rows),
@@ -128,6 +128,8 @@ class Effects:
     def load(cls, path: Path) -> "Effects":
         """Reads effects from a file that ``attnviz ablate -o effects.json`` wrote, and checks every value.
 
+        The file does not hold ``pairs`` and ``greedy``, which are then False.
+
         Raises:
             AttnvizError: if the file cannot be read or holds anything else.
         """
@@ -137,7 +139,7 @@ class Effects:
                 raise ValueError
             texts = _count(content["texts"])
             return cls(
-                rows=_rows(content["effects"], texts),
+                rows=_checked_rows(content["effects"], texts),
                 texts=texts,
                 baseline=_number(content["baseline"]),
                 remarks=tuple(map(_line, _list(content["remarks"]))),
@@ -161,7 +163,10 @@ class Effects:
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the effects as JSON values: the fields that `load` reads, and the margins and interactions."""
+        """Returns the effects as JSON values: the fields that `load` reads, and the margins and interactions.
+
+        Effects are in the order of `sorted`; a margin or an interaction is ``None`` if it is NaN.
+        """
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -184,21 +189,23 @@ class Effects:
         }
 
 
-def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
+def _checked_rows(values: Any, text_count: int) -> tuple[Effect, ...]:
     """Returns the effects of each set of heads in a file, after a check of every value.
 
     Args:
         values: the list of rows as JSON values.
-        texts: the number of texts.
+        text_count: the number of texts.
 
     Raises:
-        ValueError: if there are none, a set of heads is empty or occurs twice, or a row has not one number per text.
+        ValueError: if there are no rows, a set of heads is empty or occurs twice, or a row has not one number per text.
+        KeyError: if a row lacks its heads or numbers.
+        TypeError: if a row is not an object, or a head not a text.
     """
     rows = []
     for row in _list(values):
         heads = tuple(map(_head, _list(row["heads"])))
         changes = np.array(list(map(_number, _list(row["texts"]))))
-        if not heads or len(changes) != texts:
+        if not heads or len(changes) != text_count:
             raise ValueError
         rows.append(Effect(heads, changes))
     if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):

@@ -21,55 +21,58 @@ def chosen_sets(
         model_heads: all heads of the model.
         heads: the heads to ablate one by one; ``None`` for all, or for none if ``sets`` are named.
         sets: the names of more sets, such as ``0.1+2.3``, or ``2`` for layer 2.
-        pairs: True to add every pair of the single heads.
+        pairs: True to add every pair of ``heads``, or of all heads if that is ``None``.
 
     Raises:
-        AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
+        AttnvizError: for an unknown head or layer, or more than `MAX_PAIRS` pairs.
     """
-    single_heads = _selected_heads(model_heads, heads)
+    selected_heads = _selected_heads(model_heads, heads)
     named_sets = [_heads_of_set(name, model_heads) for name in sets or ()]
     ablates_single_heads = heads is not None or not named_sets
-    single_sets: list[HeadSet] = [(head,) for head in single_heads] if ablates_single_heads else []
-    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single_heads, 2)] if pairs else []
+    single_sets: list[HeadSet] = [(head,) for head in selected_heads] if ablates_single_heads else []
+    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(selected_heads, 2)] if pairs else []
     if len(pair_sets) > MAX_PAIRS:
         raise AttnvizError(
-            f"{len(single_heads)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer "
+            f"{len(selected_heads)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer "
             f"heads with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
     return list(dict.fromkeys((*single_sets, *named_sets, *pair_sets)))
 
 
 def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """Returns the heads that the user selected, all if nothing was; raises AttnvizError if one does not exist."""
+    """Returns the heads that the user selected: names in their order, others in the model's; all for ``None``.
+
+    Raises:
+        AttnvizError: if the model lacks a selected head or layer.
+    """
     if heads is None:
         return model_heads
     if not isinstance(heads, Selection):
-        return [_head(name, model_heads) for name in heads]
-    layers = sorted({layer for layer, _ in model_heads})
-    refuse_missing(heads.chosen_layers, layers, "layer")
-    for layer in heads.chosen_layers or layers:
-        refuse_missing(
-            heads.heads_of(layer),
-            [head for head_layer, head in model_heads if head_layer == layer],
-            f"head in layer {layer}:",
-        )
+        return [_named_head(name, model_heads) for name in heads]
+    model_layers = sorted({layer for layer, _ in model_heads})
+    refuse_missing(heads.chosen_layers, model_layers, "layer")
+    layers = heads.chosen_layers or model_layers
+    for layer in layers:
+        layer_heads = [head for head_layer, head in model_heads if head_layer == layer]
+        refuse_missing(heads.heads_of(layer), layer_heads, f"head in layer {layer}:")
+    heads_by_layer = {layer: heads.heads_of(layer) for layer in layers}
     return [
         (layer, head)
         for layer, head in model_heads
-        if layer in (heads.chosen_layers or layers) and head in (heads.heads_of(layer) or (head,))
+        if layer in heads_by_layer and (not heads_by_layer[layer] or head in heads_by_layer[layer])
     ]
 
 
-def _head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
-    """Returns layer and head of a name such as ``0.1``; raises AttnvizError if the model has no such head."""
+def _named_head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
+    """Returns layer and number of the head with a name such as ``0.1``; raises AttnvizError if there is none."""
     match = HEAD.fullmatch(name.strip())
     head_name = None if match is None else (int(match[1]), int(match[2]))
     if head_name is None or head_name not in model_heads:
         layers = number_ranges({layer for layer, _ in model_heads})
-        counts = number_ranges({head for _, head in model_heads})
+        numbers = number_ranges({head for _, head in model_heads})
+        last_layer, last_head = model_heads[-1]
         raise AttnvizError(
-            f"no head {name!r}; layers {layers} have heads {counts}; "
-            f"choose one as {model_heads[-1][0]}.{model_heads[-1][1]}"
+            f"no head {name!r}; layers {layers} have heads {numbers}; choose one such as {last_layer}.{last_head}"
         )
     return head_name
 
@@ -83,5 +86,5 @@ def _heads_of_set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
     heads: list[HeadName] = []
     for part in name.split("+"):
         layer_heads = [head for head in model_heads if part.strip() == str(head[0])]
-        heads += layer_heads or [_head(part, model_heads)]
+        heads += layer_heads or [_named_head(part, model_heads)]
     return tuple(sorted(set(heads)))

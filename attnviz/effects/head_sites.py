@@ -94,30 +94,29 @@ class SiteFinder(Capture):
         modules = ModuleIndex(model)
         super().__init__(model, modules, CaptureOptions(selection=Selection(), attention=attention, values=True))
         self.module_calls = ModuleCalls(keeps_results=True, on_call=self.enter, on_return=self.runs.leave)
-        self.counting = self.observer_kind(modules, self, self.module_calls)
-        self.observer = self.counting
-        assert self.value_norms is not None
+        self.site_observer = self.observer_kind(modules, self, self.module_calls)
+        self.observer = self.site_observer
+        assert self.value_norms is not None  # the option `values` sets them
         self.observer.search = self.value_norms.search
         self.sites: dict[Key, HeadSite] = {}
         self.sites_without_projection: list[CallSite] = []
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
-        """Counts the heads of an attention call, and asks for the product that projects its output.
+        """Counts the heads of an attention call, and asks to be told of the product that projects its output.
 
-        The site counts as one without a projection until the product is found.
+        The site counts as one without a projection until the product is found. The heads of a call without an output
+        are not counted.
 
         Args:
             site: the place of the call in the model.
             call: the call; ``None``, or a call without an output, has no projection.
             shape: unused; the capture passes the shape of the maps.
         """
+        self.sites_without_projection.append(site)
         if call is None or call.output is None:
-            self.sites_without_projection.append(site)
             return
         first_head = self._first_head(site)
-        self.head_counts[site] = first_head + call.shape[1]
-        self.sites_without_projection.append(site)
-
+        self.head_counts[site] = first_head + call.shape[1]  # (batch, heads, queries, keys)
         assert self.value_norms is not None
         self.value_norms.search.expect(call.output, partial(self._add_site, site, first_head, call))
 
@@ -136,13 +135,13 @@ class SiteFinder(Capture):
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}
-        existing_site = self.sites.get(self.counting.key)
+        existing_site = self.sites.get(self.site_observer.key)
         if existing_site is not None:
             existing_site.columns.update(columns)
             return
-        self.sites[self.counting.key] = HeadSite(
-            key=self.counting.key,
-            is_left=place.operand is self.counting.left,
+        self.sites[self.site_observer.key] = HeadSite(
+            key=self.site_observer.key,
+            is_left=place.operand is self.site_observer.left,
             columns=columns,
             matrix=projection.matrix.detach().clone(),
             batch=call.shape[0],
@@ -154,7 +153,7 @@ class SiteFinder(Capture):
 def clean_run(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], attention: AttentionPart | None = None
 ) -> CleanRun:
-    """Runs the model with all its heads and finds their sites.
+    """Runs the model with all its heads, and returns its output and the products that project the heads.
 
     Args:
         model: any torch module with attention.
@@ -163,13 +162,13 @@ def clean_run(
         attention: the part of an encoder-decoder whose heads are found; ``None`` for a model with one part.
 
     Raises:
-        AttnvizError: if the model has no attention, the projection of a head is not found, or heads of several kinds
-            of attention have the same numbers.
+        AttnvizError: if the calls of the model cannot be observed, it has no attention, the projection of a head is
+            not found, or heads of several kinds of attention have the same numbers.
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention)
     output = run_observed(finder, args, kwargs)
-    _refuse_unknown(finder)
+    _check_sites(finder)
     return CleanRun(output, list(finder.sites.values()))
 
 
@@ -199,8 +198,12 @@ def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str,
     return output
 
 
-def _refuse_unknown(finder: SiteFinder) -> None:
-    """Raises AttnvizError if heads are ambiguous, a projection was not found, or the model has no attention."""
+def _check_sites(finder: SiteFinder) -> None:
+    """Raises AttnvizError if the finder did not find one projection for each head of a model with attention.
+
+    It refuses heads of several kinds of attention with the same numbers, heads without a projection, and a run without
+    attention.
+    """
     name = type(finder.model).__name__
     if finder.options.attention is None and len(finder.parts) > 1:
         attention_parts = sorted(finder.parts)

@@ -20,12 +20,12 @@ def answer_log_probability(
 
     Args:
         model: the model, which returns logits.
-        inputs: its keyword arguments over one text.
+        inputs: its keyword arguments for one text; their mask may hide tokens.
         ids: ``(tokens,)``, the ids of the text.
         answer_tokens: the indices of the answer's tokens; 0 is not allowed, since nothing predicts the first token.
 
     Raises:
-        AttnvizError: if the output has no logits, or the sum is not a number, as when a token sees no token.
+        AttnvizError: if the output has no logits, or the sum is NaN, as it is if a token sees no token.
     """
     import torch
 

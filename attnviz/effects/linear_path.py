@@ -109,8 +109,8 @@ class LinearPath:
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
-        Of a tuple, the first item is the result. A function whose result is no tensor is ignored, and so is one whose
-        result a function inside it has recorded.
+        Inputs without a record are recorded as constants. Of a tuple, the first item is the result. A function whose
+        result is no tensor is ignored, and so is one whose result a function inside it has recorded.
         """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
@@ -120,19 +120,18 @@ class LinearPath:
         ]
         if self._is_known(result) and not any(result is tensor for tensor in inputs):
             return  # the functions inside this one have recorded the result
-        values = [self.value(tensor) for tensor in inputs]
-        row = self._picked_row(call, result) if call.name in INDEXING else self._row(result)
-        number_inputs = values[:1] if call.name in RESHAPING else values  # reshaping only reads the others' shapes
+        input_values = [self.value(tensor) for tensor in inputs]
+        row_and_count = self._picked_row(call, result) if call.name in INDEXING else self._row(result)
+        # reshaping only reads the shapes of the other inputs
+        number_inputs = input_values[:1] if call.name in RESHAPING else input_values
         depends_on_input = any(value.depends_on_input for value in number_inputs)
         if call.name.startswith(ALLOCATION_PREFIXES) or call.name.endswith("_like"):
             depends_on_input = False
-        if row is None or not result.is_floating_point():
-            empty_row, row_count = NO_ROW
-            value = PathValue(next(self.serials), empty_row, row_count, depends_on_input, place=self.place())
-            self._store(result, value)
-            return
-        value = PathValue(next(self.serials), *row, depends_on_input=depends_on_input, place=self.place())
-        self._link(value, call, result)
+        has_row = row_and_count is not None and result.is_floating_point()
+        row, row_count = row_and_count if row_and_count is not None and has_row else NO_ROW
+        value = PathValue(next(self.serials), row, row_count, depends_on_input, place=self.place())
+        if has_row:
+            self._link(value, call, result)
         self._store(result, value)
 
     def value(self, tensor: Tensor) -> PathValue:
@@ -148,24 +147,27 @@ class LinearPath:
     def leaves(self, end: PathValue, gradient: Tensor) -> tuple[list[PathLeaf], list[str]]:
         """Returns the values where the path of a number begins, and the names of the modules with frozen factors.
 
+        Both are in reverse order of the run, the latest first.
+
         Args:
             end: the value at the end of the path.
             gradient: ``(features,)``, the gradient of the number with respect to ``end``.
         """
         leaves: list[PathLeaf] = []
         frozen_modules: dict[str, None] = {}
-        gradients, queue = {end.serial: (end, gradient)}, [-end.serial]
+        gradients = {end.serial: (end, gradient)}
+        queue = [-end.serial]
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
         # Serials in the queue are negative, since heapq pops the smallest number.
         while queue:
-            value, gradient = gradients.pop(-heapq.heappop(queue))
+            value, value_gradient = gradients.pop(-heapq.heappop(queue))
             if value.is_frozen:
                 frozen_modules[value.place] = None
             if value.sources is None:
-                leaves.append(PathLeaf(value, gradient))
+                leaves.append(PathLeaf(value, value_gradient))
                 continue
             for source, pullback in value.sources:
-                source_gradient = _in_shape_of(pullback(gradient), source.row)
+                source_gradient = _in_shape_of(pullback(value_gradient), source.row)
                 if source.serial in gradients:
                     gradients[source.serial] = source, gradients[source.serial][1] + source_gradient
                 else:
@@ -185,7 +187,7 @@ class LinearPath:
         """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of tokens.
 
         The only row of a tensor counts for all tokens. Returns ``None`` if the tensor has another number of tokens than
-        the input, no floating-point numbers, or none at all on the device ``meta``.
+        the input, no features, no floating-point numbers, or is on the device ``meta``, where tensors hold no numbers.
         """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
@@ -199,8 +201,9 @@ class LinearPath:
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row at the token of an indexing function's result, and the number of rows; ``None`` for none.
 
-        A function that picks tokens has this row only if it picked this token, and then the number is 1. If it keeps
-        the number of tokens, or its source has no axis of tokens, the row is found as for any other function.
+        If the function picked some of the tokens, the result has the row only if the token is among them, and the
+        number is 1. If it kept the number of tokens, or its source has no axis of tokens, the row is found by `_row`.
+        A function that also picks features has none.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -221,10 +224,11 @@ class LinearPath:
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
         """Sets the sources of a value if the function that computed it is linear in its inputs; otherwise sets none.
 
-        A copying function counts only if the row is unchanged. For a hyperbolic tangent, sets its input.
+        A copying function counts only if the row is unchanged, and a mean only if it is over the features. For a
+        hyperbolic tangent, sets its input.
 
         Args:
-            value: the value of the result.
+            value: the value of the result, which is changed in place.
             call: the call of the function.
             result: the result.
         """
@@ -256,6 +260,8 @@ class LinearPath:
     ) -> list[tuple[PathValue, Pullback]] | None:
         """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
 
+        If the operand has an axis of heads, its value gets the full row in place, and loses its sources.
+
         Args:
             name: the name of the function.
             args: its positional arguments.
@@ -283,7 +289,7 @@ class LinearPath:
     def _sum_sources(
         self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference; ``None`` if one of its terms has no row at the token.
+        """Returns the sources of a sum or difference; ``None`` if a term is no number, or a tensor without a row.
 
         Args:
             args: the terms.
@@ -306,16 +312,16 @@ class LinearPath:
         if no factor is of these kinds, or an operand has no row at the token.
 
         Args:
-            value: the value of the product or quotient.
+            value: the value of the product or quotient, which is changed in place.
             args: the two operands.
             divides: True for a quotient, which is linear only in its first operand.
         """
-        sides = [
+        operands = [
             self.value(argument) if isinstance(argument, Tensor) else self._number(argument) for argument in args[:2]
         ]
-        if len(sides) < 2 or any(side is None or not side.rows for side in sides):
+        if len(operands) < 2 or any(operand is None or not operand.rows for operand in operands):
             return
-        left, right = sides
+        left, right = operands
         assert left is not None
         assert right is not None
         pairs = [(left, right)] if divides else [(left, right), (right, left)]
@@ -331,13 +337,13 @@ class LinearPath:
     def _link_norm(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
     ) -> None:
-        """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear.
+        """Sets the sources of a norm over the features: its input, with the scale frozen, and its bias if it has one.
 
-        A norm over other axes has no source.
+        The mean that a layer norm subtracts is linear. A norm over other axes gets no sources.
 
         Args:
-            value: the value of the norm's output.
-            name: the name of the function.
+            value: the value of the norm's output, which is changed in place.
+            name: the name of the function, ``rms_norm`` or one of a layer norm.
             args: its positional arguments.
             kwargs: its keyword arguments.
             first_input: the value of the norm's input.
@@ -349,7 +355,7 @@ class LinearPath:
             return
         row = first_input.row.double()
         centred_row = row if is_rms_norm else row - row.mean()
-        default_eps = torch.finfo(arguments["input"].dtype).eps if is_rms_norm else 1e-5
+        default_eps = torch.finfo(arguments["input"].dtype).eps if is_rms_norm else 1e-5  # as in torch
         eps = arguments.get("eps")
         eps = default_eps if eps is None else eps
         scale = float((centred_row.square().mean() + eps).rsqrt())
@@ -357,9 +363,13 @@ class LinearPath:
         factor = None if weight is None else _at_least_float32(weight.detach())
 
         def pullback(gradient: Tensor) -> Tensor:
-            """Returns the gradient at the norm's input, given the one at its output."""
-            scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
-            return scaled if is_rms_norm else scaled - scaled.mean()  # centring is its own transpose
+            """Returns the gradient at the norm's input, given the one at its output.
+
+            The enclosing function defines the norm: its weight ``factor``, its frozen ``scale``, and ``is_rms_norm``.
+            """
+            weighted_gradient = gradient if factor is None else gradient * factor.to(gradient)
+            scaled_gradient = weighted_gradient * scale
+            return scaled_gradient if is_rms_norm else scaled_gradient - scaled_gradient.mean()  # its own transpose
 
         value.is_frozen = True
         value.sources = [(first_input, pullback)]
@@ -386,7 +396,7 @@ def _scaled_gradient(factor: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
-    """Returns a tensor as float32; float64 stays float64."""
+    """Returns a tensor in float32; a tensor in float32 or float64 is returned unchanged."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 

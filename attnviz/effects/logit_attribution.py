@@ -58,7 +58,7 @@ class HeadsOnPath:
         """
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for index, columns in enumerate(self.columns):
-            keys = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
+            key_terms = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
             head = self.first_head + index
             yield LogitPart(
                 name=f"{self.site.layer}.{head}",
@@ -66,7 +66,7 @@ class HeadsOnPath:
                 adds=float(gradient[columns] @ row[columns]),
                 layer=self.site.layer,
                 head=head,
-                keys=keys.float().cpu().numpy(),
+                keys=key_terms.float().cpu().numpy(),
             )
 
 
@@ -89,8 +89,8 @@ class _PathFinder(SiteFinder):
 
     def start_path(self, path: LinearPath) -> None:
         """Sets the path that records the next run."""
-        assert isinstance(self.counting, _PathObserver)
-        self.path = self.counting.path = path
+        assert isinstance(self.site_observer, _PathObserver)
+        self.path = self.site_observer.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
 
     def _add_site(
@@ -98,19 +98,26 @@ class _PathFinder(SiteFinder):
     ) -> None:
         """Stores the heads of an attention call with the value of the path that holds their outputs.
 
-        Ignores a call over other tokens than the path, or without known values, and heads that are stored already. See
-        `SiteFinder` for the arguments.
+        The path begins at this value, whose sources are removed. Ignores a call over another number of tokens than the
+        path, or without known values, and heads that are stored already.
+
+        Args:
+            site: the place of the call in the model.
+            first_head: the number of its first head in the layer.
+            call: the call.
+            projection: the product that projects the output of the call.
+            place: the operand of the product that holds that output.
         """
         if call.values is None or call.shape[2] != self.path.tokens:
             return
         head_count = call.shape[1]
-        row = slice(self.path.position, self.path.position + 1)
+        query = slice(self.path.position, self.path.position + 1)
         heads = HeadsOnPath(
-            site,
-            first_head,
-            projection.columns,
-            call.value_weights(range(head_count), row)[0, :, 0],
-            pick_heads(call.values, range(head_count), head_count)[0],
+            site=site,
+            first_head=first_head,
+            columns=projection.columns,
+            weights=call.value_weights(range(head_count), query)[0, :, 0],  # the only text, and the only query
+            values=pick_heads(call.values, range(head_count), head_count)[0],
         )
         path_value = self.path.value(place.operand)
         path_value.sources = None
@@ -174,7 +181,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
 
 
 def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    """Returns the parts of a token's logit; before the soft cap if the model has one.
+    """Returns the parts of a token's logit, or of the logit before the soft cap if the model has one.
 
     Args:
         finder: the finder after the run.
@@ -189,9 +196,9 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
     # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
     is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
     uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
+    logits = end if uncapped_value is None else _logits_before_cap(uncapped_value)
     if uncapped_value is not None:
-        end = _before_division(uncapped_value)
-        leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
+        leaves, frozen_modules = _leaves_of_logit(finder.path, logits, token)
     if not any(leaf.value in finder.heads for leaf in leaves):
         largest_leaf = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
         place = largest_leaf.value.place if largest_leaf is not None and largest_leaf.value.rows else ""
@@ -200,9 +207,11 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
             f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
             f"{obstacle}; use attnviz ablate, which measures any model"
         )
-    parts = _parts(finder, leaves)
-    logit, total = float(end.row[token]), sum(part.adds for part in parts)
+    parts = _merged_parts(_parts_of_leaves(finder, leaves))
+    logit = float(logits.row[token])
+    total = sum(part.adds for part in parts)
     difference = abs(total - logit)
+    # also true of NaN
     if not difference <= TOLERANCE * max(1.0, abs(logit)):
         raise AttnvizError(
             f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
@@ -233,52 +242,60 @@ def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list
     return path.leaves(end, gradient)
 
 
-def _before_division(value: PathValue) -> PathValue:
-    """Returns the logits before a soft cap: the first value of the chain that leads to its hyperbolic tangent."""
-    while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
-        value = value.sources[0][0]
-    return value
+def _logits_before_cap(tanh_input: PathValue) -> PathValue:
+    """Returns the logits before a soft cap, given the input of its hyperbolic tangent, which is the logits divided.
+
+    They are the first value in the chain of single sources with as many numbers; without sources, the input itself.
+    """
+    logits = tanh_input
+    while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
+        logits = logits.sources[0][0]
+    return logits
 
 
-def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
-    """Returns the parts of the logit in the order of the model; leaves with the same name and kind are one part.
+def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitPart]:
+    """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads.
 
-    Such a part has terms for keys only if all its leaves have them.     In a model with several kinds of attention, the
-    name of a head begins with its kind, as in ``cross 1.0``.
+    In a model with several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
 
     Args:
         finder: the finder after the run.
         leaves: the values whose terms sum to the logit.
     """
-    has_several_kinds = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
-    parts: dict[tuple[str, PartKind], LogitPart] = {}
-    unmerged_parts: list[LogitPart] = []
+    attention_kinds = {call_heads.site.part for calls in finder.heads.values() for call_heads in calls}
+    parts: list[LogitPart] = []
     for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
-        heads = finder.heads.get(leaf.value)
-        if heads is None:
-            unmerged_parts.append(_named_part(leaf, finder))
+        calls = finder.heads.get(leaf.value)
+        if calls is None:
+            parts.append(_named_part(leaf, finder))
             continue
-        for call_heads in heads:
-            unmerged_parts += [
-                replace(part, name=f"{call_heads.site.part} {part.name}") if has_several_kinds else part
-                for part in call_heads.parts(leaf)
-            ]
+        for call_heads in calls:
+            prefix = f"{call_heads.site.part} " if len(attention_kinds) > 1 else ""
+            parts += [replace(part, name=f"{prefix}{part.name}") for part in call_heads.parts(leaf)]
+    return parts
+
+
+def _merged_parts(unmerged_parts: Iterable[LogitPart]) -> tuple[LogitPart, ...]:
+    """Returns the parts in the order of the model, with those of the same name and kind added up.
+
+    Such a part has terms for keys only if all the parts that it adds up have them.
+    """
+    parts: dict[tuple[str, PartKind], LogitPart] = {}
     for part in unmerged_parts:
         earlier_part = parts.get((part.name, part.kind))
         if earlier_part is None:
             parts[part.name, part.kind] = part
         else:
-            keys = earlier_part.keys + part.keys if earlier_part.keys is not None and part.keys is not None else None
-            parts[part.name, part.kind] = LogitPart(
-                part.name, part.kind, earlier_part.adds + part.adds, part.layer, part.head, keys
-            )
-    return tuple(sorted(parts.values(), key=_order))
+            has_keys = earlier_part.keys is not None and part.keys is not None
+            key_terms = earlier_part.keys + part.keys if has_keys else None  # type: ignore[operator]
+            parts[part.name, part.kind] = replace(part, adds=earlier_part.adds + part.adds, keys=key_terms)
+    return tuple(sorted(parts.values(), key=_model_order))
 
 
-def _order(part: LogitPart) -> tuple[int, int, int]:
-    """Returns the sort key of a part: embeddings, then the parts of each layer, then all others.
+def _model_order(part: LogitPart) -> tuple[int, int, int]:
+    """Returns the sort key of a part: embeddings come first, then the parts of each layer, then all others.
 
-    In a layer, heads come first by number, then the feed-forward part, others, and biases.
+    In a layer, heads come first by number, then the MLP, others, and biases.
     """
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer
@@ -288,29 +305,46 @@ def _order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a value that is no output of heads, named after its parameter or module.
+    """Returns the part of a leaf that holds no outputs of heads, named after its parameter or module.
 
-    A constant with one row for all tokens is a bias. Outside of layers, other values are embeddings (of tokens or
-    positions) or of the kind ``other``. In a layer they belong to its MLP, or to another mixer of tokens.
+    In a layer, a constant with one row for all tokens is a bias; others belong to the layer's MLP, or to another module
+    that mixes tokens. `_part_outside_layers` names the others.
     """
-    value = leaf.value
-    path = value.origin or value.place
+    path = leaf.value.origin or leaf.value.place
     match = LAYER.search(path)
-    layer = None if match is None else _layer_number(path, finder)
-    last_name = path.rpartition(".")[2] or "model"
-    is_bias = not value.depends_on_input and value.rows == 1
-    if is_bias:
-        bias_name = ".".join(path.split(".")[-2:]) if value.origin else last_name
-        return LogitPart(bias_name if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
-    if layer is None or match is None:
-        module = finder.modules.modules.get(path)
-        if isinstance(module, nn.Embedding) or not value.depends_on_input:
-            return LogitPart(last_name if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
-        return LogitPart(path or last_name, "other", leaf.amount)
+    if match is None:
+        return _part_outside_layers(leaf, finder)
+    layer = _layer_number(path, finder)
     component = match[2] or ""
+    if _is_bias(leaf.value):
+        return LogitPart(f"{layer}.bias", "bias", leaf.amount, layer)
     if MIXER_NAMES.search(component):
         return LogitPart(f"{layer}.{component}", "other", leaf.amount, layer)
     return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
+
+
+def _part_outside_layers(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
+    """Returns the part of a leaf outside of layers that holds no outputs of heads.
+
+    A constant with one row for all tokens is a bias, any other constant the embedding of positions. The output of an
+    embedding module is an embedding; anything else is of the kind ``other``.
+    """
+    value = leaf.value
+    path = value.origin or value.place
+    last_name = path.rpartition(".")[2] or "model"
+    if _is_bias(value):
+        bias_name = ".".join(path.split(".")[-2:]) if value.origin else last_name
+        return LogitPart(bias_name, "bias", leaf.amount)
+    if isinstance(finder.modules.modules.get(path), nn.Embedding):
+        return LogitPart(last_name, "embedding", leaf.amount)
+    if not value.depends_on_input:
+        return LogitPart("positions", "embedding", leaf.amount)
+    return LogitPart(path or last_name, "other", leaf.amount)
+
+
+def _is_bias(value: PathValue) -> bool:
+    """True if a value is a constant with the same row for all tokens."""
+    return not value.depends_on_input and value.rows == 1
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
@@ -322,7 +356,8 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
         block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
-        if block and (path == block or path.startswith(f"{block}.")):
+        is_in_block = path == block or path.startswith(f"{block}.")
+        if block and is_in_block:
             return site.layer
     match = LAYER.search(path)
     assert match is not None
@@ -331,7 +366,7 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
 
 def _running_module(finder: _PathFinder) -> str:
     """Returns the path of the running module; "" for the model itself."""
-    key = finder.module_calls.frames[-1].key
+    key = finder.module_calls.frames[-1].key  # outer key, id of the module, count
     return finder.modules.names.get(key[1], "") if key else ""
 
 
@@ -344,8 +379,10 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input.
 
+    Inputs without token ids count along the second axis of their first tensor.
+
     Raises:
-        AttnvizError: if the inputs hold no tokens, or several texts.
+        AttnvizError: if the inputs hold no tensor with two axes or more, or several texts.
     """
     ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))

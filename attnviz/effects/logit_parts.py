@@ -85,7 +85,7 @@ class LogitParts:
         return labels if len(labels) == count else tuple(map(str, range(count)))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all fields as JSON values."""
+        """Returns all fields but the title as JSON values; the keys of a part are ``None`` if they are unknown."""
         return {
             "format": "attnviz logit",
             "version": 1,

@@ -80,7 +80,7 @@ def logit_of(token: int) -> Callable[[MeasuredRun], float]:
     """Returns the function that measures a token's logit at the last of the positions, as a mean over texts."""
 
     def logit(run: MeasuredRun) -> float:
-        """Returns the mean of the token's logit."""
+        """Returns the mean logit of ``token``, which the enclosing function names, at the last of the positions."""
         return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
 
     return logit
@@ -147,7 +147,7 @@ def logits_of(output: Any) -> Tensor:
     """Returns the logits of an output, ``(batch, tokens, vocabulary)``.
 
     Raises:
-        AttnvizError: if the output has none.
+        AttnvizError: if the output has no logits with these three axes.
     """
     logits = logits_in(output)
     if logits is None or logits.dim() != 3:
@@ -159,10 +159,12 @@ def logits_of(output: Any) -> Tensor:
 
 
 def features_of(output: Any) -> Tensor:
-    """Returns the features of an output, ``(batch, tokens, features)``: its last hidden state, or its first tensor.
+    """Returns the features of an output, ``(batch, tokens, features)``.
+
+    These are its last hidden state, or its first floating-point tensor if it has no such state.
 
     Raises:
-        AttnvizError: if the output has none.
+        AttnvizError: if the output has no floating-point tensor, or its first one has fewer than two axes.
     """
     hidden_state = getattr(output, "last_hidden_state", None)
     if isinstance(hidden_state, Tensor):
@@ -182,7 +184,8 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
 
-    A row is a position of a text. The last position has no row, since the token after it is not known.
+    A row is a position of a text. The last token of a text has no row, since no token follows it. The step of the
+    positions is ignored.
 
     Raises:
         AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.

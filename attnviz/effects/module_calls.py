@@ -129,7 +129,9 @@ class EditingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function, with changed arguments if it is a product that has an edit.
+        """Calls the function, with changed arguments if it is a product that has an edit, and returns its result.
+
+        The mode stays active for the products inside ``multi_head_attention_forward``.
 
         Args:
             func: the torch function.
@@ -137,7 +139,8 @@ class EditingMode(TorchFunctionMode):
             args: its positional arguments.
             kwargs: its keyword arguments.
         """
-        name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        name = getattr(func, "__name__", "").partition(".")[0]
+        keywords = kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
             _thread.composite_depth += 1
             try:
@@ -162,8 +165,11 @@ class _EffectsThread(local):
 _thread = _EffectsThread()
 
 
-def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a ``nn.Module.__call__`` that passes through the `ModuleCalls` of the thread, if the thread has one."""
+def _call_through_record(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a ``nn.Module.__call__`` that passes through the `ModuleCalls` of the thread.
+
+    In a thread without one it calls ``original``.
+    """
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Calls the module, through the `ModuleCalls` of this thread if there is one."""
@@ -188,7 +194,7 @@ def _false_in_composite(original: Callable[[Any], bool]) -> Callable[[Any], bool
 
 CALL_PATCHES = Patches(
     (
-        Patch(lambda: nn.Module, "__call__", _following_call),
+        Patch(lambda: nn.Module, "__call__", _call_through_record),
         Patch(lambda: functional, "has_torch_function", _false_in_composite),
     )
 )
@@ -196,7 +202,7 @@ CALL_PATCHES = Patches(
 
 @contextmanager
 def record_calls(calls: ModuleCalls) -> Iterator[None]:
-    """Records the module calls of this thread in ``calls`` during the block."""
+    """Records the module calls of this thread in ``calls`` during the block, and not in those of a block around it."""
     CALL_PATCHES.enter()
     outer_calls, _thread.calls = _thread.calls, calls
     try:
@@ -208,7 +214,10 @@ def record_calls(calls: ModuleCalls) -> Iterator[None]:
 
 @contextmanager
 def without_fused_kernels() -> Iterator[None]:
-    """Disables the fused kernels of torch's layers during the block, since no operand inside them can be replaced."""
+    """Disables the fused kernels of torch's layers during the block, then restores the setting.
+
+    No operand inside a fused kernel can be replaced.
+    """
     was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -224,12 +233,7 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
     The block runs without gradients and without fused kernels.
     """
     training_flags = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module, name, buffer, buffer.detach().clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+    buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in _owned_buffers(model)]
     try:
         with torch.random.fork_rng(), torch.no_grad(), without_fused_kernels():
             model.eval()
@@ -238,7 +242,15 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
         for module, was_training in training_flags:
             module.training = was_training
         with torch.no_grad():
-            for module, name, buffer, copy in buffers:
+            for module, name, buffer, saved_numbers in buffers:
                 module._buffers[name] = buffer
-                if not torch.equal(buffer, copy):
-                    buffer.copy_(copy)
+                if not torch.equal(buffer, saved_numbers):
+                    buffer.copy_(saved_numbers)
+
+
+def _owned_buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
+    """Yields each module of a model with the name and the tensor of each of its buffers; shared ones more than once."""
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                yield module, name, buffer

@@ -22,6 +22,7 @@ from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, re
 from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
+LEAST_SCALE = 1e-6  # of the numbers of an output, so that outputs of only zeros can be compared
 AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
@@ -86,21 +87,21 @@ class TextRun:
         """The metric with all heads."""
         return self._measure_output(self.clean.output)
 
-    def outputs(self, first: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """Runs the model without each of these sets, all in one batch, and returns an iterator over the outputs.
+    def outputs(self, first_site: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
+        """Runs the model without each of these sets, all in one batch, and returns an iterator over their outputs.
 
         Args:
-            first: the first site in the run that any of the sets has a head in; the run resumes there.
+            first_site: the first site in the run that any of the sets has a head in; the run resumes there.
             sets: the sets of heads, which run together.
         """
-        cached_results = {} if self.resumes is False else first.cached_results
+        cached_results = {} if self.resumes is False else first_site.cached_results
         count = len(sets)
         calls = ModuleCalls(
             cached_results={key: self._repeated(result, count) for key, result in cached_results.items()}
         )
         args, kwargs = self._repeated((self.args, self.kwargs), count)
         output = self._run(calls, self._edits(sets), args, kwargs)
-        return (self._output_of_run(output, number, count) for number in range(count))
+        return (self._output_of_run(output, index, count) for index in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
@@ -128,7 +129,14 @@ class TextRun:
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
-        """Runs the model with edited products and skipped calls, and returns its output."""
+        """Runs the model with edited products, and returns its output.
+
+        Args:
+            calls: the record of module calls, with the cached results of those to skip.
+            edits: the edits of products, by the keys of the products.
+            args: the positional arguments of the model.
+            kwargs: its keyword arguments.
+        """
         with record_calls(calls), EditingMode(calls, edits):
             return self.model(*args, **kwargs)
 
@@ -167,20 +175,27 @@ class TextRun:
         """
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            """Returns the arguments of the product with the outputs of heads replaced."""
+            """Returns the arguments of the product with the outputs of heads replaced.
+
+            The enclosing function defines the product, ``site``, and the columns of the heads, ``columns_of_sets``.
+
+            Args:
+                name: the name of the torch function.
+                args: its positional arguments.
+                kwargs: its keyword arguments.
+            """
             product = contraction(name, args, kwargs)
             assert product is not None
             operand = product.left if site.is_left else product.right
             place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
             matrix = place.matrix().clone()
-            texts = site.batch * len(columns_of_sets)
-            rows = (
-                matrix.view(-1, texts, matrix.shape[1]).transpose(0, 1)
-                if site.queries_first
-                else matrix.view(texts, -1, matrix.shape[1])
-            )
-            for number, columns_of_heads in enumerate(columns_of_sets):
-                set_rows = rows[number * site.batch : (number + 1) * site.batch]
+            text_count = site.batch * len(columns_of_sets)
+            if site.queries_first:
+                rows = matrix.view(-1, text_count, matrix.shape[1]).transpose(0, 1)
+            else:
+                rows = matrix.view(text_count, -1, matrix.shape[1])
+            for index, columns_of_heads in enumerate(columns_of_sets):
+                set_rows = rows[index * site.batch : (index + 1) * site.batch]
                 for columns in columns_of_heads:
                     set_rows[..., columns] = self._replacement(set_rows[..., columns], site, columns)
             changed_matrix = place.restored(matrix)
@@ -204,43 +219,51 @@ class TextRun:
         if self.by == "mean":
             return output.mean(dim=1, keepdim=True).expand_as(output)
         assert isinstance(self.by, CleanRun)
-        other = next((candidate for candidate in self.by.sites if candidate.key == site.key), None)
-        if other is None or other.matrix.shape != site.matrix.shape:
+        other_site = next((candidate for candidate in self.by.sites if candidate.key == site.key), None)
+        if other_site is None or other_site.matrix.shape != site.matrix.shape:
             raise AttnvizError(
                 f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
                 "give a text with the same number of tokens, or zero or mean"
             )
-        matrix = other.matrix[:, columns]
+        matrix = other_site.matrix[:, columns]
         if site.queries_first:
             return matrix.view(-1, site.batch, len(columns)).transpose(0, 1)
         return matrix.view(site.batch, -1, len(columns))
 
     def _repeated(self, value: Any, count: int) -> Any:
-        """Returns arguments or results of a run, repeated for a batch of ``count`` runs.
+        """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs.
 
-        A tensor that occurs more than once is copied once, so that the model still sees one tensor.
+        Tensors without an axis of texts are copied only, and other values are unchanged. A tensor that occurs more than
+        once is copied once, so that the model still sees one tensor.
         """
-        texts, repeated_tensors = self.texts, dict[int, Tensor]()
+        text_count = self.texts
+        repeated_tensors: dict[int, Tensor] = {}
 
         def copy_of(leaf: Any) -> Any:
-            """Returns the copy of a tensor, repeated if its first axis is the texts; any other value unchanged."""
+            """Returns the copy of a tensor, repeated ``count`` times if its first axis is the texts.
+
+            The enclosing function's ``repeated_tensors`` holds the copies by ``id``. Other values are unchanged.
+            """
             if not isinstance(leaf, Tensor):
                 return leaf
             if id(leaf) not in repeated_tensors:
-                is_batch = count > 1 and _has_axes(leaf) and len(leaf) == texts
+                is_batch = count > 1 and _has_axes(leaf) and len(leaf) == text_count
                 repeated_tensors[id(leaf)] = _repeat(leaf, count) if is_batch else leaf.clone()
             return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
 
-    def _output_of_run(self, output: Any, number: int, count: int) -> Any:
-        """Returns the output of run ``number`` from the output of a batch of ``count`` runs."""
-        texts = self.texts
+    def _output_of_run(self, output: Any, index: int, count: int) -> Any:
+        """Returns the output of the run at an index from the output of a batch of ``count`` runs.
+
+        Values in the output without an axis of the batch are unchanged.
+        """
+        text_count = self.texts
 
         def part_of_run(leaf: Any) -> Any:
-            """Returns the rows of the run in a tensor whose first axis is the batch; any other value unchanged."""
-            is_batch = _has_axes(leaf) and len(leaf) == count * texts
-            return leaf[number * texts : (number + 1) * texts] if is_batch else leaf
+            """Returns the rows of run ``index`` in a tensor whose first axis is the batch; other values unchanged."""
+            is_batch = _has_axes(leaf) and len(leaf) == count * text_count
+            return leaf[index * text_count : (index + 1) * text_count] if is_batch else leaf
 
         return tree_map(part_of_run, output)
 
@@ -256,7 +279,10 @@ def _repeat(tensor: Tensor, count: int) -> Tensor:
 
 
 def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Returns arguments, nested in tuples, lists and dictionaries, with one tensor replaced by another."""
+    """Returns ``new`` for ``old``, and tuples, lists and dictionaries with ``old`` replaced at any depth.
+
+    Any other value is returned unchanged.
+    """
     if value is old:
         return new
     if isinstance(value, dict):
@@ -269,7 +295,8 @@ def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
 def _is_close(first: Any, second: Any) -> bool:
     """True if two outputs have floating-point tensors of the same shapes, which agree within `AGREEMENT`.
 
-    The bound is relative to the largest absolute value of each tensor, or to 1e-6 if all its values are smaller.
+    The bound is relative to the largest absolute value of each tensor, or to `LEAST_SCALE` if that is larger. Outputs
+    without such tensors agree.
     """
     first_tensors, second_tensors = (
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
@@ -278,7 +305,7 @@ def _is_close(first: Any, second: Any) -> bool:
     if [tensor.shape for tensor in first_tensors] != [tensor.shape for tensor in second_tensors]:
         return False
     return all(
-        float((tensor - other_tensor).abs().max()) <= AGREEMENT * max(float(tensor.abs().max()), 1e-6)
+        float((tensor - other_tensor).abs().max()) <= AGREEMENT * max(float(tensor.abs().max()), LEAST_SCALE)
         for tensor, other_tensor in zip(first_tensors, second_tensors, strict=True)
         if tensor.numel()
     )

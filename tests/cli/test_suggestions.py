@@ -345,7 +345,7 @@ ADVISED = {
         "ablate 'a b a b' --model trained --top 1",
     ),
     "ablate 'a b a b' --model trained --sets 0.0+9.9": (
-        "no head '9.9'; layers 0-1 have heads 0-1; choose one as 1.1",
+        "no head '9.9'; layers 0-1 have heads 0-1; choose one such as 1.1",
         "ablate 'a b a b' --model trained --sets 0.0+1.1",
     ),
     "show 'a b a' --logits a": ("--model trained", "show 'a b a' --logits a --model trained"),

@@ -204,7 +204,7 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3; choose one as 1.3"),
+        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3; choose one such as 1.3"),
         ({"metric": "los"}, "unknown metric 'los'; did you mean loss"),
         ({"metric": "loss"}, "the output has no logits of tokens"),
         ({"top": 9}, "top=9 is out of range; give 1 to 8"),
