@@ -16,7 +16,10 @@ REMOVED_SETS = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 
 def explain_contributions(head: HeadView) -> Step:
-    """Explains contributions: the weight of each key times the norm of its value after the output projection."""
+    """Explains contributions: the weight of each key times the norm of its value after the output projection.
+
+    The example is the largest contribution to the last query. The norms of values must be known.
+    """
     computation = head.computation
     assert computation.value_norms is not None
     weights, norms = computation.weights[head.number], computation.value_norms[head.number]
@@ -43,7 +46,7 @@ def explain_contributions(head: HeadView) -> Step:
 
 
 def explain_ablation(head: HeadView) -> Step:
-    """Explains the accuracy that the model loses without heads, and what earlier heads do for this head's weights."""
+    """Explains how accurate the trained model is without heads, and what earlier heads do for this head's weights."""
     from attnviz.models.trained import accuracy_without
 
     full_accuracy, accuracies = accuracy_without(REMOVED_SETS)
@@ -72,9 +75,9 @@ def explain_ablation(head: HeadView) -> Step:
 
 
 def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns a sentence per earlier head: the last query's largest weight with and without that head's part.
+    """Returns a sentence per earlier head: the last query's largest weight with and without that head's part of keys.
 
-    The list is empty if the parts of the keys are unknown.
+    The list is empty if the parts of the keys are unknown, or no part comes from a head.
     """
     computation = head.computation
     if not computation.key_parts:
@@ -82,15 +85,16 @@ def _weights_without_parts(head: HeadView) -> list[str]:
     *parts, all_scores = score_parts(head)
     column = int(all_scores.argmax())
     query, key = computation.tokens.labels[-1], computation.key_tokens.labels[column]
-    lines = []
+    sentences = []
     for name, part in zip(computation.key_parts, parts, strict=True):
         if name.startswith("head"):
-            weights_with, weights_without = (_softmax(scores)[column] for scores in (all_scores, all_scores - part))
-            lines.append(
-                f"“{query}” attends to “{key}” with weight {weights_with:.4f}; if {name} added nothing to the keys, "
-                f"the weight would be {weights_without:.4f}."
+            weight_with_part = _softmax(all_scores)[column]
+            weight_without_part = _softmax(all_scores - part)[column]
+            sentences.append(
+                f"“{query}” attends to “{key}” with weight {weight_with_part:.4f}; if {name} added nothing to the "
+                f"keys, the weight would be {weight_without_part:.4f}."
             )
-    return lines
+    return sentences
 
 
 def _softmax(scores: FloatArray) -> FloatArray:

@@ -52,7 +52,7 @@ def explain(
         head: the head, from 0.
         step: the name of a single step; ``None`` for all usual ones.
         line_width: the most characters on a line of a table; wider tables lose columns in the middle.
-        look: how the explanation is drawn.
+        look: how the explanation is drawn; ``None`` for the default look.
         pair: a query and a key, each as a token or its number; only their score is explained, feature by feature.
 
     Raises:
@@ -60,21 +60,8 @@ def explain(
             both a step and a pair are given, or if scores are not finite.
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
-    if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {choices(step, STEPS)}")
-    if step == COMPOSITION and not computation.key_parts:
-        options = f"{option('model', 'trained')} {option('head', '1.1')}"
-        raise AttnvizError(
-            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
-        )
-    if step in UNCAPTURED_STEPS and computation.model_name:
-        usual_steps = or_list([name for name in STEPS if _is_usual_step(name, computation)])
-        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
-        raise AttnvizError(
-            f"{option('step', step)} needs numbers that are not captured from a model; choose {usual_steps}{advice}"
-        )
-    if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
-        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
+    if step is not None:
+        _refuse_step(step, computation)
     if not np.isfinite(computation.scores[head]).all():
         raise overflow_error(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     if step is not None and pair is not None:
@@ -83,40 +70,73 @@ def explain(
     if pair:
         steps = [replace(explain_pair(view, pair), name=PAIR)]
     else:
-        names = [step] if step is not None else [name for name in STEPS if _is_usual_step(name, computation)]
+        names = [step] if step is not None else _usual_steps(computation)
         steps = [replace(STEPS[name](view), name=name) for name in names]
     text_start = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
-    look = look or Look()
+    chosen_look = look or Look()
+    remarks = (_origin_remark(computation), *_dropout_remarks(steps, computation))
     return Explanation(
-        title=look.title or text_start,
+        title=chosen_look.title or text_start,
         head=f"{computation.layer}.{head}",
-        steps=tuple(replace(shown_step, sentence=look.format_options(shown_step.sentence)) for shown_step in steps),
-        remarks=tuple(map(look.format_options, (_remark(computation), *_dropout_remarks(steps, computation)))),
-        look=look,
+        steps=tuple(
+            replace(shown_step, sentence=chosen_look.format_options(shown_step.sentence)) for shown_step in steps
+        ),
+        remarks=tuple(map(chosen_look.format_options, remarks)),
+        look=chosen_look,
     )
 
 
-def _remark(computation: Computation) -> str:
-    """Returns the remark on the origin of the numbers: captured, trained or untrained."""
+def _refuse_step(step: str, computation: Computation) -> None:
+    """Raises AttnvizError if there is no such step, or the computation lacks the numbers that it explains."""
+    if step not in STEPS:
+        raise AttnvizError(f"unknown step {step!r}; {choices(step, STEPS)}")
+    if step == COMPOSITION and not computation.key_parts:
+        options = f"{option('model', 'trained')} {option('head', '1.1')}"
+        raise AttnvizError(
+            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
+        )
+    if step in UNCAPTURED_STEPS and computation.model_name:
+        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
+        raise AttnvizError(
+            f"{option('step', step)} needs numbers that are not captured from a model; "
+            f"choose {or_list(_usual_steps(computation))}{advice}"
+        )
+    if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
+        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
+
+
+def _origin_remark(computation: Computation) -> str:
+    """Returns the remark on the origin of the numbers: a captured model, the trained one, or random weights."""
     if computation.model_name:
         return OBSERVED.format(computation.model_name)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
 def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:
-    """Returns the remark that dropout changes none of these steps; empty without dropout, or if it changes one."""
-    names = [name for name in STEPS if any(step.name == name for step in steps)]
-    is_lost = computation.dropout > 0 and (not names or list(STEPS).index(names[-1]) < list(STEPS).index("dropout"))
-    return (DROPPED.format(option("step", "dropout")),) if is_lost else ()
+    """Returns the remark that dropout changes none of these steps; empty without dropout, or if one comes after it."""
+    order = list(STEPS)
+    # the step of a pair is not in the order, and dropout does not change it
+    last_index = max((order.index(step.name) for step in steps if step.name in STEPS), default=-1)
+    has_remark = computation.dropout > 0 and last_index < order.index("dropout")
+    return (DROPPED.format(option("step", "dropout")),) if has_remark else ()
+
+
+def _usual_steps(computation: Computation) -> list[str]:
+    """Returns the names of the steps that an explanation of all steps has, in order."""
+    return [name for name in STEPS if _is_usual_step(name, computation)]
 
 
 def _is_usual_step(name: str, computation: Computation) -> bool:
     """True if an explanation of all steps has this one: its numbers are known, and it does not run the model again."""
+    if name == ABLATION:  # runs the model again
+        return False
     if name == COMPOSITION:
         return bool(computation.key_parts)
-    if computation.model_name and (name in UNCAPTURED_STEPS or (name == "output" and not computation.output.size)):
-        return False
-    return name != ABLATION and (name != CONTRIBUTIONS or computation.value_norms is not None)
+    if name == CONTRIBUTIONS:
+        return computation.value_norms is not None
+    if not computation.model_name:
+        return True
+    return bool(computation.output.size) if name == "output" else name not in UNCAPTURED_STEPS
 
 
 STEPS: dict[str, Callable[[HeadView], Step]] = {

@@ -9,26 +9,26 @@ from attnviz.explain.worked_examples import images_of, join_heads, projection_ex
 
 
 def explain_tokens(head: HeadView) -> Step:
-    """Explains how the text becomes tokens and ids, or how an image and a text become tokens."""
+    """Explains how the text becomes tokens and ids, and so does a context; or how an image and a text become tokens."""
     computation = head.computation
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
-    patches = np.isin(computation.tokens.medium, images_of(computation.tokens))
-    if patches.any():
-        return _explain_patches(head, patches)
+    is_patch = np.isin(computation.tokens.medium, images_of(computation.tokens))
+    if is_patch.any():
+        return _explain_patches(head, is_patch)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
-    splitting = (
+    splitting_sentence = (
         "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
         f"{computation.vocabulary} tokens."
         if computation.seed is not None or computation.model_name
         else "The text is split into tokens, and one that marks its start comes first. Each different token gets one "
         f"of {computation.vocabulary} numbers as its id."
     )
-    context = " The context, to which the text attends, is split in the same way." if computation.cross else ""
+    context_sentence = " The context, to which the text attends, is split in the same way." if computation.cross else ""
     return Step(
         title="Text, tokens and ids",
-        sentence=splitting + context,
+        sentence=splitting_sentence + context_sentence,
         formula="text → tokens → ids",
         latex=r"\text{text} \to \text{tokens} \to \text{ids}",
         before=f"{len(computation.tokens.text)} characters",
@@ -40,26 +40,28 @@ def explain_tokens(head: HeadView) -> Step:
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
     """Explains how an image and a text become tokens; ids are explained only if the size of the vocabulary is known.
 
+    Without words there is no table.
+
     Args:
         head: the head, with the tokens.
         is_patch: True for the tokens of the image, ``(tokens,)``.
     """
     computation = head.computation
     tokens = computation.tokens
-    words = np.flatnonzero(~is_patch)
-    labels = tuple(tokens.labels[word] for word in words)
+    word_indices = np.flatnonzero(~is_patch)
+    labels = tuple(tokens.labels[index] for index in word_indices)
     left, top, right, bottom = tokens.places[is_patch][0].tolist()
-    matrix = Matrix("Words and ids", tokens.ids[words][None], ("id",), labels, spec=".0f")
-    ids = f" The id of a word is its number in the vocabulary, which has {computation.vocabulary} tokens."
+    matrix = Matrix("Words and ids", tokens.ids[word_indices][None], ("id",), labels, spec=".0f")
+    id_sentence = f" The id of a word is its number in the vocabulary, which has {computation.vocabulary} tokens."
     return Step(
         title="Image, text and tokens",
         sentence=f"The image is cut into {is_patch.sum()} patches, of {right - left} x {bottom - top} pixels each, and "
-        f"each is a token: r0c0 is at the upper left.{ids if computation.vocabulary else ''}",
+        f"each is a token: r0c0 is at the upper left.{id_sentence if computation.vocabulary else ''}",
         formula="image, text → patches, words → tokens",
         latex=r"\text{image, text} \to \text{patches, words} \to \text{tokens}",
-        before=f"{is_patch.sum()} patches and {len(words)} of the text",
+        before=f"{is_patch.sum()} patches and {len(word_indices)} of the text",
         after=shape(queries=len(tokens)),
-        tables=(cut_table(matrix, head.line_width),) if len(words) else (),
+        tables=(cut_table(matrix, head.line_width),) if len(word_indices) else (),
     )
 
 
@@ -74,14 +76,14 @@ def explain_embedding(head: HeadView) -> Step:
     positions = " + positions" if computation.positions else ""
     position_sentence = " Sines and cosines that encode its position are added." if positions else ""
     layer_sentence = f" The layers before layer {computation.layer} have added their outputs to it."
+    position_latex = r" + \text{positions}" if positions else ""
+    layer_latex = "" if is_first_layer else r" + \text{outputs of the layers before}"
     return Step(
         title="Embeddings",
         sentence=f"Each id selects a row of the embedding matrix E: the {features} features that represent the "
         f"token.{position_sentence}{'' if is_first_layer else layer_sentence}",
         formula=f"X = E[ids]{positions}" + ("" if is_first_layer else " + outputs of the layers before"),
-        latex=r"X = E[\text{ids}]"
-        + (r" + \text{positions}" if positions else "")
-        + ("" if is_first_layer else r" + \text{outputs of the layers before}"),
+        latex=r"X = E[\text{ids}]" + position_latex + layer_latex,
         before=f"{shape(queries=queries)} into E {shape(vocabulary=computation.vocabulary, features=features)}",
         after=shape(queries=queries, features=features),
         tables=tuple(tables),
@@ -89,15 +91,17 @@ def explain_embedding(head: HeadView) -> Step:
 
 
 def explain_projections(head: HeadView) -> Step:
-    """Explains how features become queries, keys and values; in cross-attention the latter two from the context."""
+    """Explains how features become queries, keys and values; in cross-attention, keys and values of the context."""
     computation = head.computation
     joined_heads = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
     labels = {"queries": queries, "keys": keys, "values": keys}
-    formulas = [
-        f"{letter} = X W_{letter}{'' if computation.query_bias is None else f' + b_{letter}'}" for letter in "QKV"
+    has_bias = computation.query_bias is not None
+    formulas = [f"{letter} = X W_{letter}" + (f" + b_{letter}" if has_bias else "") for letter in "QKV"]
+    shapes = [
+        f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
+        for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
     ]
-    source = "X of the context" if computation.cross else "X"
     return Step(
         title="Queries, keys and values",
         sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
@@ -106,26 +110,26 @@ def explain_projections(head: HeadView) -> Step:
         formula="    ".join(formulas),
         latex=r", \quad ".join(formulas),
         before=f"X {shape(queries=len(computation.features), features=computation.features.shape[1])}",
-        after=", ".join(
-            f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
-            for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
-        ),
+        after=", ".join(shapes),
         tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined_heads.items()),
         examples=(
             projection_example(computation),
-            *((f"K and V are computed from {source}.",) if computation.cross else ()),
+            *(("K and V are computed from X of the context.",) if computation.cross else ()),
         ),
     )
 
 
 def explain_heads(head: HeadView) -> Step:
-    """Explains how the features are split between the heads; for a pretrained model, the captured Q, K and V."""
+    """Explains how the features are split between the heads, or that there is one head.
+
+    For a pretrained model, explains the queries, keys and values that were captured.
+    """
     computation = head.computation
-    heads, queries, width = computation.queries.shape
+    head_count, query_count, width = computation.queries.shape
     value_width = computation.values.shape[2]
-    name = f"{computation.layer}.{head.number}"
+    head_name = f"{computation.layer}.{head.number}"
     tables = [
-        head.features(f"{letter} of head {name}", values[head.number], labels, head.number * values.shape[2])
+        head.features(f"{letter} of head {head_name}", values[head.number], labels, head.number * values.shape[2])
         for letter, values, labels in (
             ("Q", computation.queries, computation.tokens.labels),
             ("K", computation.keys, computation.key_tokens.labels),
@@ -134,32 +138,35 @@ def explain_heads(head: HeadView) -> Step:
     ]
     if computation.model_name:
         return _captured_heads_step(head, tables)
-    widths = f"The features are split between {heads} heads, {width} for each" + (
-        "" if value_width == width else f" ({value_width} of a value)"
-    )
+    value_note = "" if value_width == width else f" ({value_width} of a value)"
     return Step(
         title="Split into heads",
-        sentence=f"{widths}. Every head attends in its own way, with its own part of each query, key and value. From "
-        f"here on, all numbers are those of head {name}."
-        if heads > 1
+        sentence=f"The features are split between {head_count} heads, {width} for each{value_note}. Every head attends "
+        "in its own way, with its own part of each query, key and value. From here on, all numbers are those of head "
+        f"{head_name}."
+        if head_count > 1
         else "There is one head, so there is nothing to split: it uses all features.",
         formula=f"Q_h = columns {width}·h to {width}·h + {width - 1} of Q; K_h and V_h in the same way",
         latex=rf"Q_h = Q_{{:,\; {width}h \dots {width}h + {width - 1}}}",
-        before=shape(queries=queries, features=heads * width),
-        after=shape(heads=heads, queries=queries, features=width),
-        tables=tuple(tables) if heads > 1 else (),
+        before=shape(queries=query_count, features=head_count * width),
+        after=shape(heads=head_count, queries=query_count, features=width),
+        tables=tuple(tables) if head_count > 1 else (),
     )
 
 
 def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
-    """Explains the queries, keys and values that were captured while a pretrained model ran."""
-    computation = head.computation
-    heads, queries, width = computation.queries.shape
-    keys, number = len(computation.key_tokens), head.number
+    """Returns the step that explains queries, keys and values captured while a pretrained model ran.
+
+    Args:
+        head: the head.
+        tables: the tables of the step, one for each of the three.
+    """
+    computation, number = head.computation, head.number
+    head_count, query_count, width = computation.queries.shape
     plural = "s" if computation.key_heads > 1 else ""
     sharing = (
-        f" The {heads} query heads share {computation.key_heads} key/value head{plural}."
-        if computation.key_heads != heads
+        f" The {head_count} query heads share {computation.key_heads} key/value head{plural}."
+        if computation.key_heads != head_count
         else ""
     )
     return Step(
@@ -168,7 +175,8 @@ def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
         "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + sharing,
         formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
         latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
-        before=f"{heads} heads",
-        after=f"Q {shape(queries=queries, features=width)}, K {shape(keys=keys, features=width)}",
+        before=f"{head_count} heads",
+        after=f"Q {shape(queries=query_count, features=width)}, "
+        f"K {shape(keys=len(computation.key_tokens), features=width)}",
         tables=tuple(tables),
     )

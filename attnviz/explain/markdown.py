@@ -16,7 +16,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     """
     parts = [f"# {escape(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
     for number, step in enumerate(explanation.steps, 1):
-        parts += _step_parts(number, step)
+        parts += _step_paragraphs(number, step)
     parts += [f"*{escape(remark)}*" for remark in explanation.remarks]
     file.write(("\n\n".join(parts) + "\n").encode())
 
@@ -27,8 +27,8 @@ def escape(text: str) -> str:
     return signs.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _step_parts(number: int, step: Step) -> list[str]:
-    """Returns the paragraphs of one step: heading, sentence, formula, shapes, tables and examples."""
+def _step_paragraphs(number: int, step: Step) -> list[str]:
+    """Returns the paragraphs of one step: heading, sentence, formula, shapes, and tables and examples if it has any."""
     parts = [
         f"## {number}. {step.title}",
         escape(step.sentence),
@@ -37,7 +37,8 @@ def _step_parts(number: int, step: Step) -> list[str]:
     ]
     for table in step.tables:
         parts += [f"**{escape(table.title)}**", _table_text(table)]
-        parts += [f"*{table.cut}*"] if table.cut else []
+        if table.cut:
+            parts.append(f"*{table.cut}*")
     return parts + [f"> {escape(example)}" for example in step.examples]
 
 

@@ -9,10 +9,10 @@ from attnviz.explain.worked_examples import join_heads, sum_example
 
 
 def explain_sum(head: HeadView) -> Step:
-    """Explains how the weights mix the values."""
+    """Explains how the weights, after dropout if there is any, mix the values."""
     computation = head.computation
-    all_heads = computation.dropped_weights, computation.values, computation.mixed_values
-    weights, values, mixed_values = (array[head.number] for array in all_heads)
+    weights, values = computation.dropped_weights[head.number], computation.values[head.number]
+    mixed_values = computation.mixed_values[head.number]
     return Step(
         title="Weighted sum of values",
         sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
@@ -28,27 +28,27 @@ def explain_sum(head: HeadView) -> Step:
 
 
 def explain_join(head: HeadView) -> Step:
-    """Explains how the outputs of the heads are joined."""
+    """Explains how the outputs of the heads are joined, or that there is one head."""
     computation = head.computation
-    heads, queries, width = computation.mixed_values.shape
+    head_count, query_count, width = computation.mixed_values.shape
     joined_heads = head.features("C", join_heads(computation.mixed_values), computation.tokens.labels)
     return Step(
         title="Join the heads",
-        sentence=f"The outputs of the {heads} heads are concatenated, head 0 first."
-        if heads > 1
+        sentence=f"The outputs of the {head_count} heads are concatenated, head 0 first."
+        if head_count > 1
         else "There is one head, so there is nothing to join.",
-        formula=f"C = [C_0, …, C_{heads - 1}]" if heads > 1 else "C = C_0",
-        latex=rf"C = [C_0, \dots, C_{{{heads - 1}}}]" if heads > 1 else "C = C_0",
-        before=shape(heads=heads, queries=queries, features=width),
-        after=shape(queries=queries, features=heads * width),
-        tables=(joined_heads,) if heads > 1 else (),
+        formula=f"C = [C_0, …, C_{head_count - 1}]" if head_count > 1 else "C = C_0",
+        latex=rf"C = [C_0, \dots, C_{{{head_count - 1}}}]" if head_count > 1 else "C = C_0",
+        before=shape(heads=head_count, queries=query_count, features=width),
+        after=shape(queries=query_count, features=head_count * width),
+        tables=(joined_heads,) if head_count > 1 else (),
     )
 
 
 def explain_output(head: HeadView) -> Step:
-    """Explains how the output projection mixes the joined heads."""
+    """Explains how the output projection turns the joined outputs of the heads into features of the model."""
     computation = head.computation
-    heads, queries, width = computation.mixed_values.shape
+    head_count, query_count, width = computation.mixed_values.shape
     bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
     return Step(
         title="Output projection",
@@ -56,7 +56,7 @@ def explain_output(head: HeadView) -> Step:
         "to its input and passes the sum on.",
         formula=f"Y = C W_O{bias}",
         latex=f"Y = C W_O{bias}",
-        before=shape(queries=queries, features=heads * width),
-        after=shape(queries=queries, features=computation.output.shape[1]),
+        before=shape(queries=query_count, features=head_count * width),
+        after=shape(queries=query_count, features=computation.output.shape[1]),
         tables=(head.features("Y", computation.output, computation.tokens.labels),),
     )

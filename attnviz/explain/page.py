@@ -67,7 +67,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def _section(number: int, step: Step) -> str:
-    """Returns one step as a section of HTML: heading, sentence, formula, shapes, tables and examples."""
+    """Returns one step as a section of HTML: heading, sentence, formula, shapes, and any tables and examples."""
     parts = [
         f'<section id="{step.name}">',
         f"<h2><span>{number}</span>{escape(step.title)}</h2>",
@@ -88,14 +88,14 @@ def _formula(formula: str) -> str:
 
 def _table(table: Table) -> str:
     """Returns a table as HTML, with a sentence below it if rows or columns are left out."""
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    header_cells = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     rows = [
-        f'<tr><th scope="row">{escape(label)}</th>{"".join(_cells(table, number))}</tr>'
-        for number, label in enumerate(table.rows)
+        f'<tr><th scope="row">{escape(label)}</th>{"".join(_row_cells(table, row))}</tr>'
+        for row, label in enumerate(table.rows)
     ]
     parts = [
         f'<div class="scroll"><table>\n<caption>{escape(table.title)}</caption>',
-        f"<thead><tr><td></td>{head}</tr></thead>\n<tbody>",
+        f"<thead><tr><td></td>{header_cells}</tr></thead>\n<tbody>",
         *rows,
         "</tbody>\n</table></div>",
         *([f'<p class="cut">{escape(table.cut)}</p>'] if table.cut else []),
@@ -103,8 +103,8 @@ def _table(table: Table) -> str:
     return "\n".join(parts)
 
 
-def _cells(table: Table, row: int) -> list[str]:
-    """Returns the cells of a row as HTML, on the colours of their numbers if the table has a scale.
+def _row_cells(table: Table, row: int) -> list[str]:
+    """Returns the cells of a row as HTML; if the table has a colour scale, each number has the colour of its value.
 
     Signs for cells that are cut or absent have no colour.
     """

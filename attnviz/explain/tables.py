@@ -138,25 +138,30 @@ class Matrix:
 def cut_table(matrix: Matrix, line_width: int) -> Table:
     """Returns the table of a matrix; its middle is left out if it exceeds ``line_width`` or ``MAX_TABLE_ROWS``.
 
-    Three columns are shown even if they exceed the width.
+    Three columns, with the gap, are shown even if they exceed the width.
     """
-    rows = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
-    columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, line_width)))
+    max_columns = max(3, _columns_that_fit(matrix, line_width))  # the first, the gap and the last
+    row_indices = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
+    column_indices = keep_ends(len(matrix.columns), max_columns)
     return Table(
         title=matrix.title,
-        rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in rows),
-        columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in columns),
-        cells=tuple(tuple(_cell(matrix, row, column) for column in columns) for row in rows),
-        values=_shown_values(matrix, rows, columns),
+        rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in row_indices),
+        columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in column_indices),
+        cells=tuple(tuple(_cell(matrix, row, column) for column in column_indices) for row in row_indices),
+        values=_shown_values(matrix, row_indices, column_indices),
         scale=matrix.scale,
-        cut=_cut_sentence(rows, len(matrix.rows), columns, len(matrix.columns)),
+        cut=_cut_sentence(row_indices, len(matrix.rows), column_indices, len(matrix.columns)),
     )
 
 
 def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
-    """Returns the number of columns that fit a line beside the row labels, all as wide as the widest."""
-    numbers, number_width = matrix.values[matrix.has_number], 1
-    if numbers.size:
+    """Returns the number of columns that fit a line beside the row labels, all as wide as the widest.
+
+    It is 0 or less if none fits.
+    """
+    numbers = matrix.values[matrix.has_number]
+    number_width = 1
+    if numbers.size:  # the smallest or the largest number has the most characters
         number_width = max(len(format(number, matrix.spec)) for number in (numbers.min(), numbers.max()))
     label_widths = (min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns)
     column_width = 1 + max(number_width, *label_widths)

@@ -29,7 +29,9 @@ SIGNS_IN_ASCII = str.maketrans(  # print_lines replaces the signs that occur in 
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes an explanation as text: every step, or an overview if the terminal is too low for all of them.
+    """Writes an explanation as text: every step, or an overview if the terminal has too few lines for several steps.
+
+    If the look allows only ASCII, the signs of formulas are replaced, and the lines have no styles.
 
     Args:
         explanation: the explanation.
@@ -65,21 +67,24 @@ def overview_lines(explanation: Explanation) -> list[Line]:
     for number, step in enumerate(steps, 1):
         formula = step.formula.partition("    ")[0].partition("; ")[0]  # without further formulas and remarks
         shape = f"  → {step.after}"
-        start = f"{number:2} {step.name.ljust(name_width)}  "
-        free_columns = look.width - cell_len(start + formula)
+        label = f"{number:2} {step.name.ljust(name_width)}  "
+        free_columns = look.width - cell_len(label + formula)
         fitting_shape = shape if cell_len(shape) <= free_columns else ""
-        lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
-        lines[-1].append(Span(fitting_shape, style="dim"))
+        fitting_formula = fit(formula, look.width - cell_len(label)).rstrip()
+        lines.append([Span(label), Span(fitting_formula, style="bold"), Span(fitting_shape, style="dim")])
     query_lines = _last_query_lines(explanation)
-    free_lines = (look.height or 0) - len(lines) - len(explanation.remarks) - 1
-    lines += [[], *query_lines, []] if query_lines and len(query_lines) + 2 <= free_lines else [[]]
+    free_lines = (look.height or 0) - len(lines) - len(explanation.remarks) - 1  # the last line is for the prompt
+    if query_lines and len(query_lines) + 2 <= free_lines:  # with an empty line above and below
+        lines += [[], *query_lines]
+    lines.append([])
     return [*lines, *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, look.width))]
 
 
 def _last_query_lines(explanation: Explanation) -> list[Line]:
-    """Returns a table of the last query: a row per step from scores to weights, a column per key.
+    """Returns the lines of a table of the last query: a row per step from scores to weights, a column per key.
 
-    It is empty if the explanation lacks these steps, or the table is too wide.
+    Steps whose tables have other columns are left out. The list is empty if the explanation lacks these steps, or the
+    table is too wide.
     """
     steps = [step for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables]
     steps = [step for step in steps if step.tables[0].columns == steps[0].tables[0].columns]
@@ -95,19 +100,18 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
         values=np.stack([table.values[-1] for table in tables]),
     )
     width = explanation.look.width
-    label, cells = max(map(cell_len, names)) + 1, _cell_widths(table_of_steps)
-    if label + sum(cells) > width:
+    label_width = max(map(cell_len, names)) + 1
+    cell_widths = _cell_widths(table_of_steps)
+    if label_width + sum(cell_widths) > width:
         return []
-    head = "".join(
-        " " + right_aligned(column, cell - 1) for column, cell in zip(table_of_steps.columns, cells, strict=True)
-    )
-    lines: list[Line] = [
-        [Span(right_aligned(table_of_steps.title, label - 1) + " ", style="bold"), Span(head, style="dim")]
-    ]
-    for number, name in enumerate(names):
-        scale = tables[number].scale if steps[number].name == "softmax" else None
-        row_spans = _cells(replace(table_of_steps, scale=scale), number, cells, explanation.look.colors > 0)
-        lines.append([Span(right_aligned(name, label - 1) + " "), *row_spans])
+    title = right_aligned(table_of_steps.title, label_width - 1) + " "
+    column_labels = _column_labels(table_of_steps, cell_widths)
+    lines: list[Line] = [[Span(title, style="bold"), Span(column_labels, style="dim")]]
+    for row, name in enumerate(names):
+        scale = tables[row].scale if steps[row].name == "softmax" else None  # scores have other scales
+        row_table = replace(table_of_steps, scale=scale)
+        spans = _row_spans(row_table, row, cell_widths, is_colored=explanation.look.colors > 0)
+        lines.append([Span(right_aligned(name, label_width - 1) + " "), *spans])
     return lines
 
 
@@ -127,8 +131,10 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
         *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner_width)),
         *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner_width)),
     ]
+    is_colored = explanation.look.colors > 0
     for tables in _bands(step.tables, inner_width):
-        lines += [[], *_band_lines([_table_lines(table, inner_width, explanation.look.colors > 0) for table in tables])]
+        blocks = [_table_lines(table, inner_width, is_colored=is_colored) for table in tables]
+        lines += [[], *_band_lines(blocks)]
         lines += [
             [Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut_lines(table, inner_width)
         ]
@@ -147,7 +153,10 @@ def _wrapped_formula(formula: str, width: int) -> list[str]:
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
-    """Returns the shapes before and after on one line if they fit, else on two; lines break only between shapes."""
+    """Returns the shapes before and after a step on one line if they fit, else on two or more.
+
+    Lines break between shapes; only a shape wider than a line is cut.
+    """
     both_shapes = f"{step.before} → {step.after}"
     if cell_len(both_shapes) <= width:
         return [both_shapes]
@@ -158,7 +167,10 @@ def _shape_lines(step: Step, width: int) -> list[str]:
 
 
 def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
-    """Returns the tables in bands, in order; the tables of a band fit the width side by side."""
+    """Returns the tables in bands, in order; the tables of a band fit the width side by side.
+
+    A table that is too wide for that has a band to itself.
+    """
     bands: list[list[Table]] = []
     for table in tables:
         neighbours = bands[-1] if bands else []
@@ -171,14 +183,16 @@ def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
 
 
 def _band_lines(blocks: list[list[Line]]) -> list[Line]:
-    """Returns the lines of blocks side by side, indented; below the last line of a block, it takes no columns."""
+    """Returns the lines of blocks side by side, indented.
+
+    Below its last line a block takes no columns, so that the lines of the blocks after it move to the left.
+    """
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
         line: Line = [Span(" " * INDENT)]
-        for number, block in enumerate(blocks):
+        for index, block in enumerate(blocks):
             if row < len(block):
-                line += [Span(" " * GUTTER)] if number else []
-                line += block[row]
+                line += [Span(" " * GUTTER), *block[row]] if index else block[row]
         lines.append(line)
     return lines
 
@@ -199,18 +213,31 @@ def _table_width(table: Table, max_width: int) -> int:
     return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), max_width))
 
 
-def _table_lines(table: Table, max_width: int, colored: bool) -> list[Line]:
-    """Returns the lines of a table: title, column labels and rows, all of one width."""
-    label, cells, width = _label_width(table), _cell_widths(table), _table_width(table, max_width)
-    head = "".join(" " + right_aligned(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
-    padding = Span(" " * (width - label - sum(cells)))
+def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
+    """Returns the lines of a table: title, column labels and rows, all of one width.
+
+    Args:
+        table: the table.
+        max_width: the terminal columns to which the title is cut.
+        is_colored: True to colour the cells, if the table has a colour scale.
+    """
+    label_width, cell_widths = _label_width(table), _cell_widths(table)
+    width = _table_width(table, max_width)
+    padding = Span(" " * (width - label_width - sum(cell_widths)))
     lines: list[Line] = [
         [Span(fit(table.title, width), style="bold")],
-        [Span(" " * label + head, style="dim"), padding],
+        [Span(" " * label_width + _column_labels(table, cell_widths), style="dim"), padding],
     ]
-    for number, row in enumerate(table.rows):
-        lines.append([Span(right_aligned(row, label - 1) + " "), *_cells(table, number, cells, colored), padding])
+    for row, label in enumerate(table.rows):
+        spans = _row_spans(table, row, cell_widths, is_colored)
+        lines.append([Span(right_aligned(label, label_width - 1) + " "), *spans, padding])
     return lines
+
+
+def _column_labels(table: Table, widths: list[int]) -> str:
+    """Returns the labels of a table's columns on one line, each right-aligned in the width of its cell."""
+    labels = zip(table.columns, widths, strict=True)
+    return "".join(" " + right_aligned(label, width - 1) for label, width in labels)
 
 
 def _cut_lines(table: Table, width: int) -> list[str]:
@@ -218,14 +245,14 @@ def _cut_lines(table: Table, width: int) -> list[str]:
     return wrap(table.cut, width) if table.cut else []
 
 
-def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
-    """Returns the spans of a row of cells; coloured if the table has a scale and ``colored`` is True.
+def _row_spans(table: Table, row: int, widths: list[int], is_colored: bool) -> Line:
+    """Returns the spans of a row of cells; coloured if the table has a scale and ``is_colored`` is True.
 
     Signs for cells that are cut or absent are dim, without a colour.
     """
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
     are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
-    if table.scale is None or not colored:
+    if table.scale is None or not is_colored:
         return [Span(text, style="dim" if is_sign else "") for text, is_sign in zip(texts, are_signs, strict=True)]
     papers = table.scale.rgb(table.values[row])
     inks = ink_on(papers).tolist()

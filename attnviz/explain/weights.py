@@ -40,7 +40,8 @@ def explain_scores(head: HeadView) -> Step:
 
 def explain_scaling(head: HeadView) -> Step:
     """Explains why scores are scaled: their variance must not grow with the width of the head."""
-    computation, raw_scores, scaled_scores = head.computation, head.raw_scores, head.computation.scores[head.number]
+    computation, raw_scores = head.computation, head.raw_scores
+    scaled_scores = computation.scores[head.number]
     is_usual = np.isclose(computation.scale, head.width**-0.5)
     factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
     if is_usual:
@@ -53,8 +54,8 @@ def explain_scaling(head: HeadView) -> Step:
         "" if temperature == 1 else f" Then the scores are divided by the temperature, {temperature:g}."
     )
     additions = f" {computation.score_additions}" if computation.score_additions else ""
-    total = computation.scale / computation.temperature
-    before, after = (float(scores.var(dtype=np.float64)) for scores in (raw_scores, scaled_scores))
+    total_scale = computation.scale / computation.temperature
+    raw_variance, scaled_variance = (float(scores.var(dtype=np.float64)) for scores in (raw_scores, scaled_scores))
     return Step(
         title="Scaling",
         sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
@@ -68,8 +69,8 @@ def explain_scaling(head: HeadView) -> Step:
         after=shape(queries=raw_scores.shape[0], keys=raw_scores.shape[1]),
         tables=(head.cells("scores", scaled_scores), variance_table(head.width, head.line_width)),
         examples=(
-            f"Measured variance of q·k in this head: {before:.4f} before, {after:.4f} after scaling "
-            f"(× {total:.4f}² = {total**2:.4f}).",
+            f"Measured variance of q·k in this head: {raw_variance:.4f} before, {scaled_variance:.4f} after scaling "
+            f"(× {total_scale:.4f}² = {total_scale**2:.4f}).",
             "Features of a model are rarely independent with variance 1, so the result need not be 1. The table uses "
             "random vectors that meet both conditions, at one, two and four times the width of this head.",
         ),
@@ -104,7 +105,7 @@ def explain_composition(head: HeadView) -> Step:
 
 
 def explain_mask(head: HeadView) -> Step:
-    """Explains how the mask sets the scores of hidden keys to −∞, or that nothing is masked."""
+    """Explains how the mask sets the scores of hidden keys to −∞; without hidden keys, that nothing is masked."""
     computation, scores = head.computation, head.computation.scores[head.number]
     hidden_count = int((~head.visible).sum())
     both_shapes = shape(queries=scores.shape[0], keys=scores.shape[1])
@@ -146,10 +147,10 @@ def _is_causal(visible: BoolArray) -> bool:
 
 
 def explain_softmax(head: HeadView) -> Step:
-    """Explains how the softmax turns scores into weights."""
+    """Explains how the softmax turns scores into weights, with examples for images and masks if there are any."""
     weights = head.computation.weights[head.number]
-    has_masked = not head.visible.all()
-    table = head.cells("weights", weights, masked=has_masked, low=0.0)
+    has_hidden_keys = not head.visible.all()
+    table = head.cells("weights", weights, masked=has_hidden_keys, low=0.0)
     sums = weights.sum(axis=1)
     examples = [
         weight_example(head.computation, head.number),
@@ -159,7 +160,7 @@ def explain_softmax(head: HeadView) -> Step:
         examples.append(image_example(head.computation, head.number))
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")
-    if has_masked:
+    if has_hidden_keys:
         examples.append(masking_example(head.computation, head.number))
     return Step(
         title="Softmax",
@@ -209,7 +210,7 @@ def explain_dropout(head: HeadView) -> Step:
 
 
 def score_parts(head: HeadView) -> FloatArray:
-    """Returns the scores of the last query part by part, and last their sum, ``(parts + 1, keys)``."""
+    """Returns the scores of the last query by part of the keys, and their sum as last row, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
     part_scores = np.stack([part[head.number] @ query for part in computation.key_parts.values()])
@@ -217,7 +218,12 @@ def score_parts(head: HeadView) -> FloatArray:
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
+    """Returns a sentence: the score of the last query and its key of largest weight, as a sum of parts, and the weight.
+
+    Args:
+        head: the head that is explained.
+        parts: the scores of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
+    """
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in named_parts)
@@ -232,17 +238,17 @@ def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
 
     Args:
         head: the head that is explained.
-        parts: the score of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
+        parts: the scores of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
 
     Returns:
         One sentence, which names the token that the head copied; none if no part comes from a head.
     """
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
-    heads = [(value, name) for name, value in named_parts if name in computation.earlier_weights]
-    if not heads:
+    head_terms = [(value, name) for name, value in named_parts if name in computation.earlier_weights]
+    if not head_terms:
         return ()
-    name = max(heads)[1]
+    _, name = max(head_terms)
     row = computation.earlier_weights[name][key]
     source = int(row.argmax())
     labels = computation.key_tokens.labels

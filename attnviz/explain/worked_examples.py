@@ -24,15 +24,18 @@ def join_heads(features: FloatArray) -> FloatArray:
 
 
 def variance_table(width: int, line_width: int) -> Table:
-    """Returns the variance of q·k for independent normal features, in heads of once, twice and four times ``width``."""
-    random = np.random.default_rng(0)
+    """Returns a table of the variance of q·k for independent normal features, before and after division by √width.
+
+    Its columns are heads of once, twice and four times ``width``. The random features are the same in every run.
+    """
+    generator = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
     variances = []
-    for count in widths:
-        q, k = random.standard_normal((2, PAIRS, count))
+    for head_width in widths:
+        q, k = generator.standard_normal((2, PAIRS, head_width))
         variances.append(np.einsum("pf,pf->p", q, k).var())
     # Var(q·k / √width) = Var(q·k) / width
-    scaled_variances = [variance / count for variance, count in zip(variances, widths, strict=True)]
+    scaled_variances = [variance / head_width for variance, head_width in zip(variances, widths, strict=True)]
     rows = np.array([variances, scaled_variances])
     title = f"variance by width, {PAIRS:,} pairs of normal vectors"
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
@@ -74,26 +77,29 @@ def weight_example(computation: Computation, head: int) -> str:
     largest_score = float(scores[visible].max(initial=-np.inf))
     is_too_large = MAX_WRITTEN_EXPONENT < abs(largest_score) < np.inf
     offset = largest_score if is_too_large else 0.0  # the softmax is invariant to it
-    scores = scores - offset
-    exponentials = np.exp(scores[visible])
+    shifted_scores = scores - offset
+    exponentials = np.exp(shifted_scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
     ellipsis = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
     result = _four_decimals(float(computation.weights[head, row, column]))
     note = f"; {_four_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_four_decimals(scores[column])}) / ({terms}{ellipsis}) = "
-        f"{np.exp(scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
+        f"exp({_four_decimals(shifted_scores[column])}) / ({terms}{ellipsis}) = "
+        f"{np.exp(shifted_scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
     )
 
 
 def image_example(computation: Computation, head: int) -> str:
-    """Returns a sentence with the last query's strongest patches, and the place of the strongest in the image."""
+    """Returns a sentence with the image patches that have most weight of the last query, and where the first is.
+
+    The keys must have patches of an image.
+    """
     tokens, weights = computation.key_tokens, computation.weights[head, -1]
     patches = np.flatnonzero(np.isin(tokens.medium, images_of(tokens)))
-    strongest = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
-    left, top, right, bottom = tokens.places[strongest[0]].tolist()
-    listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest)
+    strongest_patches = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
+    left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
+    listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
     return (
         f"“{computation.tokens.labels[-1]}” looks most at {listed}. The first of these patches is at x {left} to "
         f"{right}, y {top} to {bottom} of the image."
@@ -102,16 +108,21 @@ def image_example(computation: Computation, head: int) -> str:
 
 def images_of(tokens: Tokens) -> list[int]:
     """Returns the indices of the images among the media of tokens."""
-    return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
+    return [index for index, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def masking_example(computation: Computation, head: int) -> str:
-    """Returns a sentence: masking after the softmax and renormalizing changes no weight; it gives the difference."""
+    """Returns a sentence: masking after the softmax and dividing by the sum gives the same weights, but for rounding.
+
+    It gives the largest difference from the weights of the head.
+    """
     exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
     masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
     # the tiny divisor avoids 0 / 0 in a row that sees no key
-    renormalized = masked_weights / np.maximum(masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    difference = float(np.abs(renormalized - computation.weights[head]).max())
+    renormalized_weights = masked_weights / np.maximum(
+        masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny
+    )
+    difference = float(np.abs(renormalized_weights - computation.weights[head]).max())
     return (
         "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 and "
         f"divide each row by its sum. The largest difference is {difference:.1e}."
