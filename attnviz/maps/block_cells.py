@@ -30,21 +30,21 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
         AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
             selection names queries or keys.
     """
-    recordings = list(recordings)
+    all_recordings = list(recordings)
     pooled_layers = [
-        {maps.layer for maps in recording.maps if isinstance(maps, PooledMaps)} for recording in recordings
+        {maps.layer for maps in recording.maps if isinstance(maps, PooledMaps)} for recording in all_recordings
     ]
     if not any(pooled_layers):
-        return recordings
-    for recording in recordings:
+        return all_recordings
+    for recording in all_recordings:
         for maps in recording.maps:
-            pooled_in_only_some = not all(maps.layer in layers for layers in pooled_layers)
-            if isinstance(maps, PooledMaps) and (pooled_in_only_some or maps.metrics is None):
+            is_pooled_everywhere = all(maps.layer in layers for layers in pooled_layers)
+            if isinstance(maps, PooledMaps) and not (is_pooled_everywhere and maps.metrics is not None):
                 raise unknown_cells_error(maps)
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):
             raise AttnvizError(f"{option(name)} selects tokens, but these maps were pooled to blocks; leave it out")
-    return [_with_block_maps(recording) for recording in recordings]
+    return [_with_block_maps(recording) for recording in all_recordings]
 
 
 def _with_block_maps(recording: Recording) -> Recording:
@@ -61,10 +61,10 @@ def _with_block_maps(recording: Recording) -> Recording:
 
 
 def _block_maps(maps: PooledMaps) -> GroupedMaps:
-    """Returns maps with a cell per block of the pooled maps."""
+    """Returns maps whose rows and columns are the blocks of the pooled maps."""
     rows, columns = (
-        _block_units(tokens, blocks)
-        for tokens, blocks in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)
+        _block_units(tokens, block_count)
+        for tokens, block_count in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)
     )
     return GroupedMaps(
         layer=maps.layer,
@@ -82,15 +82,20 @@ def _block_maps(maps: PooledMaps) -> GroupedMaps:
     )
 
 
-def _block_units(tokens: Tokens, blocks: int) -> Units:
-    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one."""
-    edges = block_edges(len(tokens), blocks)
+def _block_units(tokens: Tokens, block_count: int) -> Units:
+    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one.
+
+    Args:
+        tokens: the tokens of the axis.
+        block_count: the number of blocks into which capture pooled them.
+    """
+    edges = block_edges(len(tokens), block_count)
     sizes = np.diff(edges)
     labels = (
         tokens.labels[first] + ("…" if size > 1 else "")
         for first, size in zip(edges[:-1].tolist(), sizes.tolist(), strict=True)
     )
-    numbers = np.repeat(np.arange(blocks, dtype=np.int64), sizes)
+    numbers = np.repeat(np.arange(block_count, dtype=np.int64), sizes)
     return Units(numbers=numbers, labels=tuple(labels), tokens=tokens)
 
 

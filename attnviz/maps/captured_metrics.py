@@ -34,18 +34,18 @@ class CapturedMetrics:
     sinks: IntArray
     keys: IntArray
 
-    def refuse_mismatch(self, heads: int, keys: int, what: str) -> None:
+    def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
         """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys.
 
         Args:
             heads: the number of heads of the maps.
             keys: the number of keys of the maps.
-            what: name of the maps in the message.
+            maps_name: the name of the maps in the message, such as ``layer 0``.
         """
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
-            raise AttnvizError(f"{what}: stored metrics do not fit {heads} heads over {keys} keys")
+            raise AttnvizError(f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys")
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Returns the header and the arrays that a file stores."""
@@ -53,29 +53,29 @@ class CapturedMetrics:
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", heads: int) -> Self:
-        """Returns the metrics of a file entry, of maps with ``heads`` heads.
+        """Returns the metrics that a file entry stores for maps with ``heads`` heads.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
         """
         names = stored.sentences("metrics")
         return cls(
-            names,
-            stored.array("metric_values", "float32", (heads, len(names))),
-            stored.array("metric_counts", "int64", (heads, len(names))),
-            stored.array("metric_sinks", "int64", (heads,)),
-            stored.array("metric_keys", "int64", (heads,)),
+            names=names,
+            values=stored.array("metric_values", "float32", (heads, len(names))),
+            counts=stored.array("metric_counts", "int64", (heads, len(names))),
+            sinks=stored.array("metric_sinks", "int64", (heads,)),
+            keys=stored.array("metric_keys", "int64", (heads,)),
         )
 
 
 def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
-    """Returns the metrics of all parts, concatenated along the axis of heads.
+    """Returns the metrics of all parts, concatenated along the axis of heads; a single part is returned unchanged.
 
     Args:
         parts: one or more metrics of the same names.
     """
-    parts = list(parts)
-    if len(parts) == 1:
-        return parts[0]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
-    return replace(parts[0], **arrays)
+    all_parts = list(parts)
+    if len(all_parts) == 1:
+        return all_parts[0]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in all_parts]) for name in ARRAYS}
+    return replace(all_parts[0], **arrays)

@@ -43,7 +43,7 @@ def contributions_of(recording: Recording) -> Recording:
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
-    """Returns the maps with contributions in place of weights; as arrays if they are small.
+    """Returns the maps with contributions in place of weights: computed at once if they are small, else on demand.
 
     Raises:
         AttnvizError: if the maps lack the norms of their values, or single cells are not known.
@@ -53,9 +53,10 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
             f"record it again with {option('values', True)}"
         )
-    shared = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
+    shared_names = ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")
+    shared_fields = {name: getattr(maps, name) for name in shared_names}
     return ContributionMaps(
-        **shared,
+        **shared_fields,
         item=maps.item,
         scale=maps.scale,
         fidelity=maps.fidelity,
@@ -77,10 +78,11 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
         queries: the queries, with start and stop; ``None`` for all.
         keys: the keys, with start and stop; ``None`` for all.
     """
-    queries, keys = queries or slice(0, len(maps.query_tokens)), keys or slice(0, len(maps.key_tokens))
-    query_bands = bands_of_queries(queries, keys.stop - keys.start, MAX_BAND_CELLS)
+    query_range = queries or slice(0, len(maps.query_tokens))
+    key_range = keys or slice(0, len(maps.key_tokens))
+    query_bands = bands_of_queries(query_range, key_range.stop - key_range.start, MAX_BAND_CELLS)
     totals = np.concatenate(
-        [maps.window((head,), band, keys).weights[0].sum(axis=-1, dtype=np.float64) for band in query_bands]
+        [maps.window((head,), band, key_range).weights[0].sum(axis=-1, dtype=np.float64) for band in query_bands]
     )
     positive_totals = totals[totals > 0]
     return float(positive_totals.mean()) if len(positive_totals) else 0.0
@@ -103,7 +105,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     """Returns maps of contributions, each divided by ``unit``.
 
     Raises:
-        AttnvizError: if the maps are neither dense nor over single tokens, as maps over words of a long text.
+        AttnvizError: if the maps are neither dense nor over single tokens, such as maps over words of a long text.
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
@@ -136,13 +138,13 @@ class ContributionMaps(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block of weights, each times its key's norm."""
+        """Returns a block of contributions in place of weights: each weight times the norm of its key's value."""
         window = self.source.window(heads, queries, keys)
         assert self.value_norms is not None
         return replace(window, weights=window.weights * self.value_norms[self.head_indices(heads), None, keys])
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the head groups of the weights."""
+        """Returns the heads in groups, as the maps of the weights group them."""
         return self.source.head_groups(heads)
 
     def overview(
@@ -204,7 +206,7 @@ class NormalizedMaps(DerivedMaps):
         return replace(window, weights=normalized, scores=np.full_like(normalized, np.nan))  # shares have no scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the head groups of the source."""
+        """Returns the heads in groups, as the source groups them."""
         return self.source.head_groups(heads)
 
     @cached_property
@@ -221,5 +223,5 @@ def normalized_maps(maps: CellMaps) -> CellMaps:
     """Returns the maps with each row divided by its sum; maps of weights, whose rows sum to 1 already, unchanged."""
     if maps.quantity == "weight":
         return maps
-    shared = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}
-    return NormalizedMaps(**shared, source=maps)
+    shared_fields = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}
+    return NormalizedMaps(**shared_fields, source=maps)

@@ -36,6 +36,7 @@ class DenseMaps(CellMaps):
     factors: "ScoreFactors | None" = None
 
     def __post_init__(self) -> None:
+        """Makes the arrays read-only; raises AttnvizError if the shape of one does not fit heads, queries and keys."""
         super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
         visible_shape = shape if self.visible.ndim == 3 else shape[1:]
@@ -75,7 +76,7 @@ class DenseMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels; see `LayerMaps.overview`."""
+        """Pools a block to pixels, always with the maximum; see `LayerMaps.overview` for the arguments."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
 
@@ -93,7 +94,11 @@ class DenseMaps(CellMaps):
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
-        """Returns the maps of a file entry.
+        """Returns the maps that a file entry stores.
+
+        Args:
+            stored: the entry, with the arrays.
+            call: the fields that maps of all kinds have.
 
         Raises:
             AttnvizError: if an array is missing, or of another type or shape.
