@@ -51,16 +51,12 @@ def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selectio
         return [_named_head(name, model_heads) for name in heads]
     model_layers = sorted({layer for layer, _ in model_heads})
     refuse_missing(heads.chosen_layers, model_layers, "layer")
-    layers = heads.chosen_layers or model_layers
-    for layer in layers:
+    heads_by_layer: dict[int, Sequence[int]] = {}
+    for layer in heads.chosen_layers or model_layers:
         layer_heads = [head for head_layer, head in model_heads if head_layer == layer]
         refuse_missing(heads.heads_of(layer), layer_heads, f"head in layer {layer}:")
-    heads_by_layer = {layer: heads.heads_of(layer) for layer in layers}
-    return [
-        (layer, head)
-        for layer, head in model_heads
-        if layer in heads_by_layer and (not heads_by_layer[layer] or head in heads_by_layer[layer])
-    ]
+        heads_by_layer[layer] = heads.heads_of(layer) or layer_heads
+    return [(layer, head) for layer, head in model_heads if head in heads_by_layer.get(layer, ())]
 
 
 def _named_head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
