@@ -15,6 +15,7 @@ from attnviz.arrays.layers import (
     float_array,
     is_shared,
     layers_of,
+    refuse_layers_of_mask,
     refuse_nan,
     rule_cells,
     visible_cells,
@@ -49,6 +50,7 @@ def maps_of_cells(
     """
     weight_layers = None if weights is None else layers_of(weights, "weights", may_change)
     score_layers = None if scores is None else layers_of(scores, "scores", may_change)
+    refuse_layers_of_mask(mask, len(weight_layers or score_layers or []))
     if weight_layers is None:
         return _maps_of_scores(score_layers or [], mask, axis_labels), []
     if score_layers and _shapes(weight_layers) != _shapes(score_layers):

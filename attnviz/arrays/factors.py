@@ -8,7 +8,16 @@ from typing import Any, final
 import numpy as np
 
 from attnviz.arrays.head_cells import LOWEST_PEAK
-from attnviz.arrays.layers import CAUSAL, AxisLabels, float_array, layers_of, refuse_nan, rule_cells, visible_cells
+from attnviz.arrays.layers import (
+    CAUSAL,
+    AxisLabels,
+    float_array,
+    layers_of,
+    refuse_layers_of_mask,
+    refuse_nan,
+    rule_cells,
+    visible_cells,
+)
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
@@ -42,6 +51,7 @@ def maps_of_factors(
         raise AttnvizError(
             f"queries have {len(query_layers)} layers and keys {len(key_layers)}; give the same number of layers"
         )
+    refuse_layers_of_mask(mask, len(query_layers))
     for index, (query_layer, key_layer) in enumerate(zip(query_layers, key_layers, strict=True)):
         heads, key_heads = query_layer.array.shape[1], key_layer.array.shape[1]
         has_equal_features = query_layer.array.shape[-1] == key_layer.array.shape[-1]

@@ -209,17 +209,33 @@ def _is_frozen(array: NDArray[Any]) -> bool:
     return owner is None or isinstance(owner, mmap)  # read-only arrays are mapped as ACCESS_READ
 
 
+def refuse_layers_of_mask(mask: Any, layers: int) -> None:
+    """Raises AttnvizError if a mask has an axis of layers whose length is neither 1 nor the number of layers.
+
+    Args:
+        mask: the mask of `from_arrays`.
+        layers: the number of layers of the maps.
+    """
+    if mask is None or isinstance(mask, str):
+        return
+    mask_array = array_of(mask, "mask")
+    if mask_array.ndim == 4 and len(mask_array) not in (1, layers):
+        raise AttnvizError(
+            f"the mask has {len(mask_array)} layers and the maps have {layers}; give one for each layer, or one for all"
+        )
+
+
 def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | None:
     """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` if there is no mask.
 
     Args:
         mask: the mask of `from_arrays`.
         shape: heads, queries and keys of the layer.
-        layer: the index of the layer, for a mask with an axis of layers; an axis of length 1 serves all layers.
+        layer: the index of the layer, for a mask with an axis of layers; an axis of length 1 serves all layers. See
+            `refuse_layers_of_mask`.
 
     Raises:
-        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, has too few layers, or does not
-            broadcast to the shape.
+        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, or does not broadcast to the shape.
     """
     if mask is None:
         return None
@@ -234,10 +250,6 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     if mask_array.dtype != bool and not np.isin(mask_array, (0, 1)).all():
         raise AttnvizError("the mask has numbers other than 0 and 1; give true where a query may see a key")
     if mask_array.ndim == 4:
-        if 1 < len(mask_array) <= layer:
-            raise AttnvizError(
-                f"the mask has {len(mask_array)} layers, fewer than the maps; give one for each layer or for all"
-            )
         mask_array = mask_array[layer if len(mask_array) > 1 else 0]
     if mask_array.ndim == 3 and len(mask_array) == 1:
         mask_array = mask_array[0]

@@ -144,7 +144,15 @@ def test_what_is_not_known_is_said() -> None:
         ({"weights": np.eye(2), "mask": np.ones((3, 3))}, r"mask of shape \(3, 3\) does not broadcast"),
         (
             {"scores": np.zeros((3, 1, 2, 2)), "mask": np.ones((2, 1, 2, 2))},
-            "the mask has 2 layers, fewer than the maps",
+            "the mask has 2 layers and the maps have 3",
+        ),
+        (
+            {"weights": np.eye(2)[None, None], "mask": np.ones((5, 1, 2, 2))},
+            "the mask has 5 layers and the maps have 1",
+        ),
+        (
+            {"queries": np.ones((3, 1, 2, 2)), "keys": np.ones((3, 1, 2, 2)), "mask": np.ones((4, 1, 2, 2))},
+            "the mask has 4 layers and the maps have 3",
         ),
         ({"weights": np.eye(2)[::-1], "mask": np.eye(2)}, "cells that the mask hides have weights up to 1"),
         ({"weights": np.eye(2), "mask": np.full((2, 2), 7)}, "numbers other than 0 and 1"),
