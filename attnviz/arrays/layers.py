@@ -100,10 +100,11 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
     """
     if isinstance(arrays, Mapping):
         numbers = _layer_numbers(list(map(str, arrays)))
-        return [
+        layers = [
             _array_layer(number, str(name), array_of(array, role), role, may_change)
             for number, (name, array) in zip(numbers, arrays.items(), strict=True)
         ]
+        return sorted(layers, key=lambda layer: layer.number)
     if isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape"):
         return [
             _array_layer(number, f"layer {number}", array_of(layer_array, role), role, may_change)
@@ -119,13 +120,17 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name, such as 3 in ``blocks.3.attn``.
+    """Returns the number in each name that differs between names, such as 3 in ``blocks.3.attn_0``.
 
-    Returns 0, 1, … if a name has no number or several, if two names have the same, or if one has 7 digits or more.
+    Returns 0, 1, … if the names have no such number or several, if two names have the same, or if one has 7 digits or
+    more. A single name gives its number if it has exactly one.
     """
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
-    single_numbers = [digits_of_name[0] for digits_of_name in numbers_in_names if len(digits_of_name) == 1]
-    numbers = [int(digits) for digits in single_numbers if len(digits) < 7]  # more digits do not count layers
+    if len({len(digits_of_name) for digits_of_name in numbers_in_names}) != 1:
+        return list(range(len(names)))
+    columns = list(zip(*numbers_in_names, strict=True))
+    varying = [column for column in columns if len(names) == 1 or len(set(column)) > 1]
+    numbers = [int(digits) for digits in varying[0] if len(digits) < 7] if len(varying) == 1 else []
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 

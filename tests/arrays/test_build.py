@@ -65,6 +65,17 @@ def test_weights_of_any_form_are_those_of_the_recording(llama: Any, form: str) -
         assert mine.query_tokens.labels == tuple(LABELS)
 
 
+def test_layers_of_flax_have_the_numbers_of_their_names_in_any_order() -> None:
+    weights = {number: np.eye(5)[None].repeat(3, 0)[:, np.roll(range(5), number)] for number in (10, 9)}
+    names = {f"Block_{number}.MultiHeadDotProductAttention_0.attention_weights": weights[number] for number in (10, 9)}
+    recording = attnviz.from_arrays(weights=names)
+    for maps, number in zip(recording.maps, (9, 10), strict=True):
+        assert maps.layer == number
+        np.testing.assert_array_equal(
+            cell_maps(maps).window((0, 1, 2), slice(0, 5), slice(0, 5)).weights, weights[number]
+        )
+
+
 def test_scores_are_masked_and_normalized() -> None:
     torch.manual_seed(0)
     scores = torch.randn(3, 5, 5)

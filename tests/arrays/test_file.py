@@ -29,17 +29,17 @@ def read(recording: Any, place: int = 0) -> Any:
     return maps.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))).weights
 
 
-def test_layers_are_told_by_the_names_of_arrays(tmp_path: Path) -> None:
+def test_layers_are_told_and_ordered_by_the_names_of_arrays(tmp_path: Path) -> None:
     weights = weights_of(2, 3, 5, 5)
     about = np.array(json.dumps({"model": "mine"}))
     np.savez(
         tmp_path / "a.npz", **{"7.weights": weights[1], "2.weights": weights[0]}, tokens=np.array(LABELS), about=about
     )
     recording = read_arrays(tmp_path / "a.npz")
-    assert [maps.layer for maps in recording.maps] == [7, 2]
+    assert [maps.layer for maps in recording.maps] == [2, 7]
     assert recording.model == "mine"
     assert recording.maps[0].query_tokens.labels == tuple(LABELS)
-    np.testing.assert_array_equal(read(recording, 0), weights[1])
+    np.testing.assert_array_equal(read(recording, 0), weights[0])
 
 
 def test_one_array_without_a_name_has_layers_first(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
     middles = spans.mean(axis=1)
     is_in_sound = middles < sound.samples
     labels = tuple(
-        f"{middle / sound.rate:.2f}s" if in_sound else PADDING_LABEL
+        f"{max(middle, 0.0) / sound.rate:.2f}s" if in_sound else PADDING_LABEL  # frame 0 may begin before the sound
         for middle, in_sound in zip(middles.tolist(), is_in_sound.tolist(), strict=True)
     )
     return replace(

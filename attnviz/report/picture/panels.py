@@ -325,7 +325,7 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
 
 def position_label(token: int, seconds: tuple[float, float] | None) -> str:
     """Returns the position of a token as a label: its number, or its second if it is a frame of a sound."""
-    return str(token) if seconds is None else f"{seconds[0] + token * seconds[1]:.2f}s"
+    return str(token) if seconds is None else f"{max(seconds[0] + token * seconds[1], 0.0):.2f}s"
 
 
 def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
