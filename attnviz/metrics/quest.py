@@ -26,7 +26,7 @@ class Quest(Policy):
 
     @property
     def budget(self) -> int:
-        """The number of keys that it reads."""
+        """The largest number of keys that a step reads."""
         return self.quest
 
     @property
@@ -37,49 +37,65 @@ class Quest(Policy):
     def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the keys of the pages with the largest bounds at each step.
 
-        The page that the step's own key is in has the bound of its keys up to that one.
+        The page that contains the step's query is bounded by its keys up to that query.
+
+        Args:
+            cache: the cache of one head, whose maps hold queries and keys.
 
         Raises:
-            AttnvizError: if the maps hold no queries and keys, or the cache is that of several heads.
+            AttnvizError: if the cache has several heads, or its maps hold no queries and keys.
         """
         if len(cache.heads) != 1:
             raise AttnvizError(
                 "quest chooses pages by the query of one head, and several heads were given; give one head"
             )
-        queries, keys = _features(cache)
+        queries, keys = _queries_and_keys(cache)
         pages = [keys[start : start + self.page] for start in range(0, len(keys), self.page)]
-        least, largest = (np.stack([reduce(page, axis=0) for page in pages]) for reduce in (np.min, np.max))
+        least_features = np.stack([page_keys.min(axis=0) for page_keys in pages])
+        largest_features = np.stack([page_keys.max(axis=0) for page_keys in pages])
 
         def read_keys(steps: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; none after its query."""
+            """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; False after its query.
+
+            ``queries``, ``keys`` and the least and largest features of ``pages`` are those of the enclosing `keeper`.
+
+            Args:
+                steps: the index of the query of each step.
+                rows: ``(steps, keys)``, of which only the number of keys is used.
+            """
             step_queries = np.asarray(queries[steps], dtype=np.float32)
-            bounds = _bounds(step_queries, least, largest)
+            bounds = _bounds(step_queries, least_features, largest_features)
             last_pages = steps // self.page
-            for step, (query, page) in enumerate(zip(steps.tolist(), last_pages.tolist(), strict=True)):
-                filled_part = keys[page * self.page : query + 1]  # a page is filled key by key
-                bounds[step, page] = _bounds(step_queries[step], filled_part.min(axis=0), filled_part.max(axis=0))
+            for index, (last_key, last_page) in enumerate(zip(steps.tolist(), last_pages.tolist(), strict=True)):
+                page_keys = keys[last_page * self.page : last_key + 1]  # the page is not full yet
+                bounds[index, last_page] = _bounds(step_queries[index], page_keys.min(axis=0), page_keys.max(axis=0))
             bounds[np.arange(len(pages)) > last_pages[:, None]] = -np.inf
             return self._keys_of_best_pages(bounds, steps, rows.shape[-1])
 
         return read_keys
 
-    def _keys_of_best_pages(self, bounds: FloatArray, steps: IntArray, keys: int) -> BoolArray:
-        """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``.
+    def _keys_of_best_pages(self, bounds: FloatArray, steps: IntArray, key_count: int) -> BoolArray:
+        """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``; False after the query.
+
+        A step reads as many whole pages as its budget ``quest`` allows.
 
         Args:
             bounds: ``(steps, pages)``, -inf for pages after the query of the step.
-            steps: the query of each step.
-            keys: the number of keys.
+            steps: the index of the query of each step.
+            key_count: the number of keys.
         """
-        count = min(self.quest // self.page, bounds.shape[1])
-        best_pages = np.argsort(-bounds, axis=1, kind="stable")[:, :count]
-        is_read = np.zeros(bounds.shape, dtype=bool)
-        np.put_along_axis(is_read, best_pages, True, axis=1)
-        return np.asarray(is_read.repeat(self.page, axis=1)[:, :keys] & (np.arange(keys) <= steps[:, None]))
+        page_count = min(self.quest // self.page, bounds.shape[1])
+        best_pages = np.argsort(-bounds, axis=1, kind="stable")[:, :page_count]
+        is_page_read = np.zeros(bounds.shape, dtype=bool)
+        np.put_along_axis(is_page_read, best_pages, values=True, axis=1)
+        is_key_read = is_page_read.repeat(self.page, axis=1)[:, :key_count]
+        return np.asarray(is_key_read & (np.arange(key_count) <= steps[:, None]))
 
 
-def _features(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
-    """Returns the queries and the keys of a cache's head, ``(tokens, features)`` each; their products are the scores.
+def _queries_and_keys(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
+    """Returns the queries and the keys of a cache's first head in float32, ``(tokens, features)`` each.
+
+    The queries are multiplied by the scale, so that the products of queries and keys are the scores.
 
     Raises:
         AttnvizError: if the maps hold no queries and keys.

@@ -103,7 +103,10 @@ class GridRows(Rows):
 
     @property
     def hidden(self) -> Float64Array:
-        """The share of the softmax on hidden later keys if there were no mask; NaN where scores are unknown."""
+        """The share of the softmax on hidden later keys if there were no mask.
+
+        NaN where scores are unknown, and for all queries if none has hidden later keys.
+        """
         if not self.grid.has_hidden_later.any():
             return self.not_applicable()
         return np.asarray(1 - 1 / (1 + self.hidden_ratio))
@@ -136,6 +139,16 @@ class NumpyRows(GridRows):
         weights: NDArray[Any],
         window: Window,
     ) -> None:
+        """Keeps the weights and scores of some heads over a grid.
+
+        Args:
+            grid: the queries and keys.
+            head_range: begins at the index of the first head among all that are measured; it may end after the last.
+            maps: the maps of the attention call.
+            heads: the numbers of the heads.
+            weights: ``(heads, queries, keys)``, 0 where not visible.
+            scores: ``(heads, queries, keys)``, before the mask.
+        """
         super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
         self.maps, self.heads, self.weights, self.window = maps, heads, weights, window
 
@@ -178,15 +191,18 @@ class NumpyRows(GridRows):
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
+        """Σ exp(score) over hidden later keys, divided by that over visible keys, ``(heads, queries)``.
+
+        0 for queries without hidden later keys, and NaN where scores are not finite.
+        """
         grid = self.grid
         width = grid.visible.shape[1]
         first_later_key = max(0, int(grid.positions[0]) + 1)  # no key before it is later than a query
         later_scores = self.window.scores[:, :, first_later_key:]
         sums = _exp_sums(later_scores, self.logsumexp, grid.hidden_later[:, first_later_key:width])
         if width < len(grid.visible_keys):  # the keys after the grid, of which there are no scores yet
-            hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.visible_keys)))
-            sums = sums + _exp_sums(hidden, self.logsumexp, grid.hidden_later[:, width:])
+            scores_after_grid = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.visible_keys)))
+            sums = sums + _exp_sums(scores_after_grid, self.logsumexp, grid.hidden_later[:, width:])
         return sums
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
@@ -194,12 +210,13 @@ class NumpyRows(GridRows):
         if cells.indices is None:
             return where(cells.has_cell, self._weighted_sums(cells.counted))
         queries, keys = cells.indices
-        sums, picked = self.not_applicable(), self.weights[:, queries, keys]
-        if len(cells.starts) < len(queries):
-            picked = np.add.reduceat(picked, cells.starts, axis=1, dtype=np.float64)
+        weights = self.weights[:, queries, keys]
+        if len(cells.starts) < len(queries):  # some query has several of the cells, one after another
+            weights = np.add.reduceat(weights, cells.starts, axis=1, dtype=np.float64)
             queries = queries[cells.starts]
-        sums[:, queries] = picked
-        return sums
+        mass_of_queries = self.not_applicable()
+        mass_of_queries[:, queries] = weights
+        return mass_of_queries
 
     @property
     def received(self) -> Float64Array:
@@ -207,9 +224,13 @@ class NumpyRows(GridRows):
         return np.asarray(self.grid.has_choice.astype(self.weights.dtype) @ self.weights)
 
     def _weighted_sums(self, numbers: NDArray[Any]) -> Float64Array:
-        """Returns Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
-        numbers = numbers.astype(self.weights.dtype, copy=False)
-        return np.asarray(np.einsum("hqk,qk->hq", self.weights, numbers), dtype=np.float64)
+        """Returns Σ weight · number over the keys of each row, ``(heads, queries)``.
+
+        Args:
+            numbers: ``(queries, keys)``.
+        """
+        factors = numbers.astype(self.weights.dtype, copy=False)
+        return np.asarray(np.einsum("hqk,qk->hq", self.weights, factors), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,17 +259,18 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     Args:
         maps: the maps of the attention call.
         heads: the numbers of the heads, all with the same visible cells.
-        stride: the stride over blocks of queries; of ``stride`` blocks the last is measured, which sees most keys.
+        stride: of every ``stride`` blocks of queries only the last is measured, which sees most keys; of fewer blocks,
+            the last of all.
     """
     query_count, key_count = len(maps.query_tokens), len(maps.key_tokens)
     is_long_map = is_long(query_count, key_count)
     dtype = np.float32 if is_long_map or stride > 1 else np.float64
-    cells, min_rows = (LONG_CELLS, 2 * MIN_ROWS) if is_long_map else (BLOCK_CELLS, MIN_ROWS)
-    heads_together = min(len(heads), max(1, cells // (min_rows * key_count)))
+    block_cells, min_rows = (LONG_CELLS, 2 * MIN_ROWS) if is_long_map else (BLOCK_CELLS, MIN_ROWS)
+    heads_together = min(len(heads), max(1, block_cells // (min_rows * key_count)))
     has_min_rows = heads_together < len(heads) or stride > 1
-    height = max(1, min_rows if has_min_rows else cells // (heads_together * key_count))
-    spans = [slice(start, min(start + height, query_count)) for start in range(0, query_count, height)]
-    spans = spans[min(stride, len(spans)) - 1 :: stride]
+    height = min_rows if has_min_rows else max(1, block_cells // (heads_together * key_count))
+    all_spans = [slice(start, min(start + height, query_count)) for start in range(0, query_count, height)]
+    spans = all_spans[min(stride, len(all_spans)) - 1 :: stride]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for start in range(0, len(heads), heads_together):
@@ -261,16 +283,19 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
 def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     """Yields the grid of each range of queries, cut after the last key that one of its queries sees.
 
+    A grid whose queries see no key has one key.
+
     Args:
         maps: the maps of the attention call.
-        head: the number of a head; its visible cells stand for those of its group.
+        head: the number of a head that sees the same cells as all heads that are measured.
         spans: the ranges of queries.
     """
-    factors, count = maps.cell_factors(), len(maps.key_tokens)
+    factors, key_count = maps.cell_factors(), len(maps.key_tokens)
     visible_keys = _visible_keys(maps, head, spans)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
-        reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
+        # The mask of factors bounds the visible keys, so that visibility is computed for fewer of them.
+        reach = key_count if factors is None else max(1, factors.mask.reach(span, key_count).stop)
         visible = maps.visibility(head, span, slice(0, reach))
         width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
         yield QueryGrid(
@@ -307,15 +332,23 @@ def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
 
 
 def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
-    """Returns Σ exp(score − logsumexp) over hidden later cells, ``(heads, queries)``; NaN if a score is not finite."""
+    """Returns Σ exp(score − logsumexp) over hidden later keys, ``(heads, queries)``; 0 for queries without such keys.
+
+    NaN for queries where one of these scores or the log-sum-exp is not finite.
+
+    Args:
+        scores: ``(heads, queries, keys)``.
+        logsumexp: ``(heads, queries, 1)``, of the scores of visible keys.
+        hidden_later: ``(queries, keys)``, True for keys that are hidden and later than the query.
+    """
     if not hidden_later.any():
         return np.zeros(logsumexp.shape[:2])
-    if not hidden_later.all():
-        scores = np.where(hidden_later, scores, logsumexp)
-    finite = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(logsumexp[:, :, 0])
+    hidden_scores = scores if hidden_later.all() else np.where(hidden_later, scores, logsumexp)
+    has_finite_scores = np.isfinite(hidden_scores.min(axis=-1)) & np.isfinite(hidden_scores.max(axis=-1))
+    is_finite = has_finite_scores & np.isfinite(logsumexp[:, :, 0])
     # A hidden score may exceed the visible ones by far: exp is then infinite, and the share of the hidden keys is 1.
     with np.errstate(over="ignore", invalid="ignore"):
-        powers = np.subtract(scores, logsumexp, dtype=np.float32)
+        powers = np.subtract(hidden_scores, logsumexp, dtype=np.float32)
         np.exp(powers, out=powers)
         sums = np.einsum("hqk,qk->hq", powers, hidden_later.astype(np.float32))
-    return where(finite, sums)
+    return where(is_finite, sums)

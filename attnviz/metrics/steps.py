@@ -85,7 +85,8 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
         by: the name of the units, as in `named_groups`; ``None`` for turns or passages, else sentences.
 
     Raises:
-        AttnvizError: if the model sees later tokens, single cells are not known, or the heads have different tokens.
+        AttnvizError: if the model sees later tokens, the maps are pooled, the text has no units of this name or no
+            steps, the heads have different texts, or heads, steps and units are more than `MAX_NUMBERS`.
     """
     heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
     first_maps = heads[0][0]
@@ -95,7 +96,8 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     units = unit_name(first_maps.key_tokens, by)
     if selection.chosen_layers is None and selection.heads is None:
         heads = _most_distinct_head(heads, units) or heads
-    if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
+    axes = {(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}
+    if len(axes) > 1:
         raise AttnvizError(
             f"these heads look at different texts; choose heads of one text with {option('heads', '0.1')}"
         )
@@ -104,31 +106,37 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     return _measured_steps(heads, units, queries)
 
 
-def step_queries(tokens: Tokens, chosen: Span = ALL_QUERIES) -> IntArray:
-    """Returns the queries that are steps, ``(steps,)``: those chosen, or those before each token that was written.
+def step_queries(tokens: Tokens, chosen_span: Span = ALL_QUERIES) -> IntArray:
+    """Returns the indices of the queries that are steps, ``(steps,)``, ascending.
 
     Args:
         tokens: the tokens of the queries.
-        chosen: the queries that the user chose; `ALL_QUERIES` for those before each of the `written_tokens`.
+        chosen_span: the queries that the user chose; `ALL_QUERIES` for the query before each of the `written_tokens`.
 
     Raises:
-        AttnvizError: if the chosen queries are outside of the text, or nothing was written after another token.
+        AttnvizError: if the chosen queries are outside of the text, or no token was written after another.
     """
-    if chosen != ALL_QUERIES:
-        span = resolve_span(chosen, len(tokens), "queries")
+    if chosen_span != ALL_QUERIES:
+        span = resolve_span(chosen_span, len(tokens), "queries")
         return np.arange(span.start, span.stop)
-    queries = written_tokens(tokens) - 1
-    queries = queries[queries >= 0]
+    queries_before = written_tokens(tokens) - 1
+    queries = queries_before[queries_before >= 0]  # no query is before the first token
     if not len(queries):
         raise AttnvizError("a single token has no steps; give a longer text")
     return queries
 
 
 def written_tokens(tokens: Tokens) -> IntArray:
-    """Returns the indices of the generated tokens, else of the last turn or passage, else of all but the first."""
+    """Returns the indices of the tokens that the model is taken to have written.
+
+    They are the generated tokens; without them those of the last turn, else of the last passage; and in a text without
+    turns and passages all tokens but the first, which may be none.
+    """
     generated = tokens.groups.get(GENERATED)
-    if generated is not None and (generated.numbers == 1).any():
-        return np.flatnonzero(generated.numbers == 1)
+    if generated is not None:
+        generated_tokens = np.flatnonzero(generated.numbers == 1)  # group 0 is the prompt
+        if len(generated_tokens):
+            return generated_tokens
     for name in (TURNS, PASSAGES):
         if name in tokens.groups:
             units = Units.of(tokens, name)
@@ -169,12 +177,12 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
 
 
 def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
-    """Returns the steps of heads over the same tokens.
+    """Measures what some heads look at in each step, and returns it with the tokens and units.
 
     Args:
-        heads: maps with the number of a head.
+        heads: the maps and the number of each head, all over the same tokens.
         by: the name of the units.
-        queries: ``(steps,)``, ascending.
+        queries: ``(steps,)``, the index of the query of each step, ascending.
 
     Raises:
         AttnvizError: if heads, steps and units are more than `MAX_NUMBERS`.
@@ -182,23 +190,23 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     first_maps = heads[0][0]
     keys = Units.of(first_maps.key_tokens, by)
     sink = sink_tokens(keys, by)
-    start = int(queries[0]) + 1
-    is_written = np.arange(len(first_maps.key_tokens)) >= start if first_maps.kind == "self" else None
+    first_written = int(queries[0]) + 1
+    is_written = np.arange(len(first_maps.key_tokens)) >= first_written if first_maps.kind == "self" else None
     columns, labels, starts = _key_columns(keys, sink, by)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
         raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
-    total = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
+    weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
     rows = [_HeadRows(cell_maps(maps), head, queries, columns, is_written) for maps, head in heads]
-    numbers = [head_rows.measure(total) for head_rows in rows]
-    shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers, strict=True))
-    strongest_keys, strongest_weights = _strongest_keys(total / np.float32(len(heads)), sink)
+    numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
+    shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
+    strongest_keys, strongest_weights = _strongest_keys(weight_sums / np.float32(len(heads)), sink)
     return DecodingSteps(
         heads=tuple(head_name(maps, head) for maps, head in heads),
         by=by,
         query_tokens=first_maps.query_tokens,
         key_tokens=first_maps.key_tokens,
         queries=queries,
-        prompt=start,
+        prompt=first_written,
         units=labels,
         unit_starts=starts,
         shares=shares[..., : len(labels)],
@@ -246,27 +254,27 @@ class _HeadRows:
     columns: IntArray
     is_written: BoolArray | None
 
-    def measure(self, total: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Returns the numbers of the steps, and adds their rows to a sum over heads.
+    def measure(self, weight_sums: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """Measures the head at each step, and adds its rows to sums over heads in place.
 
         Args:
-            total: ``(steps, keys)``, to which the rows are added.
+            weight_sums: ``(steps, keys)``, to which the rows are added.
 
         Returns:
             The weight on each column, ``(steps, columns)``; the weight on written tokens, ``(steps,)``, NaN in
             cross-attention; and the total variation from the row before, ``(steps,)``, NaN in the first step.
         """
-        count = int(self.columns.max()) + 1
-        shares = np.zeros((len(self.queries), count))
+        column_count = int(self.columns.max()) + 1
+        shares = np.zeros((len(self.queries), column_count))
         on_written, change = (np.full(len(self.queries), np.nan) for _ in range(2))
         last_row = None
-        for part, rows in self._bands():
-            total[part] += rows
-            shares[part] = column_sums(rows, self.columns)
+        for steps, rows in self._bands():
+            weight_sums[steps] += rows
+            shares[steps] = column_sums(rows, self.columns)
             if self.is_written is not None:
-                on_written[part] = rows[:, self.is_written].sum(axis=1, dtype=np.float64)
+                on_written[steps] = rows[:, self.is_written].sum(axis=1, dtype=np.float64)
             previous_rows = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
-            change[part] = np.abs(rows - previous_rows).sum(axis=1, dtype=np.float64) / 2
+            change[steps] = np.abs(rows - previous_rows).sum(axis=1, dtype=np.float64) / 2
             last_row = rows[-1:]
         change[0] = np.nan
         return shares, on_written, change
@@ -279,19 +287,19 @@ class _HeadRows:
             yield part, cells[self.queries[part] - span.start]
 
 
-def _strongest_keys(mean: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
-    """Returns the `STRONGEST_TOKENS` keys with the largest weights, ``(steps, keys)``, and these weights.
+def _strongest_keys(mean_weights: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
+    """Returns the keys with the largest weights, the largest first, ``(steps, keys)``, and these weights.
 
-    Keys of the sink come last, with a weight of 0.
+    There are `STRONGEST_TOKENS` of them, or all keys if these are fewer. Keys of the sink are last, with a weight of 0.
 
     Args:
-        mean: the mean weight of each key over the heads, ``(steps, keys)``.
+        mean_weights: the mean weight of each key over the heads, ``(steps, keys)``.
         sink: ``(keys,)``, True for tokens of the sink.
     """
-    outside_sink = np.where(sink, np.float32(-1), mean)
-    count = min(STRONGEST_TOKENS, mean.shape[1])
-    strongest = np.argpartition(-outside_sink, count - 1, axis=1)[:, :count]
-    weights = np.take_along_axis(outside_sink, strongest, axis=1)
+    weights_outside_sink = np.where(sink, np.float32(-1), mean_weights)  # -1 sorts after every weight
+    count = min(STRONGEST_TOKENS, mean_weights.shape[1])
+    strongest_keys = np.argpartition(-weights_outside_sink, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(weights_outside_sink, strongest_keys, axis=1)
     order = np.argsort(-weights, axis=1, kind="stable")
-    ordered = np.take_along_axis(strongest, order, axis=1)
-    return ordered, np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)
+    ordered_weights = np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)
+    return np.take_along_axis(strongest_keys, order, axis=1), ordered_weights

@@ -82,16 +82,17 @@ class TorchRows(GridRows):
             bands: the inputs and the buffers; a later band of the same thread overwrites the weights.
         """
         super().__init__(grid, slice(head_index, head_index + 1))
-        count, width = grid.visible.shape
+        query_count, key_count = grid.visible.shape
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
-        self.weights = bands.buffer("weights", (count, width))
-        self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
-        self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
-        self._moments = [bands.zeros((count, 3), torch.float64) for _ in range(2)]
+        self.weights = bands.buffer("weights", (query_count, key_count))
+        self._entropy, self._peak = bands.zeros(query_count, torch.float64), bands.zeros(query_count)
+        self._received, self._near_sums = bands.zeros(key_count), bands.zeros((3, query_count), torch.float64)
+        self._moments = [bands.zeros((query_count, 3), torch.float64) for _ in range(2)]
         self._has_choice = bands.tensor(grid.has_choice.astype(np.float32))
-        before = slice(0, grid.near_start), grid.near_start  # the keys before all queries, and their origin
-        after = slice(grid.near_stop, width), grid.near_stop - 1
-        for (span, origin), moments in zip((before, after), self._moments, strict=True):
+        # The keys before all queries and those after all queries, each with the origin of their offsets.
+        keys_before = slice(0, grid.near_start), grid.near_start
+        keys_after = slice(grid.near_stop, key_count), grid.near_stop - 1
+        for (span, origin), moments in zip((keys_before, keys_after), self._moments, strict=True):
             powers = bands.tensor(grid.powers(span, origin))
             for keys in bands.tiles(span):
                 moments += self._add_tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
@@ -99,7 +100,10 @@ class TorchRows(GridRows):
             self._add_near(self._add_tile(keys), keys)
 
     def _add_tile(self, keys: slice) -> Tensor:
-        """Returns the weights of some keys, ``(queries, keys)``, and adds them to all sums but those of distances."""
+        """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``.
+
+        Updates the entropy and the peak of each row, and sets the weight that each of these keys receives.
+        """
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -119,7 +123,7 @@ class TorchRows(GridRows):
         start = self.grid.near_start
         distances = self.bands.tensor(self.grid.near_distances[:, keys.start - start : keys.stop - start])
         weighted = weights * distances
-        self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(distances).sum(1)])
+        self._near_sums += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(distances).sum(1)])
 
     @property
     def key_weights(self) -> Float64Array:
@@ -153,10 +157,10 @@ class TorchRows(GridRows):
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys, divided by that over visible keys."""
-        grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.visible_keys)
+        """Σ exp(score) over hidden later keys, divided by that over visible keys, ``(1, queries)``; 0 without any."""
+        grid, width, key_count = self.grid, self.grid.visible.shape[1], len(self.grid.visible_keys)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
-        for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
+        for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), key_count)):
             exponents = self.bands.exponents(self.loaded, keys)
             if keys.start < width or not grid.all_hidden_later:
                 exponents.masked_fill_(self.bands.tensor(~grid.hidden_later[:, keys]), float(HIDDEN))
@@ -168,16 +172,20 @@ class TorchRows(GridRows):
         if cells.indices is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
         else:
-            picked = self.weights.view(-1)[self.bands.tensor(cells.flat_indices)].double()
-            sums = torch.zeros(self.shape[1], dtype=picked.dtype, device=picked.device)
-            sums.index_add_(0, self.bands.tensor(cells.indices[0]), picked)
+            cell_weights = self.weights.view(-1)[self.bands.tensor(cells.flat_indices)].double()
+            sums = torch.zeros(self.shape[1], dtype=cell_weights.dtype, device=cell_weights.device)
+            cell_queries = self.bands.tensor(cells.indices[0])
+            sums.index_add_(0, cell_queries, cell_weights)
         return where(cells.has_cell, self._as_numpy(sums))
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean and the mean squared distance; those to keys before and after the band come from moments."""
+        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 for rows without weight.
+
+        Distances to keys before all queries and after all queries come from moments, the others from ``_near_sums``.
+        """
         positions = self.grid.positions.astype(np.float64)
-        sums = self._as_numpy(self._near)[0]
+        sums = self._as_numpy(self._near_sums)[0]
         for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
             moments = Moments(*self._as_numpy(sums_of_moments)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
@@ -229,36 +237,38 @@ class TorchBands:
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
     def load(self, head_index: int, span: slice) -> LoadedRows:
-        """Returns a head's queries of a band, scaled as `LoadedRows` describes.
+        """Returns a head's queries of a band, scaled as `LoadedRows` describes, on the device.
 
         Args:
             head_index: the index of the head in the factors.
             span: the range of the queries.
         """
         negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(head_index, span), HIDDEN)
-        finite = negative_logsumexp[negative_logsumexp > HIDDEN]
-        is_large = bool((np.abs(finite) > MAX_FLOAT32_LOGSUMEXP).any())
-        dtype: type[np.floating[Any]] = np.float64 if is_large else np.float32
+        finite_logsumexp = negative_logsumexp[negative_logsumexp > HIDDEN]
+        needs_float64 = bool((np.abs(finite_logsumexp) > MAX_FLOAT32_LOGSUMEXP).any())
+        dtype: type[np.floating[Any]] = np.float64 if needs_float64 else np.float32
         scaled = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
         queries = np.concatenate([scaled, negative_logsumexp * dtype(LOG2_E)], axis=1)
         return LoadedRows(self.tensor(queries), head_index, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
-        """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``; tiles share the buffer.
+        """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``.
+
+        They lie in a buffer of the thread, which its next call overwrites.
 
         Args:
             rows: the queries of a head over a band.
             keys: the range of the tile's keys.
         """
         queries, softcap = rows.queries, self.factors.softcap
-        columns = self.keys[self.factors.key_heads[rows.head_index]][keys].to(queries.dtype)
-        out = self.buffer("exponents", (len(queries), len(columns)))
+        key_features = self.keys[self.factors.key_heads[rows.head_index]][keys].to(queries.dtype)
+        out = self.buffer("exponents", (len(queries), len(key_features)))
         products = out if queries.dtype == out.dtype else out.to(queries.dtype)
         if softcap is None:
-            torch.addmm(queries[:, -1:], queries[:, :-1], columns.T, out=products)
+            torch.addmm(queries[:, -1:], queries[:, :-1], key_features.T, out=products)
         else:
             cap = softcap * LOG2_E
-            torch.mm(queries[:, :-1], columns.T, out=products).div_(cap).tanh_().mul_(cap)
+            torch.mm(queries[:, :-1], key_features.T, out=products).div_(cap).tanh_().mul_(cap)
             products += queries[:, -1:]
         if products is not out:
             out.copy_(products)
@@ -268,7 +278,9 @@ class TorchBands:
 
 
 def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
-    """Calls ``work`` with the rows of each head over each band of queries; on the CPU in several threads at once.
+    """Calls ``work`` with the rows of each head over each band of queries.
+
+    Rows are computed on the CPU in several threads at once, and on another device one after another.
 
     Args:
         maps: the maps of the attention call.
@@ -281,7 +293,12 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, head_index: int) -> None:
-        """Calls ``work`` with the rows of one head over the queries of a grid."""
+        """Computes the rows of one head over a grid from ``bands``, and calls ``work`` with them.
+
+        Args:
+            grid: the cells of a band of queries.
+            head_index: the index of the head in ``heads`` and in ``stored_indices``.
+        """
         work(TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":

@@ -83,32 +83,33 @@ class UnitShares:
 
 
 def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) -> UnitShares | None:
-    """Returns the shares of the last unit of an attention call.
+    """Returns the weights of the last unit's queries on each unit and on the sink.
+
+    Returns ``None`` for pooled maps, tokens without these groups, and a text without a last or an earlier unit.
 
     Args:
-        maps: the attention call, over tokens.
+        maps: the attention call.
         by: the name of the groups, as in `named_groups`.
         heads: the numbers of the heads; ``None`` for all.
-
-    Returns:
-        ``None`` for pooled maps, tokens without these groups, and a text without an earlier unit.
     """
     if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
     cells = cell_maps(maps)
     last_by = answer_units(maps.query_tokens, by)
-    query_units, keys = Units.of(maps.query_tokens, last_by), Units.of(maps.key_tokens, by)
-    last, is_sink = last_unit(query_units, last_by), sink_tokens(keys, by)
-    units = np.unique(keys.numbers[~is_sink])
+    query_units, key_units = Units.of(maps.query_tokens, last_by), Units.of(maps.key_tokens, by)
+    last, is_sink = last_unit(query_units, last_by), sink_tokens(key_units, by)
+    units = np.unique(key_units.numbers[~is_sink])
     if last is None or len(units) < 2:
         return None
     queries = np.flatnonzero(query_units.numbers == last)
-    start = len(keys.tokens) if maps.kind == "cross" else int(queries[0])
-    is_earlier = units != last if last_by == by and maps.kind != "cross" else keys.starts[units] < start
+    last_start = len(key_units.tokens) if maps.kind == "cross" else int(queries[0])
+    is_last_a_key_unit = last_by == by and maps.kind != "cross"
+    is_earlier = units != last if is_last_a_key_unit else key_units.starts[units] < last_start
     if not is_earlier.any():
         return None
-    sink_columns = len(units) + (np.arange(len(keys.tokens)) >= start)  # one before the last unit, and one in it
-    columns = np.where(is_sink, sink_columns, np.searchsorted(units, keys.numbers))
+    # Two columns for the sink: its tokens before the last unit, and those from the last unit on.
+    sink_columns = len(units) + (np.arange(len(key_units.tokens)) >= last_start)
+    columns = np.where(is_sink, sink_columns, np.searchsorted(units, key_units.numbers))
     chosen_heads = maps.heads if heads is None else heads
     weights = _column_weights(cells, chosen_heads, queries, columns)
     counts = _column_counts(cells, chosen_heads, queries, columns)
@@ -116,23 +117,23 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         maps=maps,
         heads=chosen_heads,
         last_label=query_units.labels[last],
-        labels=tuple(keys.labels[unit] for unit in units),
+        labels=tuple(key_units.labels[unit] for unit in units),
         numbers=units,
         queries=queries,
         last_by=last_by,
         earlier_units=np.flatnonzero(is_earlier),
-        spans=tuple(slice(int(keys.starts[unit]), int(keys.stops[unit])) for unit in units),
+        spans=tuple(slice(int(key_units.starts[unit]), int(key_units.stops[unit])) for unit in units),
         shares=weights[:, :, : len(units)].mean(axis=1),
         sink=weights[:, :, len(units) :].sum(axis=2).mean(axis=1),
         uniform_shares=_quotients(counts, counts.sum(axis=2, keepdims=True))[:, :, : len(units)].mean(axis=1),
-        lookback=_lookback(weights, counts, columns[start:]),
+        lookback=_lookback(weights, counts, columns[last_start:]),
     )
 
 
 def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFrame, tuple[UnitShares, ...]]:
-    """Returns a frame with retrieval, lift, lookback and the shares of earlier units of heads, and its `UnitShares`.
+    """Returns a frame with retrieval, lift, lookback and the shares of earlier units, and each call's `UnitShares`.
 
-    Heads for which `unit_shares` returns ``None`` are left out.
+    Heads of attention calls for which `unit_shares` returns ``None`` are left out; the frame may have no rows.
 
     Args:
         heads: the maps and the number of each head.
@@ -145,62 +146,73 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     shares = tuple(call_shares for call_shares in shares_or_none if call_shares is not None)
     units = _units_of_columns(shares)
     values = [_measure_columns(call_shares, units) for call_shares in shares]
-    columns = (Measure(name, name, "share", f"weight on {name}") for name in _column_names(units))
+    share_measures = (Measure(name, name, "share", f"weight on {name}") for name in _column_names(units))
+    measures = (*_unit_measures(by, shares[0].last_by if shares else by), *share_measures)
     frame = HeadFrame(
         rows=tuple(
             HeadRow(((call_shares.maps.layer, head),), call_shares.maps.kind)
             for call_shares in shares
             for head in call_shares.heads
         ),
-        measures=(*_unit_measures(by, shares[0].last_by if shares else by), *columns),
-        values=np.concatenate(values) if values else np.empty((0, 3)),
+        measures=measures,
+        values=np.concatenate(values) if values else np.empty((0, len(measures))),
     )
     return frame, shares
 
 
 def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] | None:
-    """Returns the head and the unit that stands out most in it; ``None`` if no excess is above 0.
+    """Finds the head and the earlier unit with the largest excess.
 
     Returns:
-        The shares of the head's attention call, the index of the head in them, and the index of the unit.
+        The shares of the head's attention call, the index of the head in them, and the index of the unit; ``None`` if
+        no excess is above 0.
     """
     strongest, largest_excess = None, 0.0
     for call_shares in shares:
         if not call_shares.excess.size:
             continue
-        head, unit = np.unravel_index(int(call_shares.excess.argmax()), call_shares.excess.shape)
-        if call_shares.excess[head, unit] > largest_excess:
-            strongest = call_shares, int(head), int(call_shares.earlier_units[unit])
-            largest_excess = float(call_shares.excess[head, unit])
+        head_index, column = np.unravel_index(int(call_shares.excess.argmax()), call_shares.excess.shape)
+        if call_shares.excess[head_index, column] > largest_excess:
+            strongest = call_shares, int(head_index), int(call_shares.earlier_units[column])
+            largest_excess = float(call_shares.excess[head_index, column])
     return strongest
 
 
 def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head, those first in which an earlier unit has the largest excess."""
-    largest_excesses = [
-        (float(excess), call_shares.maps, head)
-        for call_shares in shares
-        if call_shares.excess.size
-        for excess, head in zip(call_shares.excess.max(axis=1), call_shares.heads, strict=True)
-    ]
-    return [(maps, head) for _, maps, head in sorted(largest_excesses, key=lambda entry: -entry[0])]
+    """Returns the maps and the number of each head, sorted by the largest excess of an earlier unit, descending.
+
+    Heads of attention calls without an earlier unit are left out.
+    """
+    entries: list[tuple[float, LayerMaps, int]] = []
+    for call_shares in shares:
+        if call_shares.excess.size:
+            largest_excesses = call_shares.excess.max(axis=1).tolist()
+            entries += [
+                (excess, call_shares.maps, head)
+                for excess, head in zip(largest_excesses, call_shares.heads, strict=True)
+            ]
+    entries.sort(key=lambda entry: -entry[0])
+    return [(maps, head) for _, maps, head in entries]
 
 
 def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
-    """Returns the measures retrieval, lift and lookback.
+    """Returns the measures retrieval, lift and lookback, with descriptions that name the units.
 
     Args:
         by: the name of the units that are looked at, such as ``sentences``.
         last_by: the name of the units of which the last one looks, such as ``turns``.
     """
-    unit, last = by.removesuffix("s"), last_by.removesuffix("s")
-    earlier = "ones" if last_by == by else by
+    unit_noun, last_noun = by.removesuffix("s"), last_by.removesuffix("s")
+    earlier_noun = "ones" if last_by == by else by
     return (
         Measure(
-            RETRIEVAL, RETRIEVAL, "share", f"weight of the last {last} on earlier {earlier}, without sink and marks"
+            RETRIEVAL,
+            RETRIEVAL,
+            "share",
+            f"weight of the last {last_noun} on earlier {earlier_noun}, without sink and marks",
         ),
-        Measure(LIFT, LIFT, "times", f"share of the {unit} that stands out over its share of the keys"),
-        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {last} over that and its own"),
+        Measure(LIFT, LIFT, "times", f"share of the {unit_noun} that stands out over its share of the keys"),
+        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {last_noun} over that and its own"),
     )
 
 
@@ -224,44 +236,47 @@ def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
 
 
 def _units_of_columns(shares: tuple[UnitShares, ...]) -> tuple[NumberedUnit, ...]:
-    """Returns the `MAX_UNIT_COLUMNS` earlier units with the largest shares, in the order of the text."""
+    """Returns the earlier units with the largest shares, at most `MAX_UNIT_COLUMNS`.
+
+    They are in the order of the text; units that only a later attention call has come after those of the first.
+    """
     largest_shares: dict[NumberedUnit, float] = {}
     for call_shares in shares:
         units = _numbered_units(call_shares)
         for index in call_shares.earlier_units.tolist():
             share = float(call_shares.shares[:, index].max())
             largest_shares[units[index]] = max(largest_shares.get(units[index], 0.0), share)
-    columns = sorted(largest_shares, key=lambda unit: -largest_shares[unit])[:MAX_UNIT_COLUMNS]
-    return tuple(unit for unit in largest_shares if unit in columns)
+    chosen_units = sorted(largest_shares, key=lambda unit: -largest_shares[unit])[:MAX_UNIT_COLUMNS]
+    return tuple(unit for unit in largest_shares if unit in chosen_units)
 
 
 def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
-    """Returns the label of each unit; if a metric or another unit has this name, with a number, as in ``a (2)``."""
+    """Returns the label of each unit, numbered as in ``a (2)`` if a metric or an earlier unit has the same name."""
     from attnviz.metrics.metrics import METRICS
 
     names = [RETRIEVAL, LIFT, LOOKBACK, *METRICS]
-    metrics = len(names)
+    metric_count = len(names)
     for _, label in units:
         names.append(numbered_label(label, names))
-    return names[metrics:]
+    return names[metric_count:]
 
 
-def last_unit(rows: Units, by: str) -> int | None:
+def last_unit(query_units: Units, by: str) -> int | None:
     """Returns the number of the unit that ends last; ``None`` if there is none.
 
-    Units that begin with a special token, and the tokens that are in no turn or passage, do not count.
+    Units that begin with a special token, and the unit of all tokens that are in no turn or passage, do not count.
 
     Args:
-        rows: the units of the queries.
+        query_units: the units of the queries.
         by: the name of the units.
     """
-    tokens, marks = rows.tokens, REMAINDER_LABELS.get(by)
-    units = [
+    tokens, remainder_label = query_units.tokens, REMAINDER_LABELS.get(by)
+    candidates = [
         unit
-        for unit, start in enumerate(rows.starts.tolist())
-        if not tokens.special[start] and rows.labels[unit] != marks
+        for unit, start in enumerate(query_units.starts.tolist())
+        if not tokens.special[start] and query_units.labels[unit] != remainder_label
     ]
-    return max(units, key=lambda unit: int(rows.stops[unit]), default=None)
+    return max(candidates, key=lambda unit: int(query_units.stops[unit]), default=None)
 
 
 def sink_tokens(keys: Units, by: str) -> BoolArray:
@@ -287,13 +302,13 @@ def answer_units(tokens: Tokens, by: str) -> str:
 
 
 def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
-    """Returns the weights of each query on each column, ``(heads, queries, columns)``.
+    """Returns the weights of each query on each column, ``(heads, queries, columns)``; 0 for a column without keys.
 
     Args:
         maps: the attention call.
         heads: the numbers of the heads.
         queries: the indices of the queries, ascending.
-        columns: ``(keys,)``, the column of each key; not all columns need to have keys.
+        columns: ``(keys,)``, the column of each key.
     """
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if maps.cell_factors() is not None and len(columns) >= MIN_RUN_KEYS * len(Groups(columns).runs.starts):
@@ -309,7 +324,10 @@ def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, c
 def _add_streamed(
     maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray, weights: Float64Array
 ) -> None:
-    """Adds the weights of each query on each column, run by run, by the engine of overviews, which is faster on runs.
+    """Adds the weights of each query on each column to ``weights`` in place.
+
+    For each run of keys in one column, the engine of overviews computes the mean weight, which is faster on long runs
+    than computing all cells; the mean times the number of visible keys is the weight on the run.
 
     Args:
         maps: the attention call, with factors.
@@ -328,14 +346,20 @@ def _add_streamed(
         for start, stop, column in runs:
             keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
             counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
-            for first in range(0, len(heads), heads_together):
-                part_heads = heads[first : first + heads_together]
-                means = maps.overview(part_heads, rows, 1, span, keys, maximum=False).mean[:, :, 0].astype(np.float64)
-                weights[first : first + heads_together, part, column] += (means * counts)[:, band_rows]
+            for first_head in range(0, len(heads), heads_together):
+                head_range = slice(first_head, first_head + heads_together)
+                means = (
+                    maps.overview(heads[head_range], rows, 1, span, keys, maximum=False)
+                    .mean[:, :, 0]
+                    .astype(np.float64)
+                )
+                weights[head_range, part, column] += (means * counts)[:, band_rows]
 
 
 def _column_counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``.
+
+    With factors, the numbers are those of their mask, which all heads share; else they are counted cell by cell.
 
     Args:
         maps: the attention call.
@@ -397,7 +421,10 @@ def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
 
 
 def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArray) -> Float64Array:
-    """Returns the lookback ratio of each head, ``(heads,)``; NaN in cross-attention.
+    """Returns the lookback ratio of each head, ``(heads,)``, the mean over the queries; NaN in cross-attention.
+
+    The ratio is b / (b + w), where b is the mean weight of a visible key before the last unit, and w that of a key in
+    it; 0 if both are 0.
 
     Args:
         weights: ``(heads, queries, columns)``.
@@ -408,8 +435,8 @@ def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArra
         return np.full(len(weights), np.nan)
     in_last = np.zeros(weights.shape[2], dtype=bool)
     in_last[np.unique(last_columns)] = True
-    before, within = (
+    weight_before, weight_within = (
         _quotients(weights[:, :, columns].sum(axis=2), counts[:, :, columns].sum(axis=2))
         for columns in (~in_last, in_last)
     )
-    return np.asarray(_quotients(before, before + within).mean(axis=1))
+    return np.asarray(_quotients(weight_before, weight_before + weight_within).mean(axis=1))

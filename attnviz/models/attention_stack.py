@@ -62,7 +62,14 @@ class AttentionStack(nn.Module):
         return module
 
     def embed(self, ids: Tensor, first_position: int = 0) -> Tensor:
-        """Embeds token ids with their positions, ``(batch, tokens)`` to ``(batch, tokens, features)``."""
+        """Returns the embeddings of token ids, ``(batch, tokens)`` to ``(batch, tokens, features)``.
+
+        The vectors of their positions are added if the stack has ``positions``.
+
+        Args:
+            ids: ``(batch, tokens)``.
+            first_position: position of the first token.
+        """
         features: Tensor = self.embedding(ids)
         if self.positions is None:
             return features
@@ -71,19 +78,20 @@ class AttentionStack(nn.Module):
     def runs(
         self, features: Tensor, visible: Tensor | None = None, context: Tensor | None = None
     ) -> Iterator[LayerRun]:
-        """Runs the layers lazily and yields each; layers that the caller does not iterate to do not run.
+        """Yields the run of each layer; a layer runs only when the caller asks for it.
 
         Args:
             features: ``(batch, queries, features)``, the result of ``embed``.
             visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask, causal or none.
-            context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the features.
+            context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the layer's input.
         """
+        layer_input = features
         for number in range(len(self.layers)):
             module = self.layer(number)
-            attention = module(features, visible, context=context)
-            run = LayerRun(number, module, features, features if context is None else context, attention)
+            attention = module(layer_input, visible, context=context)
+            run = LayerRun(number, module, layer_input, layer_input if context is None else context, attention)
             yield run
-            features = run.result
+            layer_input = run.result
 
     def forward(
         self,
@@ -111,7 +119,7 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[LayerRun]]:
-        """Returns the logits, or features without an unembedding, and the run of each layer.
+        """Returns the logits of each next token, or the features without an unembedding, and the run of each layer.
 
         Args:
             ids: ``(batch, tokens)``.

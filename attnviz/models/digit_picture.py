@@ -30,7 +30,7 @@ SAMPLE_WORD = "middle-right"
 
 
 def ink_of(picture: "PillowImage") -> "FloatArray":
-    """Returns how dark each pixel of a picture of the model's size is, ``(SIDE, SIDE)``: 0 for white, 1 for black."""
+    """Returns the darkness of each pixel of a picture that is resized to ``(SIDE, SIDE)``: 0 for white, 1 for black."""
     from PIL import Image as Pillow
 
     resized = picture.convert("L").resize((SIDE, SIDE), Pillow.Resampling.BOX)
@@ -38,7 +38,12 @@ def ink_of(picture: "PillowImage") -> "FloatArray":
 
 
 def patch_places(width: int, height: int) -> "IntArray":
-    """Returns the rectangle of each patch in a picture of this size: left, top, right, bottom, ``(PATCHES, 4)``."""
+    """Returns the rectangle of each patch in pixels: left, top, right and bottom, ``(PATCHES, 4)``, row by row.
+
+    Args:
+        width: the width of the picture in pixels.
+        height: the height of the picture in pixels.
+    """
     edges = np.arange(GRID + 1) / GRID
     columns, rows = np.rint(edges * width).astype(np.int64), np.rint(edges * height).astype(np.int64)
     return np.array(
@@ -60,19 +65,22 @@ def patches_of_cells() -> "BoolArray":
 
 
 def picture_tokens_of(text: str) -> Tokens:
-    """Returns a token for each patch and each word of a text; the patches have no place yet, and all one label.
+    """Returns the tokens of a picture and a text: one for each patch, then one for each word.
+
+    All patches have the label ``<picture>``, and no place in the picture yet.
 
     Raises:
-        AttnvizError: if the text has no words, too many, or a word that the model does not know.
+        AttnvizError: if the text has no words, more than ``MAX_WORDS``, or a word that the model does not know.
     """
     matches = list(re.finditer(r"[^\s,;.?!]+", text))
     if not 0 < len(matches) <= MAX_WORDS:
         raise AttnvizError(f"the text has {len(matches)} words; give 1 to {MAX_WORDS}, such as {SAMPLE_WORD!r}")
     ids = [word_id(match[0]) for match in matches]
+    patch_labels = (VOCABULARY[PICTURE_ID],) * PATCHES
     no_words = np.full(PATCHES, -1)
     return Tokens.of_text(
         text=text,
-        labels=(*(VOCABULARY[PICTURE_ID],) * PATCHES, *(match[0] for match in matches)),
+        labels=(*patch_labels, *(match[0] for match in matches)),
         ids=np.array([PICTURE_ID] * PATCHES + ids),
         offsets=np.array([(0, 0)] * PATCHES + [match.span() for match in matches]),
         words=np.concatenate([no_words, np.arange(len(matches))]),

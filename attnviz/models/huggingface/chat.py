@@ -42,20 +42,25 @@ class _CharacterCoder:
         labels: the labels of the turns.
         turns: the turn of each code.
         characters: the character of each code.
-        places: the index of each character in the text of its turn.
+        indices: the index of each character in the text of its turn.
         lengths: by label, the number of characters of each turn so far.
     """
 
     labels: list[str] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     characters: list[str] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, label: str, text: str) -> str:
-        """Returns the text with codes for its characters; a blank text unchanged.
+        """Returns the text with a code for each character, and remembers what each code stands for.
 
-        The parts of the text that match ``UNCODED``, which templates search for or strip, keep their characters.
+        Returns a blank text unchanged. The parts of other texts that match ``UNCODED``, which templates search for or
+        strip, also keep their characters. The text is appended to the turn of this label, which may be a new one.
+
+        Args:
+            label: the label of the turn.
+            text: a part of the turn's text.
         """
         start = self.lengths.get(label, 0)
         self.lengths[label] = start + len(text)
@@ -65,29 +70,34 @@ class _CharacterCoder:
             self.labels.append(label)
         turn = self.labels.index(label)
         coded_text: list[str] = []
-        end = 0
-        for uncoded in (*UNCODED.finditer(text), None):
-            stop = len(text) if uncoded is None else uncoded.start()
-            coded_text += [self._code(turn, text[place], start + place) for place in range(end, stop)]
-            coded_text += [] if uncoded is None else [uncoded.group()]
-            end = stop if uncoded is None else uncoded.end()
+        coded_start = 0
+        for uncoded_match in (*UNCODED.finditer(text), None):  # None: the text after the last match
+            coded_stop = len(text) if uncoded_match is None else uncoded_match.start()
+            coded_text += [self._code(turn, text[index], start + index) for index in range(coded_start, coded_stop)]
+            if uncoded_match is not None:
+                coded_text.append(uncoded_match.group())
+                coded_start = uncoded_match.end()
         return "".join(coded_text)
 
-    def _code(self, turn: int, character: str, place: int) -> str:
-        """Remembers a character with its turn and its place in the turn's text, and returns its code."""
+    def _code(self, turn: int, character: str, index_in_turn: int) -> str:
+        """Remembers a character with its turn and its index in the turn's text, and returns its code."""
         plane, index = divmod(len(self.turns) % CODE_COUNT, PLANE_SIZE)
         self.turns.append(turn)
         self.characters.append(character)
-        self.places.append(place)
+        self.indices.append(index_in_turn)
         return chr(PRIVATE_PLANES[plane] + index)
 
-    def number(self, code_character: str, expected: int) -> int | None:
-        """Returns the number of the coded character that a code stands for, the one nearest to ``expected``.
+    def number_of_code(self, code_character: str, expected: int) -> int | None:
+        """Returns the number of the coded character that a code stands for, counted over all coded characters.
 
-        Codes repeat every ``CODE_COUNT`` characters. Returns ``None`` if the character is no code, or a code not used
-        yet.
+        Codes repeat every ``CODE_COUNT`` characters, so a code stands for several numbers, of which the nearest to
+        ``expected`` is returned. Returns ``None`` if the character is no code, or the number was not used yet.
+
+        Args:
+            code_character: a character that may be a code.
+            expected: the number that would follow the previous one.
         """
-        plane, index = divmod(ord(code_character) - PRIVATE_PLANES[0], 0x10000)
+        plane, index = divmod(ord(code_character) - PRIVATE_PLANES[0], PRIVATE_PLANES[1] - PRIVATE_PLANES[0])
         if plane not in (0, 1) or index >= PLANE_SIZE:
             return None
         code = plane * PLANE_SIZE + index
@@ -147,6 +157,8 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
     """Returns the text that the model's chat template writes for a conversation, with its turns.
 
+    The turns and passages of characters are found by codes, or by a search if the template treats codes differently.
+
     Args:
         tokenizer: the model's tokenizer.
         conversation: the messages.
@@ -163,7 +175,10 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
-        """Returns the template's texts for the messages and for their codes, as JSON; "" for codes that it refuses."""
+        """Returns the texts that the template writes for ``inputs`` and for ``coded_inputs``, as a JSON list of two.
+
+        The second text is "" if the template fails on the codes. An error on ``inputs`` passes through.
+        """
         text = _apply_template(tokenizer, inputs, is_answer_next)
         try:
             return json.dumps([text, _apply_template(tokenizer, coded_inputs, is_answer_next)])
@@ -171,31 +186,35 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
             return json.dumps([text, ""])
 
     text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))
-    codes = _codes_of(text, coded_text, coder)
-    if codes is None:
-        turns, places = _places_by_search(text, conversation, coder)
+    numbers = _character_numbers(text, coded_text, coder)
+    if numbers is None:
+        turns, indices = _turns_by_search(text, conversation, coder)
     else:
-        # The number -1 of a character without a code picks the -1 that is appended.
-        turns, places = (np.array([*numbers, -1], dtype=np.int64)[codes] for numbers in (coder.turns, coder.places))
-    is_own_sign = _is_own_sign(text, turns, tokenizer)
-    passages = _passages_of(turns, places, conversation, coder)
+        # The number -1 of a character of the template picks the -1 that is appended.
+        turns = np.array([*coder.turns, -1], dtype=np.int64)[numbers]
+        indices = np.array([*coder.indices, -1], dtype=np.int64)[numbers]
+    is_template_token = _is_template_token(text, turns, tokenizer)
+    passages = _passages_of(turns, indices, conversation, coder)
     return RenderedChat(
         text,
         tuple(coder.labels),
-        _without_gaps(turns, is_own_sign),
+        _without_gaps(turns, is_template_token),
         tuple(passage.label for passage in conversation.passages),
-        _without_gaps(passages, is_own_sign),
+        _without_gaps(passages, is_template_token),
     )
 
 
 def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
-    """Returns remarks on turns that the template left out, and on messages that hold special tokens of the model."""
+    """Returns remarks on turns that the template left out, and on messages that hold special tokens of the model.
+
+    There are none if the template wrote all turns, and no message holds a special token.
+    """
     remarks = []
     if rendered.missing_turns:
         remarks.append(f"The chat template left out: {', '.join(rendered.missing_turns)}.")
     for token in sorted({str(token) for token in tokenizer.all_special_tokens}, key=len, reverse=True):
         matches = re.finditer(re.escape(token), rendered.text)
-        turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}
+        turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}  # -1: the template
         if turns:
             labels = ", ".join(rendered.labels[turn] for turn in sorted(turns))
             remarks.append(f"Written in {labels}: {token!r}, which the tokenizer reads as its special token.")
@@ -203,10 +222,12 @@ def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -
 
 
 def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> tuple[Tokens, tuple[str, ...]]:
-    """Returns the tokens of a text, or of a conversation with its turns as groups; with remarks on a conversation.
+    """Returns the tokens of a text or a conversation, and remarks on a conversation; no remarks on a text.
+
+    The turns and passages of a conversation are groups of its tokens.
 
     Raises:
-        AttnvizError: if there are no tokens, or the model has no chat template.
+        AttnvizError: if there are no tokens, or the model has no chat template, or one that changes the passages.
     """
     conversation = example.conversation
     if conversation is None:
@@ -219,15 +240,20 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
-    """Returns the tokens of a prompt and its answer, with the answer as a group.
+    """Returns the tokens of a prompt and its answer, with the prompt and the answer as groups.
+
+    In a conversation the answer is also a turn, and after passages it is also a passage.
 
     Args:
         tokens: the tokens of the prompt, then those of the answer.
         count: the number of tokens of the prompt.
-        example: the example; in a conversation the answer is also a turn, and after passages it is also a passage.
+        example: the text, or the conversation, of the prompt.
     """
-    labels = {} if example.conversation is None else {TURNS: example.conversation.answer_label}
-    labels |= {PASSAGES: ANSWER} if example.has_passages else {}
+    labels: dict[str, str] = {}
+    if example.conversation is not None:
+        labels[TURNS] = example.conversation.answer_label
+    if example.has_passages:
+        labels[PASSAGES] = ANSWER
     answer_groups = {}
     for name, label in labels.items():
         groups = tokens.groups[name]
@@ -237,18 +263,23 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 
 
 def _message_start(rendered: RenderedChat, text: str) -> int:
-    """Returns the index in the rendered text at which the only message begins, if its leading spaces were written.
+    """Returns the number to add to an index in the only message to get the index in the rendered text.
 
-    The template strips spaces around a message, so the index may lie before the message's first character.
+    The template strips the spaces around a message, so the number is that of the first written character less the
+    leading spaces of the message; it may be negative.
+
+    Args:
+        rendered: the text that the template wrote.
+        text: the message.
 
     Raises:
-        AttnvizError: if the template changes the message, so that its passages cannot be found.
+        AttnvizError: if the template changes the message, so its passages cannot be found.
     """
-    message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
-    start = int(np.argmax(rendered.turns >= 0))
-    if not rendered.text.startswith(message, start):
+    stripped_message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
+    start = int(np.argmax(rendered.turns >= 0))  # the first character that is of a turn
+    if not rendered.text.startswith(stripped_message, start):
         raise AttnvizError(
-            f"the chat template changes the passages, so that their places are not known; leave {option('chat')} out"
+            f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
         )
     return start - leading_spaces
 
@@ -259,7 +290,7 @@ def _unchanged(label: str, text: str) -> str:
 
 
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
-    """Returns the text that the chat template writes.
+    """Returns the text that the chat template writes; an error of the template passes through.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -277,11 +308,12 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
     )
 
 
-def _codes_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
-    """Returns the number of each character's code, -1 for characters of the template, ``(characters,)``.
+def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
+    """Returns the coder's number of each character of a text, -1 for characters of the template, ``(characters,)``.
 
-    Returns ``None`` if the coded text does not lead to the text, as the template treats codes differently from letters.
-    Characters are compared as the user wrote them; if they differ, once more as JSON escapes them.
+    Each code in the coded text is replaced by its character, as the user wrote it, or else as JSON or HTML escapes it.
+    Returns ``None`` if neither gives the text, because the template treats codes differently from letters, or if the
+    text is empty.
 
     Args:
         text: the text that the template wrote for the messages.
@@ -289,38 +321,39 @@ def _codes_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
         coder: the coder of those messages.
     """
     for forms_of in (_plain_form, _escaped_forms):
-        codes = np.full(len(text), -1, dtype=np.int64)
+        numbers = np.full(len(text), -1, dtype=np.int64)
         position = 0
-        expected_number = 0  # codes repeat, and the nearest to this number is meant
+        expected_number = 0  # a code has several numbers, and the nearest to this one is meant
         for character in coded_text:
-            number = coder.number(character, expected_number)
+            number = coder.number_of_code(character, expected_number)
             forms = [character] if number is None else forms_of(coder.characters[number])
             match = next((form for form in forms if text.startswith(form, position)), None)
             if match is None:
                 break
             if number is not None:
-                codes[position : position + len(match)] = number
+                numbers[position : position + len(match)] = number
                 expected_number = number + 1
             position += len(match)
-        else:
+        else:  # every character of the coded text has a match
             if position == len(text) and position:
-                return codes
+                return numbers
     return None
 
 
-def _passages_of(turns: IntArray, places: IntArray, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
+def _passages_of(turns: IntArray, indices: IntArray, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
     """Returns the passage of each character, -1 for none, ``(characters,)``.
 
     Args:
         turns: ``(characters,)``, the turn of each character.
-        places: ``(characters,)``, the index of each character in the text of its turn.
+        indices: ``(characters,)``, the index of each character in the text of its turn; -1 for unknown.
         conversation: the messages with their passages.
         coder: the coder of the messages, which numbers the turns.
     """
     passages = np.full(len(turns), -1, dtype=np.int64)
-    for number, (turn, _, start, stop) in enumerate(conversation.passages):
-        if turn in coder.labels:
-            passages[(turns == coder.labels.index(turn)) & (places >= start) & (places < stop)] = number
+    for number, (turn_label, _, start, stop) in enumerate(conversation.passages):
+        if turn_label in coder.labels:
+            is_in_turn = turns == coder.labels.index(turn_label)
+            passages[is_in_turn & (indices >= start) & (indices < stop)] = number
     return passages
 
 
@@ -336,35 +369,36 @@ def _escaped_forms(character: str) -> list[str]:
     return sorted(forms, key=len, reverse=True)
 
 
-def _is_own_sign(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
-    """Returns True for each character of an added token that the template wrote itself, ``(characters,)``.
+def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
+    """Returns True for each character of the template's own added tokens, such as ``<|im_end|>``, ``(characters,)``.
 
-    Tokens that messages hold without codes, such as white space, do not count: they may be part of a message.
+    These are added tokens of the tokenizer without a character of a turn. Those that match ``UNCODED``, such as white
+    space, do not count: they may be part of a message.
 
     Args:
         text: the text that the template wrote.
         turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
         tokenizer: the model's tokenizer.
     """
-    is_sign = np.zeros(len(text), dtype=bool)
+    is_template_token = np.zeros(len(text), dtype=bool)
     for token in tokenizer.get_added_vocab():
         if not token or UNCODED.fullmatch(token):
             continue
         for match in re.finditer(re.escape(token), text):
             span = slice(*match.span())
-            is_sign[span] |= (turns[span] < 0).all()
-    return is_sign
+            is_template_token[span] |= (turns[span] < 0).all()
+    return is_template_token
 
 
-def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
-    """Returns the turn of each character; -1 between two characters of one turn, a gap, becomes that turn.
+def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
+    """Returns the turns, or passages, of characters with gaps filled: -1 between two characters of a turn becomes it.
 
-    Such gaps are spaces, and what a template writes around the arguments of a tool call. Its own added tokens, as
-    between two calls, stay -1.
+    Such gaps are spaces, and what a template writes around the arguments of a tool call. The template's own added
+    tokens, as between two calls, stay -1. Returns the turns unchanged if no character has one.
 
     Args:
-        turns: ``(characters,)``, the turn of each character.
-        is_own_sign: ``(characters,)``, True for characters of the template's own added tokens.
+        turns: ``(characters,)``, the turn, or the passage, of each character; -1 for none.
+        is_template_token: ``(characters,)``, True for characters of the template's own added tokens.
     """
     indices_with_turn = np.flatnonzero(turns >= 0)
     if not len(indices_with_turn):
@@ -375,18 +409,23 @@ def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
     previous_index = indices_with_turn[np.maximum(numbers_before, 0)]
     next_index = indices_with_turn[np.minimum(numbers_after, len(indices_with_turn) - 1)]
     is_between = (previous_index <= characters) & (next_index >= characters)
-    is_in_gap = is_between & (turns[previous_index] == turns[next_index]) & ~is_own_sign
+    is_in_gap = is_between & (turns[previous_index] == turns[next_index]) & ~is_template_token
     return np.where(is_in_gap, turns[previous_index], turns)
 
 
-def _places_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
+def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
     """Returns the turn of each character and its index in the text of the turn, ``(characters,)``; -1 for none.
 
-    Each turn's text is searched for after the previous one, and one that is not found has no characters. The search is
-    needed if the template treats codes differently from letters, such as one that writes all in lower case. Indices
-    in a text that the template writes in JSON are not known.
+    Each turn's text is searched for after the previous one, in any case, and one that is not found has no characters.
+    The search is needed if the template treats codes differently from letters, such as one that writes all in lower
+    case. Indices in a turn that the template writes in JSON are -1.
+
+    Args:
+        text: the text that the template wrote.
+        conversation: the messages.
+        coder: the coder of the messages, which numbers the turns.
     """
-    turns, places = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
+    turns, indices = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
     position = 0
     for label, message in conversation.turns().items():
         stripped_message = message.strip()
@@ -394,12 +433,10 @@ def _places_by_search(text: str, conversation: Conversation, coder: _CharacterCo
         for form in dict.fromkeys((stripped_message, *json_forms)):
             match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
             if match is not None:
-                turns[match.start() : match.end()] = coder.labels.index(label)
+                span = slice(*match.span())
+                turns[span] = coder.labels.index(label)
                 if form == stripped_message:
-                    first_index = message.index(stripped_message)
-                    places[match.start() : match.end()] = np.arange(
-                        first_index, first_index + match.end() - match.start()
-                    )
+                    indices[span] = message.index(stripped_message) + np.arange(match.end() - match.start())
                 position = match.end()
                 break
-    return turns, places
+    return turns, indices

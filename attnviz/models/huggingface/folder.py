@@ -63,7 +63,13 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
 
 
 def needs_download(name: str) -> bool:
-    """True if the model must be downloaded: it is a hub name, and not complete in the hub's cache."""
+    """True if the model must be downloaded: its name is a hub name, and it is not complete in the hub's cache.
+
+    False for a local folder, and for a text that is no hub name.
+
+    Raises:
+        AttnvizError: if transformers is not installed.
+    """
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
@@ -79,7 +85,7 @@ def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
     Args:
         name: the model's name on the hub.
         built_in: names of this package's models, of which a refusal proposes one that is close.
-        images: true for a model that reads images.
+        images: true for a model that reads images or sounds, which is complete without a tokenizer.
 
     Raises:
         AttnvizError: if there is no such model, or it cannot be downloaded.
@@ -144,8 +150,8 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
     """Returns the settings of a folder's image processor; ``None`` if it has none.
 
-    They are read from ``PROCESSOR``, whose settings are empty if it holds no object; else from the part
-    ``image_processor`` of ``WHOLE_PROCESSOR``.
+    They are read from the file ``PROCESSOR``, and are empty if it holds no object; without this file, they are the
+    object ``image_processor`` of the file ``WHOLE_PROCESSOR``.
     """
     if (folder / PROCESSOR).is_file():
         settings = read_json(folder / PROCESSOR)
@@ -158,32 +164,38 @@ def _processor_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, or one that resizes to more than ``MAX_IMAGE_SIDE``."""
+    """Raises AttnvizError if the folder has no image processor, or one that resizes to more than ``MAX_IMAGE_SIDE``.
+
+    For processors whose sizes are areas, the limit is the square of ``MAX_IMAGE_SIDE``.
+    """
     settings = _processor_settings(folder)
     if settings is None:
         raise AttnvizError(
-            f"{name!r} has no {PROCESSOR}, so that it reads no images; give a text, or the folder of a vision model"
+            f"{name!r} has no {PROCESSOR}, so it reads no images; give a text, or the folder of a vision model"
         )
-    for key in (key for key in settings if key.endswith("size")):
-        sides = settings[key].values() if isinstance(settings[key], dict) else [settings[key]]
-        largest_size = max((side for side in sides if isinstance(side, int | float)), default=0)
-        is_area = "merge_size" in settings  # of models that keep the image's shape: pixels of the whole image
-        if largest_size > (MAX_IMAGE_SIDE**2 if is_area else MAX_IMAGE_SIDE):
-            raise AttnvizError(
-                f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {MAX_IMAGE_SIDE}"
-            )
+    has_areas = "merge_size" in settings  # models that keep the image's shape give pixels of the whole image
+    limit = MAX_IMAGE_SIDE**2 if has_areas else MAX_IMAGE_SIDE
+    for key, value in settings.items():
+        if not key.endswith("size"):
+            continue
+        sizes = value.values() if isinstance(value, dict) else [value]
+        largest_size = max((size for size in sizes if isinstance(size, int | float)), default=0)
+        if largest_size > limit:
+            raise AttnvizError(f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {limit}")
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no feature extractor with a valid rate, or one with a huge number."""
+    """Raises AttnvizError if the folder has no feature extractor of sounds that can be loaded.
+
+    It needs a sampling rate of at most ``MAX_RATE``, and no setting above ``MAX_EXTRACTOR_NUMBER``.
+    """
     path = folder / PROCESSOR
     settings = read_json(path) if path.is_file() else {}
     settings = settings if isinstance(settings, dict) else {}
     rate = settings.get("sampling_rate")
     if not isinstance(rate, int) or isinstance(rate, bool) or not 0 < rate <= MAX_RATE:
         raise AttnvizError(
-            f"{name!r} has no {PROCESSOR} with a sampling_rate, so that it reads no sound; give the folder of a "
-            "speech model"
+            f"{name!r} has no {PROCESSOR} with a sampling_rate, so it reads no sound; give the folder of a speech model"
         )
     numbers = (value for value in settings.values() if isinstance(value, int | float))
     if max(numbers, default=0) > MAX_EXTRACTOR_NUMBER:
@@ -191,15 +203,21 @@ def _refuse_without_extractor(folder: Path, name: str) -> None:
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
-    """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
+    """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one.
+
+    Args:
+        files: the names of the model's files.
+        name: the model's name in messages.
+    """
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
-    pickle_file = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
-    if pickle_file is not None:
-        raise AttnvizError(
-            f"{name!r} has its weights in {pickle_file}, which can run code when opened; convert them to safetensors "
-            "(model.save_pretrained)"
-        )
+    for kind in PICKLES:
+        pickle_file = next((file for file in files if fnmatch(file, kind)), None)
+        if pickle_file is not None:
+            raise AttnvizError(
+                f"{name!r} has its weights in {pickle_file}, which can run code when opened; convert them to "
+                "safetensors (model.save_pretrained)"
+            )
     raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")
 
 
@@ -229,7 +247,10 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError if a selected layer or head is above every count in the configuration; loads no model."""
+    """Raises AttnvizError if a selected layer or head is above every count in the configuration; loads no model.
+
+    Accepts every layer, or every head, if the configuration has no counts of them, or a count that is no integer.
+    """
     config = _config(folder, str(folder))
     heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
     for setting_names, numbers, noun in (
@@ -242,7 +263,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 
 
 def describe_name(name: str) -> str:
-    """Returns a model's name for captions: its hub name, or the name of its folder.
+    """Returns a model's name for captions: the name of its folder if it is local, else its name unchanged.
 
     The parent's name precedes that of a folder whose name says nothing, such as ``model`` or ``checkpoint-500``.
     """

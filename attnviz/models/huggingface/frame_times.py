@@ -7,6 +7,7 @@ of a few frames far apart in one pass, lies on a line over the number of the fra
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,57 +28,65 @@ UNEVEN = (
     "the model's frames do not follow each other evenly in time, as patches of a spectrogram do not; record it in "
     "Python with attnviz.record(model)"
 )
+NOISE_LEVEL = 0.1  # standard deviation of the noise, as a share of full scale
 MAX_BEND = 0.5  # the largest distance of a frame from the line, as a share of the step between frames
 
 
 def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
     """Returns the first sample of each frame and the one after its last, ``(frames, 2)``.
 
-    Spans meet in the middle between two frames. Frames past the end of the sound begin at ``length`` or later. All is
-    measured on noise of this length, since norms of single frames amplify the gradient where a sound is silent.
+    Spans meet in the middle between two frames. Frames past the end of the sound begin at ``length`` or later. The
+    sound is noise, since models that normalize each frame amplify the gradient where a sound is silent.
     Costs about three forward passes of the encoder, and four runs of the extractor.
 
     Args:
         encoder: returns ``last_hidden_state``, ``(1, frames, features)``, for the features of a sound.
         extract: the feature extractor, which returns features, ``(1, ...)``, for samples.
         length: the number of samples of the sound, at the extractor's rate.
-        name: name of the keyword argument of the encoder.
+        name: the name of the encoder's keyword argument that takes the features.
 
     Raises:
-        AttnvizError: if frames do not follow each other evenly, as patches of a spectrogram do not.
+        AttnvizError: if frames do not follow each other evenly, as patches of a spectrogram do not, or the encoder's
+            output is not a sequence of frames.
     """
-    samples = (0.1 * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+    samples = (NOISE_LEVEL * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
     features = extract(samples)
     time_axis, columns = _columns_of_clicks(features, extract, samples)
     clicks = np.array([int(share * len(samples)) for share in CLICKS])
     if not np.ptp(columns):
         raise AttnvizError(UNEVEN)
     step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
-    frames, centres = _columns_of_frames(encoder, features, time_axis, name)
-    numbers, places = np.array(frames[0]), first + step * np.array(centres)
-    if not np.isfinite(places).all():
+    frame_indices, frame_columns, frame_count = _columns_of_frames(encoder, features, time_axis, name)
+    frame_samples = first + step * frame_columns
+    if not np.isfinite(frame_samples).all():
         raise AttnvizError(UNEVEN)
-    frame_step, frame_first = np.polyfit(numbers, places, 1)
-    if frame_step <= 0 or np.abs(frame_first + frame_step * numbers - places).max() > MAX_BEND * frame_step:
+    frame_step, frame_first = np.polyfit(frame_indices, frame_samples, 1)
+    deviations = np.abs(frame_first + frame_step * frame_indices - frame_samples)
+    if frame_step <= 0 or deviations.max() > MAX_BEND * frame_step:
         raise AttnvizError(UNEVEN)
-    edges = frame_first + frame_step * (np.arange(frames[1] + 1) - 0.5)
-    edges[0] = min(edges[0], 0)
+    edges = frame_first + frame_step * (np.arange(frame_count + 1) - 0.5)
+    edges[0] = min(edges[0], 0)  # the samples before the first centre belong to the first frame
     whole_edges = np.maximum(np.rint(edges), 0).astype(np.int64)
     return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1)
 
 
 def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
-    """Returns the axis of time of the features, and the column that each click changes.
+    """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
 
     A click is one loud sample. Time is the axis along which the changes move most evenly from click to click.
+
+    Args:
+        features: the features of the samples, ``(1, ...)``.
+        extract: the feature extractor.
+        samples: the sound, ``(samples,)``, which is not changed.
     """
-    base = features.double().cpu().numpy()
+    unclicked = features.double().cpu().numpy()
     changes = []
     for share in CLICKS:
         clicked = samples.copy()
-        clicked[int(share * len(samples))] += 3 * np.abs(samples).max()
-        changes.append(np.abs(extract(clicked).double().cpu().numpy() - base))
-    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, base.ndim)]
+        clicked[int(share * len(samples))] += 3 * np.abs(samples).max()  # louder than all others
+        changes.append(np.abs(extract(clicked).double().cpu().numpy() - unclicked))
+    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, unclicked.ndim)]
     time_axis = int(np.argmin([_unevenness(centres) for centres in columns]))
     return 1 + time_axis, columns[time_axis]
 
@@ -118,10 +127,10 @@ def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
 
 def _columns_of_frames(
     encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
-) -> tuple[tuple[list[int], int], list[float]]:
-    """Returns the indices of some frames with the count of all frames, and the column of the features at each index.
+) -> tuple[IntArray, Float64Array, int]:
+    """Returns the indices of some frames, the column of the features that each comes from, and the number of frames.
 
-    A frame is at the columns by which its output changes most: where the gradient has its peak.
+    A frame comes from the columns around the peak of its gradient; the column is NaN if the gradient is 0.
 
     Args:
         encoder: the encoder, which runs in float32 and gets its dtype back.
@@ -130,17 +139,17 @@ def _columns_of_frames(
         name: the encoder's argument that takes the features.
 
     Raises:
-        AttnvizError: if the encoder's output is no row of frames.
+        AttnvizError: if the encoder's output is not a sequence of frames.
     """
-    leaf = features.detach().float().clone().requires_grad_(True)
+    leaf = features.detach().float().clone().requires_grad_()
     dtype = features.dtype
     encoder.float()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
+        with torch.inference_mode(mode=False), torch.enable_grad(), OwnValueAttention():
             output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
             if output is None or output.dim() != 3:
                 raise AttnvizError(
-                    "the model's output is no row of frames, so that their seconds are not known; record it in Python "
+                    "the model's output is no row of frames, so their seconds are not known; record it in Python "
                     "with attnviz.record(model)"
                 )
             # random, because a plain sum over the output of a LayerNorm hardly depends on its input
@@ -148,14 +157,12 @@ def _columns_of_frames(
             frames = (output[0] * directions).sum(-1)
             count = len(frames)
             probes = min(PROBES, max(MIN_PROBES, count // APART))
-            numbers = [int((part + 0.5) * count / probes) for part in range(probes)]
-            gradients = torch.autograd.grad(frames[numbers].sum(), leaf)[0].abs()
+            probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
+            gradients = torch.autograd.grad(frames[probe_indices].sum(), leaf)[0].abs()
     finally:
         encoder.to(dtype)
     sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
-    edges = np.linspace(0, len(sums), probes + 1).astype(np.int64)  # each probe lies in the middle of a part
+    edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
     width = max(len(sums) // count, 1)
-    return (numbers, count), [
-        _centre_of_peak(sums[start:stop], start, width)
-        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    ]
+    columns = [_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(edges)]
+    return np.array(probe_indices), np.array(columns), count

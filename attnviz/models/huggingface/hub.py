@@ -15,6 +15,7 @@ from attnviz.base.errors import AttnvizError
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm")
 NETWORK_TIMEOUT = 1.2  # seconds
+HTTPS_PORT = 443
 FileCheck = Callable[[list[str], str], None]
 
 
@@ -35,7 +36,7 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
     Args:
         name: the model's name on the hub.
         check: called with the names of the model's files before the download; raises AttnvizError to refuse them.
-        is_incomplete: true if a part of the model is in the cache, which the message then says.
+        is_incomplete: true if a part of the model is in the cache, which the error says if there is no network.
 
     Raises:
         AttnvizError: if the hub does not know the model or denies access, or the connection fails. Without a network,
@@ -53,8 +54,13 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
 def _download(name: str, check: FileCheck) -> Path:
     """Downloads the model's files, weights last, and returns their folder.
 
-    Before the first download, ``check`` may refuse the model for its list of files, such as one without weights.
-    Files are downloaded in this thread, so that an interrupt ends the download at once.
+    Files of other kinds than ``MODEL_FILES``, and files in subfolders, are left out. The calling thread downloads, so
+    that an interrupt ends the download at once.
+
+    Args:
+        name: the model's name on the hub.
+        check: called with the names of the files before the first download; raises AttnvizError to refuse the model,
+            such as one without weights.
     """
     from huggingface_hub import hf_hub_download, model_info
 
@@ -65,12 +71,19 @@ def _download(name: str, check: FileCheck) -> Path:
         (file for file in files if any(fnmatch(file, kind) for kind in MODEL_FILES)),
         key=lambda file: (file.endswith(".safetensors"), file),
     )
-    return [Path(hf_hub_download(name, file)) for file in model_files][-1].parent
+    paths = [Path(hf_hub_download(name, file)) for file in model_files]
+    return paths[-1].parent  # the folder of the weights
 
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Turns every error of the hub's client in the block into an AttnvizError of one line; AttnvizErrors pass."""
+    """Turns every error of the hub's client in the block into an AttnvizError of one line.
+
+    AttnvizErrors and interrupts pass through.
+
+    Args:
+        name: the model's name on the hub, for messages.
+    """
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -89,7 +102,7 @@ def _refusals(name: str) -> Iterator[None]:
     except Exception as error:  # each version of the client raises errors of another network library
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise AttnvizError(
-            f"cannot download {name!r}: {reason}; complete files are kept, run the command again for the rest"
+            f"cannot download {name!r}: {reason}; complete files are kept; run the command again for the rest"
         ) from error
 
 
@@ -112,28 +125,33 @@ def _quiet_client() -> Iterator[None]:
 
 
 def _is_online() -> bool:
-    """True if the hub, or a proxy, accepts a connection within about a second; false if HF_HUB_OFFLINE is set.
+    """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``.
 
-    The hub's client would retry for longer.
+    False if none does, or the environment variable HF_HUB_OFFLINE is true. The hub's client would retry for longer.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    connections: list[bool] = []
+    outcomes: list[bool] = []  # stays empty if the thread is still waiting at the end
     # In a thread, because looking up the address has no timeout.
     probe = threading.Thread(
-        target=lambda: connections.append(_accepts_connection(address.hostname, address.port)), daemon=True
+        target=lambda: outcomes.append(_accepts_connection(address.hostname, address.port)), daemon=True
     )
     probe.start()
     probe.join(NETWORK_TIMEOUT)
-    return any(connections)
+    return any(outcomes)
 
 
 def _accepts_connection(host: str | None, port: int | None) -> bool:
-    """True if a host accepts a connection within ``NETWORK_TIMEOUT``."""
+    """True if a host accepts a connection within ``NETWORK_TIMEOUT``; False if it does not, or cannot be reached.
+
+    Args:
+        host: the name of the host; ``None`` if the address has none.
+        port: the port; ``None`` for that of HTTPS.
+    """
     try:
-        socket.create_connection((host or "", port or 443), NETWORK_TIMEOUT).close()
+        socket.create_connection((host or "", port or HTTPS_PORT), NETWORK_TIMEOUT).close()
     except OSError:
         return False
     return True

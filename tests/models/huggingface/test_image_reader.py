@@ -156,7 +156,7 @@ def test_refuses_what_does_not_fit(vit: Path, photo: Path, tmp_path: Path) -> No
         open_reader(ModelSettings(model=str(vit), generate=3), "images")
     (vit / "preprocessor_config.json").rename(tmp_path / "kept.json")
     try:
-        with pytest.raises(AttnvizError, match=r"has no preprocessor_config.json, so that it reads no images"):
+        with pytest.raises(AttnvizError, match=r"has no preprocessor_config.json, so it reads no images"):
             recorded(vit, photo)
     finally:
         (tmp_path / "kept.json").rename(vit / "preprocessor_config.json")

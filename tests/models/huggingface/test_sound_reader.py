@@ -178,5 +178,5 @@ def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech:
     with pytest.raises(AttnvizError, match="above the limit"):
         record(folder, speech)
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(AttnvizError, match="so that it reads no sound"):
+    with pytest.raises(AttnvizError, match="so it reads no sound"):
         record(folder, speech)
