@@ -66,6 +66,29 @@ def with_spoken_words(recording: Recording) -> Recording:
     return replace(recording, maps=maps)
 
 
+def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
+    """Returns the tokens and the frames of each word that is heard, in the order of the sound.
+
+    Empty if the frames have no groups from `with_spoken_words`. A word whose letters take no frame is left out.
+
+    Args:
+        tokens: the tokens of the decoder.
+        frames: the frames of the sound.
+    """
+    groups, span = frames.groups.get(WORDS), _text_span(tokens)
+    if groups is None or not isinstance(frames.canvas, Sound) or isinstance(tokens.canvas, Sound):
+        return []
+    words = list(dict.fromkeys(tokens.words[span.start : span.stop].tolist()))
+    spoken = []
+    for index, word in enumerate(words):
+        positions = [position for position in span if tokens.words[position] == word]
+        word_frames = np.flatnonzero(groups.numbers == 2 * index + 1)  # even groups are pauses
+        if len(word_frames):
+            first, last = int(word_frames[0]), int(word_frames[-1])
+            spoken.append((range(positions[0], positions[-1] + 1), range(first, last + 1)))
+    return spoken
+
+
 def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:
     """Returns the word or the pause of each frame as groups; frames after the sound have none.
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.arrays import Float64Array
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.media.sound import Sound
 from attnviz.media.timed_words import TimedWord
 from attnviz.metrics.alignment import (
     PAUSE,
@@ -19,16 +17,14 @@ from attnviz.metrics.alignment import (
     is_aligned,
     lag_and_jitter,
     matching_words,
+    spoken_words,
     warping_path,
     with_spoken_words,
 )
-from attnviz.text.tokens import Tokens, tokens_of_pieces
 from tests.conftest import random_maps
+from tests.metrics.sound_examples import FRAME, frames, planted_maps, text_tokens
 
-FRAME = 0.02  # seconds
-SAID = "And so, my fellow"
 ENDS = (20, 45, 60, 90)  # frames at which words end
-PLANTED = [(0, 20), (20, 45), (45, 48), (48, 60), (60, 90), (90, 100)]  # frames of the row that predicts each token
 
 
 def naive_path(cost: Float64Array) -> list[tuple[int, int]]:
@@ -70,35 +66,6 @@ def test_equal_costs_go_across_as_whisper_does() -> None:
     assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == naive_path(cost)
 
 
-def text_tokens() -> Tokens:
-    pieces = [("<s>", 0, 0), (" And", 0, 3), (" so", 3, 6), (",", 6, 7), (" my", 7, 10), (" fellow", 10, 17)]
-    spans = [*((start, stop) for _, start, stop in pieces), (17, 17)]
-    special = np.array([True, False, False, False, False, False, True])
-    return tokens_of_pieces(SAID, list(range(7)), [name for name, _, _ in pieces] + ["</s>"], spans, special)
-
-
-def frames(count: int = 100, heard: int = 100) -> Tokens:
-    sound = Sound(np.ones(10, np.uint8), samples=heard * 20, rate=1000)
-    starts = np.arange(count) * 20
-    is_heard = starts < heard * 20
-    places = np.where(is_heard[:, None], np.stack([starts, starts + 20], axis=1), 0)
-    return replace(
-        Tokens.numbered(count), media=(sound,), medium=np.where(is_heard, 0, -1), places=places, special=~is_heard
-    )
-
-
-def planted_maps(layer: int = 0, lag: int = 0, heads: int = 2) -> DenseMaps:
-    """Maps whose first head looks at the sound of the token that each row predicts, ``lag`` frames later."""
-    tokens, keys = text_tokens(), frames()
-    maps = random_maps(tokens, keys, layer=layer, heads=heads)
-    weights = maps.weights.copy()
-    weights[0] = 1e-4
-    for row, (start, stop) in enumerate(PLANTED):
-        weights[0, row, max(start + lag, 0) : stop + lag] = 1
-    weights[0] /= weights[0].sum(axis=-1, keepdims=True)
-    return replace(maps, weights=weights.astype(np.float32))
-
-
 def test_words_are_where_the_weights_are() -> None:
     words = aligned_words([(planted_maps(), 0)])
     assert [word.text for word in words] == ["And", "so,", "my", "fellow"]
@@ -135,6 +102,20 @@ def test_frames_have_the_spoken_words_if_the_aligning_heads_were_recorded() -> N
     part = replace(recording, maps=maps[:1])
     assert alignment_heads(part) == []
     assert with_spoken_words(part) is part
+
+
+def test_spoken_words_have_their_tokens_and_their_frames() -> None:
+    [maps] = with_spoken_words(
+        Recording(maps=(planted_maps(),), model="drawn", settings={"alignment_heads": [[0, 0]]})
+    ).maps
+    spoken = spoken_words(maps.query_tokens, maps.key_tokens)
+    assert [(word.start, word.stop) for word, _ in spoken] == [(1, 2), (2, 4), (4, 5), (5, 6)]
+    times = aligned_words([(maps, 0)])
+    for (_, heard), word in zip(spoken, times, strict=True):
+        assert (heard.start + 0.5) * FRAME == pytest.approx(word.start, abs=1.5 * FRAME)
+        assert (heard.stop - 0.5) * FRAME == pytest.approx(word.end, abs=1.5 * FRAME)
+    assert spoken_words(maps.query_tokens, frames()) == []  # no words were found
+    assert spoken_words(maps.key_tokens, maps.key_tokens) == []
 
 
 def test_frame_sorts_the_best_head_first() -> None:

@@ -25,6 +25,7 @@ from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_h
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.panels import seconds_of_frames
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
@@ -174,21 +175,51 @@ class _AxisTexts:
         self.descriptions: list[dict[str, Any]] = []
         self.index_of_key: dict[tuple[Any, ...], int] = {}
 
-    def index_of(self, tokens: Tokens, span: slice) -> int:
-        """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
-        images = tuple(id(medium) for medium in tokens.media if isinstance(medium, Image))
-        key = (tokens.text, tokens.labels, span.start, span.stop, images)
+    def index_of(self, tokens: Tokens, span: slice, frames: Tokens | None = None) -> int:
+        """Returns the index of the text of a span of an axis; adds the text if no head had it before.
+
+        Args:
+            tokens: the tokens of the axis.
+            span: the range of tokens.
+            frames: the keys of queries, whose spoken words are described if they are frames of a sound.
+        """
+        media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
+        spoken = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
+        key = (tokens.text, tokens.labels, span.start, span.stop, media, spoken)
         if key not in self.index_of_key:
             self.index_of_key[key] = len(self.descriptions)
-            self.descriptions.append(_about_text(tokens, span, self.plan))
+            about_words = {"spoken": spoken} if spoken else {}
+            self.descriptions.append(_about_text(tokens, span, self.plan) | about_words)
         return self.index_of_key[key]
+
+
+def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[float, ...], ...]:
+    """Returns the first token, the end, and the two seconds of each spoken word in a span of the decoder's text.
+
+    The tokens count from the start of the span, and the word may begin before it or end after it.
+    """
+    from attnviz.metrics.alignment import spoken_words
+
+    return tuple(
+        (word.start - span.start, word.stop - span.start, *_frame_seconds(frames, heard))
+        for word, heard in spoken_words(tokens, frames)
+        if word.start < span.stop and word.stop > span.start
+    )
+
+
+def _frame_seconds(frames: Tokens, heard: range) -> tuple[float, float]:
+    """Returns the second at which a range of frames begins, and the second at which it ends."""
+    sound = frames.canvas
+    assert isinstance(sound, Sound)
+    start, stop = frames.places[heard.start, 0] / sound.rate, frames.places[heard.stop - 1, 1] / sound.rate
+    return round(float(start), 3), round(float(stop), 3)
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     """Returns the JSON values of a span of an axis: the label of each cell, and the white space before it.
 
-    For cells of one token there are also the first token, special tokens, words and the medium; for blocks, their
-    edges.
+    For cells of one token there are also the first token, special tokens, words and the media; for blocks, their
+    edges, and a sound whose frames they are.
 
     Args:
         tokens: the tokens of the axis.
@@ -218,13 +249,14 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
     if len(numbers):
         starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))  # the first token starts a word as well
     if len(starts) < len(numbers):
-        labels = [units.labels[number] if units.sizes[number] > 1 else "" for number in numbers[starts].tolist()]
+        has_label = (units.sizes > 1) | isinstance(tokens.canvas, Sound)  # a frame's own label is its second
+        labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
         about["words"] = {"starts": starts.tolist(), "labels": labels}
     return about
 
 
 def _about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
-    """Returns the JSON values with which the page draws the media of an axis; empty if no token is in an image.
+    """Returns the JSON values with which the page draws the media of an axis; empty without images and sounds.
 
     Args:
         tokens: the tokens of the axis.
@@ -239,7 +271,9 @@ def _about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
                 images.append(_about_image(medium, *_patches(tokens, edges, in_medium)))
             case Text():
                 has_words = has_words or bool(in_medium.any())
-            case Image() | Sound():  # frames of a sound are labelled by their seconds
+            case Sound() if in_medium.all():
+                return _about_sound(medium, tokens)
+            case Image() | Sound():  # frames of a sound among other tokens are labelled by their seconds
                 pass
             case unknown:
                 assert_never(unknown)
@@ -262,6 +296,23 @@ def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[Int
     cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
     is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
     return cells[is_whole], tokens.places[edges[0] : edges[-1]][is_whole]
+
+
+def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
+    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames.
+
+    ``seconds`` are the second at the middle of frame 0 of the axis, and the seconds from one frame to the next. Empty
+    if the axis has fewer than three frames, whose distance is unknown.
+
+    Args:
+        sound: the sound.
+        tokens: the tokens of the axis, whose canvas is the sound.
+    """
+    seconds = seconds_of_frames(tokens)
+    if seconds is None or not seconds[1]:
+        return {}
+    about_envelope = {"envelope": text85(sound.envelope.tobytes()), "length": sound.seconds}
+    return {"medium": "sound", "sound": about_envelope, "seconds": [round(second, 6) for second in seconds]}
 
 
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
@@ -307,7 +358,7 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_c
         "kind": maps.kind,
         "item": maps.item,
         "same": maps.query_tokens.labels == maps.key_tokens.labels and cells.queries == cells.keys,
-        "queries": [texts.index_of(side.query_tokens, cells.queries) for side in cells.sides.values()],
+        "queries": [texts.index_of(side.query_tokens, cells.queries, side.key_tokens) for side in cells.sides.values()],
         "keys": [texts.index_of(side.key_tokens, cells.keys) for side in cells.sides.values()],
         "thumbnail": _thumbnail_shape(head, rows, columns),
         "factors": [side.factors.about for side in head.sides if side.factors],

@@ -67,6 +67,7 @@ export function letGo() {
   if (state.noting) return set({ noting: false });
   if (state.pin) return pin(state.pin);
   if (state.mark) return set({ mark: null });
+  if (state.interval) return set({ interval: null });
   if (state.head === null && !state.together && state.chosen.length) return set({ chosen: [] });
   return openHead(null);
 }

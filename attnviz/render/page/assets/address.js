@@ -3,6 +3,7 @@
 import { quotedPlace } from "./formatting.js";
 import { linkOf } from "./links.js";
 import { LAYER } from "./ordering.js";
+import { bare, intervalText, readInterval } from "./seconds.js";
 
 /** @import { Axis, Mark, Places, State, Text, Together } from "./types.js" */
 
@@ -120,6 +121,7 @@ function lookParts(state, begun, page) {
   if (state.scores !== "hidden") parts.push(["scores", state.scores]);
   if (state.pool === "max") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
+  if (state.interval) parts.push(["seconds", intervalText(state.interval)]);
   return parts;
 }
 
@@ -222,6 +224,7 @@ function lookOf(address, begun, page) {
     scores: oneOf(WORDS.scores, address.get("scores")) ?? "hidden",
     pool: oneOf(WORDS.pool, address.get("pool")) ?? "mean",
     direction: oneOf(WORDS.direction, address.get("direction")) ?? "to",
+    interval: page.texts.some(({ seconds }) => seconds) ? readInterval(address.get("seconds")) : null,
   };
 }
 
@@ -290,8 +293,16 @@ function pinOf(address, page, head) {
 /** The place of a token that is named by its number, or by its text. @param {Text} text @param {string | null} written */
 function placeOf(text, written) {
   if (written === null) return null;
-  const place = /^\d+$/.test(written) ? placeOfNumber(text, Number(written)) : text.labels.indexOf(written);
+  const place = /^\d+$/.test(written) ? placeOfNumber(text, Number(written)) : placeOfLabel(text, written);
   return place >= 0 && place < text.labels.length ? place : null;
+}
+
+/** The token of a label; else of a label without the space before it, and else of a word. @param {Text} text @param {string} label */
+function placeOfLabel({ labels, words }, label) {
+  const wanted = bare(label).toLowerCase();
+  const isAlike = (/** @type {string} */ other) => bare(other).toLowerCase() === wanted;
+  const place = [labels.indexOf(label), labels.findIndex((other) => bare(other) === label), labels.findIndex(isAlike)].find((found) => found >= 0);
+  return place ?? words?.starts[words.labels.findIndex(isAlike)] ?? -1;
 }
 
 /** @param {Text} text @param {number} number */

@@ -9,6 +9,7 @@ import { MAX_OVERLAID } from "./overlay.js";
 import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { hasScoreMap, showsScores } from "./score_map.js";
+import { intervalText } from "./seconds.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
@@ -65,7 +66,9 @@ export function drawButtons(change, together) {
   fillChoices(one("views"), state.head === null ? [] : VIEWS, state.view, (view) => openHead(state.head, view));
   fillChoices(one("lists"), open || page.heads.length === 1 ? [] : LISTS, state.list, (list) => change("list", list));
   fillChoices(one("directions"), hasDirections() ? DIRECTIONS : [], state.direction, (way) => change("direction", way));
+  const { interval } = state;
   fillToggles(one("units"), [
+    ...(interval ? [toggle(`${intervalText(interval).replace("-", "–")} s ×`, "Show the whole sound again", true, () => change("interval", null))] : []),
     ...(hasWords() ? [toggle("Words", "Join the tokens of each word", state.by === "words", () => change("by", state.by === "words" ? "tokens" : "words"))] : []),
     ...(hasSpecial() ? [toggle("No special", "Leave out special tokens, such as [CLS]", state.special === "hidden", () => change("special", state.special === "hidden" ? "shown" : "hidden"))] : []),
     ...(hasScoreMap() ? [toggle("Scores", "Show scores instead of weights", showsScores(), () => change("scores", showsScores() ? "hidden" : "shown"))] : []),

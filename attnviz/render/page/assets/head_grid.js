@@ -273,7 +273,8 @@ function sizeGrid(grid) {
   const column = Math.min(inWidth, Math.max(MIN_NAMED_COLUMN, MAX_THUMB));
   const top = Math.min(320, one("overview").getBoundingClientRect().top + window.scrollY);
   const inHeight = Math.floor((window.innerHeight - top - 76) / Number(grid.dataset.rows)) - gap - 18;
-  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
+  const ratio = Math.max(1, Number(grid.querySelector("canvas")?.style.aspectRatio.split("/")[0]) || 1); // of width to height
+  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(ratio * inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
   const least = compact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
   const side = Math.max(least, fitting);
   grid.classList.toggle("tiny", side < MIN_NAMED_THUMB || compact);

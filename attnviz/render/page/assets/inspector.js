@@ -7,8 +7,9 @@ import { LensShown } from "./lens.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { cellNumber, quantitiesOf, weightText } from "./quantities.js";
 import { showsScores } from "./score_map.js";
+import { intervalText, shareWithin } from "./seconds.js";
 import { scene, state } from "./state.js";
-import { withoutSpecial } from "./units.js";
+import { withoutHidden } from "./units.js";
 import { strongestOf } from "./values.js";
 import { whySection } from "./why.js";
 
@@ -88,7 +89,7 @@ function lensSections(shown, mark) {
   }
   if (!values || !shades) return [...sections, hint("Computing every head…")];
   if (shown instanceof LensShown && shown.layers.length > 1) sections.push(layersSection(shown));
-  const items = strongestOf(withoutSpecial(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
+  const items = strongestOf(withoutHidden(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
     return make("li", {}, listButton(shown, shown.tokens ?? shown.keys, place, values[place]));
   });
   sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
@@ -162,11 +163,13 @@ function listSection(shown, axis, place) {
     return [heading, make("ul", { className: "list awaited" })];
   }
   const values = shown.line(axis, place);
-  const items = strongestOf(withoutSpecial(values, others), LIST_LENGTH).map((other) => {
+  const items = strongestOf(withoutHidden(values, others), LIST_LENGTH).map((other) => {
     const button = listButton(shown, others, other, values[other]);
     [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
     return make("li", {}, button);
   });
+  const { interval } = state;
+  if (interval && others.seconds && !shown.scale.change) items.push(make("li", { className: "hint" }, `${weightText(shareWithin(values, others, interval))} within ${intervalText(interval).replace("-", "–")} s`));
   const list = items.length
     ? make("ul", { className: "list" }, ...items)
     : make("p", { className: "hint" }, "nothing that is visible");

@@ -1,8 +1,10 @@
 /** The matrix: a row for each query, a column for each key, labels that stay while the cells scroll. */
 
 import { paintCells, rgbOf, theme } from "./colors.js";
+import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
 import { cellText, decimalsOf } from "./formatting.js";
 import { inkOn } from "./scales.js";
+import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
 import { state } from "./state.js";
 import { fitText, letters, longest, textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
@@ -17,6 +19,10 @@ const MIN_NUMBER_WIDTH = 24;
 const MAX_WRITTEN_ZEROS = 100; // cells, above which a number that rounds to 0 is left out, so that the others stand out
 export const LABEL_STEP = 12; // pixels that a label needs
 const MAX_ZOOMED_CELL = 96;
+const MIN_SOUND_ROW = 9; // pixels of a row over a sound, whose cells are narrow
+const MAX_SOUND_ROW = 26;
+const ENVELOPE = 34; // pixels of the envelope above a map
+const SECONDS = 16; // pixels of the line of seconds
 
 /** @implements {Picture} */
 export class MatrixPicture {
@@ -30,11 +36,18 @@ export class MatrixPicture {
     this.size = { queries: 0, keys: 0 }; // pixels of the widest labels, measured once
     /** @type {HTMLCanvasElement | null} */
     this.canvas = null;
-    this.names = { rows: "queries ↓", columns: "keys →" };
+    this.names = { rows: "queries ↓", columns: shown.keys.seconds ? "keys, in seconds →" : "keys →" };
+    /** @type {[number, number] | null} the seconds that are dragged over, to be kept */
+    this.dragged = null;
   }
 
   get dimmed() {
     return false;
+  }
+
+  /** True if the columns are frames of a sound. */
+  get timed() {
+    return this.shown.keys.seconds !== undefined;
   }
 
   /** The smaller side of a cell. */
@@ -54,11 +67,11 @@ export class MatrixPicture {
     const side = Math.min(150 * letters.scale, width * 0.28);
     const [widestQuery, widestKey] = [this.size.queries * letters.scale, this.size.keys * letters.scale];
     this.left = Math.ceil(Math.max(Math.min(side, widestQuery) + 14, textWidth(this.names.rows, 11 * letters.scale) + 12));
-    const forLabels = Math.min(110 * letters.scale, widestKey, Math.max(40, most * 0.3));
+    const forLabels = this.timed ? SECONDS * letters.scale + ENVELOPE - 10 : Math.min(110 * letters.scale, widestKey, Math.max(40, most * 0.3));
     const [wide, tall] = this.fitting((width - this.left - 2) / columns, (most - forLabels - 34) / rows);
     this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / Math.min(wide, tall)));
     [this.wide, this.tall] = [wide * this.factor, tall * this.factor];
-    this.across = this.wide >= widestKey + 6;
+    this.across = !this.timed && this.wide >= widestKey + 6;
     this.top = Math.ceil((this.across ? 14 * letters.scale : forLabels) + 12 + 14 * letters.scale);
     this.margin = Math.max(0, Math.floor((width - this.left - columns * this.wide) / 2));
     this.margin = this.factor === 1 ? Math.min(this.margin, 40) : 0;
@@ -68,6 +81,7 @@ export class MatrixPicture {
 
   /** The sides of a cell where there is so much room. @param {number} across @param {number} down */
   fitting(across, down) {
+    if (this.timed && !this.shown.queries.seconds) return [Math.min(across, MAX_CELL), letters.scale * Math.min(MAX_SOUND_ROW, Math.max(MIN_SOUND_ROW, down / letters.scale))];
     const least = Math.max(MIN_CELL, Math.min(across, down));
     const [wide, tall] = [across, down].map((room) => Math.max(MIN_CELL, Math.min(room, MAX_CELL, MAX_RATIO * least)));
     return [wide, tall];
@@ -99,8 +113,47 @@ export class MatrixPicture {
     surface.clip(left, top, area.width - left, area.height - top, () => {
       this.drawCells(surface, area);
       if (this.numbered) this.drawNumbers(surface, area);
+      this.drawSpoken(surface, area);
     });
     this.drawLabels(surface, area);
+  }
+
+  /** Frames the cells of each word that is said: the rows of its tokens, over its seconds. @param {Surface} surface @param {Area} area */
+  drawSpoken(surface, area) {
+    const { keys, queries, scale } = this.shown;
+    if (!this.timed || !queries.spoken) return;
+    const color = inkOn(rgbOf(scale.change ? 0 : scale.low, scale, 1));
+    for (const [first, end, from, to] of queries.spoken) {
+      // The row before a token predicts it, and looks at its sound.
+      const [top, bottom] = [this.rowOf(Math.max(0, first - 1)), this.rowOf(Math.max(0, end - 2)) + 1];
+      const [x, right] = [from, to].map((second) => this.xOf(second) - area.x);
+      if (end < 2 || right <= this.xOf(extentOf(keys)[0]) - area.x || right <= x) continue;
+      surface.frame(x, this.top + top * this.tall - area.y, right - x, (bottom - top) * this.tall, color, 0.8);
+    }
+  }
+
+  /** The row of a query. @param {number} query */
+  rowOf(query) {
+    return query;
+  }
+
+  /** The pixel of a second, before scrolling. @param {number} second */
+  xOf(second) {
+    const [from, to] = extentOf(this.shown.keys);
+    const part = Math.min(1, Math.max(0, (second - from) / (to - from)));
+    return this.left + part * this.shown.columns * this.wide;
+  }
+
+  /** The second at a pixel of the stage. @param {number} x @param {Area} area */
+  secondAt(x, area) {
+    const [from, to] = extentOf(this.shown.keys);
+    const part = (x + area.x - this.left) / (this.shown.columns * this.wide);
+    return from + Math.min(1, Math.max(0, part)) * (to - from);
+  }
+
+  /** True if a place is on the envelope, where a drag keeps an interval. @param {number} x @param {number} y */
+  isSound(x, y) {
+    return this.timed && y > 16 && y < this.top && x >= this.left;
   }
 
   /** @param {Surface} surface @param {Area} area */
@@ -144,22 +197,47 @@ export class MatrixPicture {
 
   /** @param {Surface} surface @param {Area} area */
   drawLabels(surface, area) {
-    const { queries, keys } = this.shown;
+    const { keys } = this.shown;
     const faint = { size: 11 * letters.scale, color: theme().soft };
     surface.text(this.names.columns, this.left, 9, faint);
     surface.text(this.names.rows, this.left - 10, 9, { ...faint, align: "right" });
-    const [down, along] = [this.every("query"), this.every("key")];
-    const [firstRow, lastRow] = this.span("query", area);
+    const along = this.every("key");
     surface.clip(0, this.top - 7, this.left, area.height - this.top + 7, () => {
-      for (let row = Math.ceil(firstRow / down) * down; row < lastRow; row += down) {
-        this.drawRowLabel(surface, area, row, this.labelOf(queries, row, down), theme().ink);
-      }
+      for (const { row, label } of this.rowLabels(area)) this.drawRowLabel(surface, area, row, label, theme().ink);
     });
+    if (this.timed) return this.drawSound(surface, area);
     const [firstColumn, lastColumn] = this.span("key", area);
     surface.clip(this.left - 7, 16, area.width - this.left + 7, this.top - 16, () => {
       for (let column = Math.ceil(firstColumn / along) * along; column < lastColumn; column += along) {
         this.drawColumnLabel(surface, area, column, this.labelOf(keys, column, along), theme().ink);
       }
+    });
+  }
+
+  /** The rows that have a label: of frames round seconds, else as many as there is room for. @param {Area} area */
+  rowLabels(area) {
+    const { queries } = this.shown;
+    if (queries.seconds) {
+      const least = (1.6 * LABEL_STEP * letters.scale) / this.tall;
+      return secondTicks(queries, least).map(({ second, label }) => ({ row: cellAt(queries, second), label }));
+    }
+    const down = this.every("query");
+    const [first, last] = this.span("query", area);
+    const labels = [];
+    for (let row = Math.ceil(first / down) * down; row < last; row += down) labels.push({ row, label: this.labelOf(queries, row, down) });
+    return labels;
+  }
+
+  /** The envelope of the sound over the columns, and seconds above it. @param {Surface} surface @param {Area} area */
+  drawSound(surface, area) {
+    const { keys, columns } = this.shown;
+    const size = 11 * letters.scale;
+    const [x, y, width] = [this.left - area.x, 18 + SECONDS * letters.scale, columns * this.wide];
+    const height = this.top - y - 2;
+    surface.clip(this.left - 1, 14, area.width - this.left + 1, this.top - 14, () => {
+      drawSeconds(surface, keys, x, 16 + size / 2, width, size);
+      drawEnvelope(surface, keys, { x, y, width, height });
+      drawHeardWords(surface, keys, { x, y, width, height: height + 2 }, 0);
     });
   }
 
@@ -217,7 +295,11 @@ export class MatrixPicture {
    */
   drawOver(surface, area) {
     if (state.pin) this.drawMark(surface, area, state.pin, theme().accent);
-    if (state.mark) this.drawMark(surface, area, state.mark, theme().ink);
+    if (state.mark && !this.dragged) this.drawMark(surface, area, state.mark, theme().ink);
+    if (!this.dragged) return;
+    const [x, end] = this.dragged.map((second) => this.xOf(second) - area.x);
+    surface.rect(x, 16, end - x, area.height - 16, theme().accent, 0.2);
+    surface.text(`${this.dragged[0].toFixed(2)}–${this.dragged[1].toFixed(2)} s`, end + 4, 24, { size: 11 * letters.scale, color: theme().accent, weight: 650 });
   }
 
   /** @param {Surface} surface @param {Area} area @param {Mark} mark @param {string} color */
@@ -236,12 +318,24 @@ export class MatrixPicture {
       surface.rect(0, y + tall / 2 - 9, left - 3, 18, theme().paper);
       this.drawRowLabel(surface, area, mark.query, queries.labels[mark.query], theme().accent, 650);
     }
-    if (mark.key !== null && x + wide > left - 1 && x < area.width) {
+    if (mark.key !== null && this.timed) this.drawSecond(surface, area, mark.key, x);
+    else if (mark.key !== null && x + wide > left - 1 && x < area.width) {
       const size = this.labelSize(wide);
       const half = this.across ? Math.min(wide, textWidth(keys.labels[mark.key], size, 650) + 8) / 2 : 9;
       surface.rect(x + wide / 2 - half, 17, 2 * half, top - 19, theme().paper);
       this.drawColumnLabel(surface, area, mark.key, keys.labels[mark.key], theme().accent, 650);
     }
+  }
+
+  /** The second of a frame, over the line of seconds. @param {Surface} surface @param {Area} area @param {number} column @param {number} x */
+  drawSecond(surface, area, column, x) {
+    const size = 11 * letters.scale;
+    const { keys } = this.shown;
+    const label = `${((startOf(keys, column) + startOf(keys, column + 1)) / 2).toFixed(2)} s`;
+    const half = textWidth(label, size, 650) / 2 + 4;
+    const middle = Math.min(area.width - half, Math.max(this.left + half, x + this.wide / 2));
+    surface.rect(middle - half, 16, 2 * half, size + 4, theme().paper);
+    surface.text(label, middle, 16 + size / 2, { size, color: theme().accent, weight: 650, align: "center" });
   }
 
   /**
@@ -256,7 +350,7 @@ export class MatrixPicture {
    * @param {boolean} alone
    */
   drawBand(surface, x, y, width, height, color, alone) {
-    if (this.cell >= 6) doubleFrame(surface, x, y, width, height, color, alone ? 2 : 1);
+    if (Math.min(width, height) >= 6) doubleFrame(surface, x, y, width, height, color, alone ? 2 : 1);
     else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
   }
 

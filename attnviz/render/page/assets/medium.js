@@ -1,12 +1,13 @@
 /** The kinds of media that tokens have their places in: the one place that knows them all, and draws each in its way. */
 
 import { Patches } from "./patches.js";
+import { Waveform } from "./waveform.js";
 import { Words } from "./words.js";
 
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */
 
-/** @typedef {Pick<Text, "labels" | "spaces" | "medium" | "images" | "others">} Tokens of one axis */
+/** @typedef {Pick<Text, "labels" | "spaces" | "medium" | "images" | "others" | "sound" | "seconds" | "first" | "edges">} Tokens of one axis */
 
 /**
  * Draws what tokens were read from, to be shaded, pointed at and saved.
@@ -24,6 +25,8 @@ export function drawMedium(parent, tokens, label, marking) {
       return new Words(parent, tokens, label, marking);
     case "image":
       return new Patches(parent, tokens, label, marking);
+    case "sound":
+      return new Waveform(parent, tokens, label, marking);
     default:
       return refuseMedium(medium);
   }

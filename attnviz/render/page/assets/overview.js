@@ -12,6 +12,7 @@ import { effectOf, metricText, numbersOf, patternOf, shortNoteOf } from "./metri
 import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
+import { cellAt } from "./seconds.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { drawSmallOverview, isOneCanvas } from "./small_overview.js";
 import { set, sideNumber, state } from "./state.js";
@@ -31,7 +32,7 @@ export function drawOverview(open) {
   const home = open && !asCanvas ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
-  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps, theme().paper].join(" ");
+  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead());
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
@@ -54,7 +55,10 @@ function buildThumb(number, named) {
   const said = measured && `${metric} ${measured}`;
   const title = [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · ");
   const label = [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", ");
-  const thumb = newThumb(number, head.thumbnail, columns / rows, title, label);
+  const [across, down] = shownSpans(number);
+  const cells = /** @type {[number, number]} */ ([down[1] - down[0], across[1] - across[0]]);
+  const [high, wide] = head.thumbnail;
+  const thumb = newThumb(number, cells, (columns * cells[1] * high) / (rows * cells[0] * wide), title, label);
   const color = effectColor(number);
   if (color) canvasOf(thumb).style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen(number) : openHead(number)));
@@ -97,6 +101,19 @@ function peakSaid(number) {
   return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
+/** Returns the columns and the rows of a head's thumbnail that are shown: those within the kept interval of a sound. @param {number} number @returns {[number, number][]} */
+function shownSpans(number) {
+  const { interval } = state;
+  const { thumbnail } = page.heads[number];
+  return /** @type {const} */ (["key", "query"]).map((axis) => {
+    const text = textOf(number, axis, sideNumber());
+    const cells = thumbnail[axis === "key" ? 1 : 0];
+    if (!interval || !text.seconds) return [0, cells];
+    const part = cells / text.labels.length;
+    return [Math.floor(cellAt(text, interval[0]) * part), Math.ceil((cellAt(text, interval[1]) + 1) * part)];
+  });
+}
+
 /** @param {HTMLElement[]} some */
 function paintThumbnails(some) {
   const shared = state.limits === "head" ? null : sharedScale();
@@ -106,11 +123,13 @@ function paintThumbnails(some) {
 /** Paints the thumbnail of a head on a canvas of its cells. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
 function paintHead(number, canvas, shared) {
   const scale = shared ?? thumbnailScale(number);
-  const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
+  const [rows, columns] = page.heads[number].thumbnail;
+  const counts = pooledCounts(seenBy(number, sideNumber()), rows);
   const coded = codedThumbnail(number);
-  const [rows, columns, seen] = [canvas.height, canvas.width, (/** @type {number} */ row) => counts[row]];
+  const seen = (/** @type {number} */ row) => counts[row];
   const image = coded ? imageOfCodes(coded, rows, columns, scale, seen) : imageOf(thumbnailValues(number), rows, columns, scale, seen);
-  contextOf(canvas).putImageData(image, 0, 0);
+  const [[left], [top]] = shownSpans(number);
+  contextOf(canvas).putImageData(image, -left, -top); // what is outside of the canvas is cut
 }
 
 /** Returns a function that paints a head; heads of one size are painted on one canvas, one after the other. @returns {(number: number) => HTMLCanvasElement} */
@@ -118,7 +137,7 @@ function paintedHead() {
   const shared = state.limits === "head" ? null : sharedScale();
   let canvas = newCanvas(1, 1);
   return (number) => {
-    const [rows, columns] = page.heads[number].thumbnail;
+    const [columns, rows] = shownSpans(number).map(([first, end]) => end - first);
     if (canvas.width !== columns || canvas.height !== rows) canvas = newCanvas(columns, rows);
     paintHead(number, canvas, shared);
     return canvas;

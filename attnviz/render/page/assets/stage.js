@@ -3,7 +3,7 @@
 import { pin, pointTo } from "./actions.js";
 import { contextOf } from "./colors.js";
 import { isPrinting, make, openHeight } from "./elements.js";
-import { state } from "./state.js";
+import { set, state } from "./state.js";
 import { CanvasSurface, measureLetters } from "./surface.js";
 
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
@@ -239,11 +239,15 @@ export class PictureStage {
   listenToDrag(over) {
     /** @type {{ clientX: number, clientY: number, x: number, y: number } | null} */
     let from = null;
-    over.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY }) => {
+    /** @type {number | null} where a drag over the envelope of a sound began */
+    let start = null;
+    over.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY, offsetX, offsetY }) => {
       this.dragged = false;
+      start = !button && this.picture.isSound?.(offsetX, offsetY) ? offsetX : null;
       from = pointerType === "mouse" && !button ? { clientX, clientY, ...this.area } : null;
     });
-    over.addEventListener("pointermove", ({ buttons, clientX, clientY, pointerId }) => {
+    over.addEventListener("pointermove", ({ buttons, clientX, clientY, pointerId, offsetX }) => {
+      if (start !== null && buttons) return this.dragSeconds(over, pointerId, start, offsetX);
       if (!from || !buttons) return;
       const [x, y] = [from.clientX - clientX, from.clientY - clientY];
       if (!this.dragged && Math.hypot(x, y) < MIN_DRAG) return;
@@ -251,7 +255,22 @@ export class PictureStage {
       this.dragged = true;
       this.element.scrollTo(from.x + x, from.y + y);
     });
-    over.addEventListener("pointerup", () => (from = null));
+    over.addEventListener("pointerup", () => {
+      const { dragged: interval } = this.picture;
+      this.picture.dragged = from = start = null;
+      if (interval) set({ interval, mark: null });
+    });
+  }
+
+  /** Takes the seconds between the press and the pointer. @param {HTMLElement} over @param {number} pointer @param {number} start @param {number} x */
+  dragSeconds(over, pointer, start, x) {
+    const { picture } = this;
+    if (!picture.secondAt || (!this.dragged && Math.abs(x - start) < MIN_DRAG)) return;
+    if (!this.dragged) over.setPointerCapture(pointer);
+    this.dragged = true;
+    const [first, last] = [start, x].map((pixel) => picture.secondAt?.(pixel, this.area) ?? 0).sort((one, two) => one - two);
+    picture.dragged = first < last ? [first, last] : null;
+    this.drawOver();
   }
 
   /** @param {PlaceOf} at */

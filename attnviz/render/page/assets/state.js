@@ -51,6 +51,7 @@ export const begun = {
   note: 0,
   pool: "mean",
   direction: "to",
+  interval: null,
   mark: null,
   pin: page.query === null ? null : { query: page.query, key: null },
   found: { text: "", place: -1 },

@@ -9,12 +9,13 @@ import { drawMedium } from "./medium.js";
 import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
-import { scene, sideNumber, state } from "./state.js";
+import { heardOf, intervalText, shareWithin } from "./seconds.js";
+import { scene, set, sideNumber, state } from "./state.js";
 import { fitText } from "./surface.js";
-import { withoutSpecial } from "./units.js";
+import { withoutHidden } from "./units.js";
 import { largestOf } from "./values.js";
 
-/** @import { Axis, Mark, Shades, Surface, View } from "./types.js" */
+/** @import { Axis, Mark, Shades, Surface, Text, View } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
 const MAX_SHORT_TEXT = 90; // tokens that fill a screen in larger letters
@@ -60,7 +61,12 @@ export class TextView {
   drawAxis(axis, name) {
     if (axis !== "both") this.element.append(make("h3", {}, name));
     const text = this.texts[axis === "key" ? 1 : 0];
-    return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, markingOf(axis)) };
+    return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, { ...markingOf(axis), heard: () => this.heardNow() }) };
+  }
+
+  /** The word that is pointed at, or chosen, with the seconds in which it is said. */
+  heardNow() {
+    return heardOf(this.texts[0], (state.mark ?? state.pin)?.query ?? null);
   }
 
   /** @param {number} number */
@@ -76,13 +82,15 @@ export class TextView {
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
     for (const { words, axis } of this.drawn) {
       const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
-      const values = all && withoutSpecial(all, this.texts[axis === "key" ? 1 : 0]);
+      const values = all && withoutHidden(all, this.texts[axis === "key" ? 1 : 0]);
       const change = shown?.scale.change ?? state.side === "change";
       const row = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
       words.shade({ ...shadingOf(values, change), colors: shades.colors, row });
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
-    this.note.textContent = scene.pointed && !scene.shown ? "" : this.said(shades.said, largestOf(withoutSpecial(shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0])));
+    const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
+    const note = this.said(shades.said, largestOf(withoutHidden(line, text)));
+    this.note.textContent = scene.pointed && !scene.shown ? "" : note && note + intervalSaid(line, text);
   }
 
   /** @param {string} what @param {number} largest */
@@ -142,7 +150,16 @@ function markingOf(axis) {
     choose: (place, beside) => pin(beside ? besides(markOf(axis, place)) : markOf(axis, place)),
     isChosen: (place) => isOf(state.pin, place),
     isMarked: (place) => isOf(state.mark, place),
+    interval: () => state.interval,
+    keepInterval: (interval) => set({ interval, mark: null }),
   };
+}
+
+/** Returns how much of a line is within the kept interval as a sentence; "" without one. @param {Float32Array} line @param {Text} text */
+function intervalSaid(line, text) {
+  const { interval } = state;
+  if (!interval || !text.seconds || scene.shown?.scale.change) return "";
+  return ` ${weightText(shareWithin(line, text, interval))} lies within ${intervalText(interval).replace("-", "–")} s.`;
 }
 
 /** @param {Paragraph} axis @param {number} place @returns {Mark} */

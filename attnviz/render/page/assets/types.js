@@ -6,7 +6,7 @@
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
  * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
  *   rows, or points of two numbers
- * @typedef {"text" | "image"} MediumName what tokens have their places in; "image" where some are in images
+ * @typedef {"text" | "image" | "sound"} MediumName what tokens have their places in; "image" where some are in images
  * @typedef {"side" | "overlay" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
@@ -114,6 +114,10 @@
  * @property {MediumName} [medium] a text where nothing is said
  * @property {ShownImage[]} [images] those that tokens are patches of
  * @property {string} [others] what the tokens outside of images are called
+ * @property {{ envelope: string, length: number }} [sound] whose frames the tokens are: amplitudes in base 85, and seconds
+ * @property {[number, number]} [seconds] of frames of a sound: at the middle of frame 0, and from one to the next
+ * @property {[number, number, number, number][]} [spoken] of queries over a sound: each word's first token and its end,
+ *   and the seconds at which it begins and ends
  */
 
 /**
@@ -331,6 +335,9 @@
  * @property {(row: number) => Area} [rowPlace] where a row of a lens is
  * @property {(factor: number) => number} zoomBy how far the content grew
  * @property {(mark: Mark | null) => void} [click]
+ * @property {(x: number, y: number) => boolean} [isSound] whether a drag keeps an interval there
+ * @property {[number, number] | null} [dragged] the interval that is dragged over
+ * @property {(x: number, area: Area) => number} [secondAt]
  * @property {Shown} [source] the map of tokens, where this is of units
  * @property {(mark: Mark) => string[]} [tells] what a tip says, where not the numbers of a cell
  * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark, where not to the next token
@@ -379,6 +386,7 @@
  * @property {"tokens" | "words"} by what a row and a column stand for
  * @property {"shown" | "hidden"} special what becomes of special tokens
  * @property {"hidden" | "shown"} scores whether cells are scores instead of weights
+ * @property {[number, number] | null} interval seconds of the sound that maps and shares are restricted to
  * @property {string} filter
  * @property {string} sort
  * @property {string} across the number along which heads are points; "" where they are none

@@ -14,6 +14,11 @@ export class UnitPicture extends MatrixPicture {
     this.source = shown.source;
   }
 
+  /** @override @param {number} query */
+  rowOf(query) {
+    return this.units.rowUnits.unitOf(query);
+  }
+
   /** @override @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
   pointAt(x, y, area) {
     const cell = this.cellAt(x, y, area);

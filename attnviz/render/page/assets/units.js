@@ -1,6 +1,7 @@
 /** Units: what a row or a column of a map stands for, a token or a word, special tokens with it or without. */
 
 import { page } from "./data.js";
+import { isWithin } from "./seconds.js";
 import { state } from "./state.js";
 import { ABSENT, largestOf, lineOf } from "./values.js";
 
@@ -12,8 +13,9 @@ export class Units {
   constructor(text, starts, ends, labels) {
     this.starts = starts;
     this.ends = ends;
+    const isPart = starts.every((start, unit) => start === starts[0] + unit && ends[unit] === start + 1);
     /** @type {Text} */
-    this.text = { ...text, labels, spaces: " ".repeat(labels.length) };
+    this.text = { ...text, labels, spaces: " ".repeat(labels.length), ...(isPart ? partOfAxis(text, starts) : { seconds: undefined }) };
   }
 
   get count() {
@@ -34,6 +36,15 @@ export class Units {
   }
 }
 
+/** What differs on an axis of which some tokens one after the other are left. @param {Text} text @param {number[]} kept @returns {Partial<Text>} */
+function partOfAxis({ edges, first = 0, words }, kept) {
+  const [start, end] = [kept[0], kept[0] + kept.length];
+  if (edges) return { edges: edges.slice(start, end + 1) };
+  const numbers = words ? [...words.starts.keys()].filter((number) => words.starts[number] < end && (words.starts[number + 1] ?? Infinity) > start) : [];
+  const part = words && { starts: numbers.map((number) => Math.max(0, words.starts[number] - start)), labels: numbers.map((number) => words.labels[number]) };
+  return { first: first + start, words: part };
+}
+
 /** True if units can be chosen here: of maps that are held cell by cell. */
 export function hasUnits() {
   const number = state.head ?? (state.together ? state.chosen[0] : 0);
@@ -46,7 +57,7 @@ const knownUnits = new WeakMap();
 
 /** The units of a text as the reader chose them; null where each token is one. @param {Text} text */
 export function unitsNow(text) {
-  const name = `${state.by} ${state.special}`;
+  const name = `${state.by} ${state.special} ${text.seconds ? state.interval : ""}`;
   const known = knownUnits.get(text) ?? new Map();
   knownUnits.set(text, known);
   if (!known.has(name)) known.set(name, unitsOf(text, state.by === "words", state.special === "hidden"));
@@ -59,10 +70,21 @@ function unitsOf(text, words, hidden) {
   const starts = words && text.words ? text.words.starts : [...Array(count).keys()];
   const ends = [...starts.slice(1), count];
   const special = new Set(hidden ? text.special : []);
-  const kept = starts.map((_, unit) => unit).filter((unit) => !special.has(starts[unit]));
+  const inInterval = tokensWithin(text);
+  const kept = starts.map((_, unit) => unit).filter((unit) => !special.has(starts[unit]) && inInterval(starts[unit], ends[unit]));
   if (!kept.length || (kept.length === count && starts.length === count)) return null;
   const label = (/** @type {number} */ unit) => (words && text.words?.labels[unit]) || text.labels[starts[unit]];
   return new Units(text, kept.map((unit) => starts[unit]), kept.map((unit) => ends[unit]), kept.map(label));
+}
+
+/** Returns a function that is true for tokens of which one is in the kept interval, or all if none is kept. @param {Text} text @returns {(start: number, end?: number) => boolean} */
+function tokensWithin(text) {
+  const { interval } = state;
+  if (!interval || !text.seconds) return () => true;
+  return (start, end = start + 1) => {
+    for (let token = start; token < end; token++) if (isWithin(text, token, interval)) return true;
+    return false;
+  };
 }
 
 /** A token's line by units: sums along it. @param {Float32Array} line @param {Units} units */
@@ -157,9 +179,10 @@ export class UnitShown {
   }
 }
 
-/** A line without its special tokens where these are hidden. @param {Float32Array} line @param {Text} text */
-export function withoutSpecial(line, text) {
-  if (state.special !== "hidden" || !text.special) return line;
-  const special = new Set(text.special);
-  return line.map((value, place) => (special.has(place) ? ABSENT : value));
+/** A line without its special tokens where these are hidden, and without what is outside of the kept interval. @param {Float32Array} line @param {Text} text */
+export function withoutHidden(line, text) {
+  const special = new Set(state.special === "hidden" ? text.special : []);
+  const isShown = tokensWithin(text);
+  if (!special.size && !(state.interval && text.seconds)) return line;
+  return line.map((value, place) => (special.has(place) || !isShown(place) ? ABSENT : value));
 }

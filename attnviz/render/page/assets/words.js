@@ -7,6 +7,7 @@ import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
 import { textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
+/** @import { Heard, Interval } from "./seconds.js" */
 /** @import { Scale, Surface, Text } from "./types.js" */
 
 /**
@@ -17,6 +18,9 @@ import { ABSENT } from "./values.js";
  * @property {(place: number, beside: boolean) => void} choose a token, or one besides that which is chosen
  * @property {(place: number) => boolean} isChosen
  * @property {(place: number) => boolean} isMarked
+ * @property {() => Interval | null} [interval] of a sound, the one that is kept
+ * @property {(interval: Interval | null) => void} [keepInterval]
+ * @property {() => Heard | null} [heard] the word that is pointed at, and the seconds in which it is said
  */
 
 /** @typedef {{ values: Float32Array | null, scale: Scale, colors?: string[], row?: Float32Array | null }} Shading of tokens; null shades nothing; colours where not the scale's; the row of weights whose shares are said */

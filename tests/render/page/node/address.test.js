@@ -40,6 +40,24 @@ test("a token that is there twice, or is a number, is named by its place", () =>
   assert.equal(opened("#query=99").pin, null);
 });
 
+test("a token is named without the space before it, in other letters, or by its word", () => {
+  const places = placesOf({ ...SIX, queries: ["<s>", "␣Amer", "icans", "␣ask", "Ask"] });
+  places.texts[0].words = { starts: [0, 1, 3, 4], labels: ["", "␣Americans", "", ""] };
+  for (const [written, query] of [["Americans", 1], ["ask", 3], ["Ask", 4], ["ASK", 3], ["␣ask", 3], ["icans", 2]]) {
+    assert.deepEqual(opened(`#query=${encodeURIComponent(written)}`, places).pin, { query, key: null });
+  }
+  assert.equal(opened("#query=Amer+icans", places).pin, null);
+});
+
+test("an interval of a sound is in the address of a page that has one, and of no other", () => {
+  const places = placesOf(SIX);
+  places.texts[1].seconds = [0.01, 0.02];
+  const begun = begunOn(places);
+  assert.deepEqual(opened("#head=0.1&seconds=1.50-2.25", places, begun).interval, [1.5, 2.25]);
+  assert.equal(writtenAddress({ ...begun, head: 1, interval: [1.5, 2.25] }, begun, places), "#head=0.1&seconds=1.50-2.25");
+  assert.equal(opened("#seconds=1.50-2.25").interval, null);
+});
+
 test("heads of one name are told apart by their number", () => {
   const places = placesOf({ ...SIX, heads: ["0.0", "0.0", "1.0"] });
   const begun = begunOn(places);
