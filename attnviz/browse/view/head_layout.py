@@ -9,7 +9,7 @@ from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.text_pane import ShadedTokens, shades_caption
 from attnviz.report.picture.colors import ColorScale
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import PERCENT, Panel
 from attnviz.text.units import Units
 
 
@@ -78,8 +78,17 @@ class OpenHead:
         """The keys, shaded by the cursor's row."""
         row, quantity = self.row.numbers(self.state.view), self.panel.quantity
         caption = shades_caption(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
-        visible, query = self.row.visible, self.state.query
-        return ShadedTokens(self.keys, row, visible, self.scale, self.state.key, caption, self.queries, query)
+        return ShadedTokens(
+            units=self.keys,
+            values=row,
+            visible=self.row.visible,
+            scale=self.scale,
+            cursor=self.state.key,
+            caption=caption,
+            queries=self.queries,
+            query=self.state.query,
+            are_shares=quantity is PERCENT,
+        )
 
     @property
     def query(self) -> str:

@@ -4,16 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import Box, BoxColumn, BoxRow, FixedBox, OverImage
 from attnviz.media.image import Image
+from attnviz.media.text import Text
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Axis, Panel
 from attnviz.text.tokens import Tokens
 
 MIN_LINES = 4  # of an image: in fewer nothing can be recognised
 GAP = 2  # columns between two images
+WORDS_COLUMNS = 18  # that images leave free for the words of a prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,7 @@ class ImageRow:
         cursor: the key under the cursor.
         queries: the tokens of the queries.
         query: the query; ``None`` for the mean of several.
+        are_shares: True if the values are weights, of which sums are shares of the row.
     """
 
     keys: Tokens
@@ -37,6 +40,26 @@ class ImageRow:
     cursor: int
     queries: Tokens
     query: int | None
+    are_shares: bool = False
+
+    @property
+    def words(self) -> IntArray:
+        """The keys outside of the images, ``(words,)``; empty if none of the keys is in a text."""
+        media = [self.keys.media[number] for number in np.unique(self.keys.medium).tolist() if number >= 0]
+        if not any(isinstance(medium, Text) for medium in media):
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(~np.isin(self.keys.medium, images_of(self.keys)))
+
+    @property
+    def share_texts(self) -> list[str]:
+        """The share of the row on each image, then on the words; empty if the values are not weights."""
+        if not self.are_shares:
+            return []
+        images, weights = images_of(self.keys), np.where(self.visible, np.nan_to_num(self.values), 0)
+        names = [f"image {place}" for place in range(1, len(images) + 1)] if len(images) > 1 else ["image"]
+        shares = [weights[self.keys.medium == number].sum() for number in images]
+        texts = [f"{share:.0%} on {name}" for share, name in zip(shares, names, strict=True)]
+        return [*texts, f"{weights[self.words].sum():.0%} on words"]
 
 
 def images_of(tokens: Tokens) -> list[int]:
@@ -54,11 +77,26 @@ def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | No
         size: the size of the terminal.
     """
     boxes, end = list[Box](), 0
-    for image_index, start, columns, height in _image_positions(row.keys, width, lines):
+    for image_index, start, columns, height in _image_positions(row, width, lines):
         margin = FixedBox(BoxColumn(()), start - end, height)
         boxes += [margin, _shaded_image(row, image_index, columns, height, size)]
         end = start + columns
     return BoxRow(tuple(boxes)) if boxes else None
+
+
+def words_start(row: ImageRow, width: int, lines: int) -> int | None:
+    """Returns the first column of the words beside the images; ``None`` if there are no words, or no images are drawn.
+
+    Args:
+        row: the weights.
+        width: columns of the pane.
+        lines: lines of the pane.
+    """
+    positions = _image_positions(row, width, lines)
+    if not positions or not len(row.words):
+        return None
+    _, start, columns, _ = positions[-1]
+    return start + columns + GAP
 
 
 def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
@@ -71,7 +109,7 @@ def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
         x: the column.
         y: the line.
     """
-    for image_index, start, columns, height in _image_positions(row.keys, width, lines):
+    for image_index, start, columns, height in _image_positions(row, width, lines):
         image = row.keys.media[image_index]
         if isinstance(image, Image) and start <= x < start + columns and y < height:
             # the pixel under the middle of the character
@@ -83,21 +121,22 @@ def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
     return None
 
 
-def _image_positions(tokens: Tokens, width: int, lines: int) -> list[tuple[int, int, int, int]]:
+def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, int, int, int]]:
     """Returns for each image its index among the media, its first column in the pane, its columns and its lines.
 
-    Images are as high as the pane allows, all equally high. The list is empty if they would be lower than `MIN_LINES`,
-    or if there are none.
+    Images are as high as the pane allows, all equally high, and leave space for words. The list is empty if they would
+    be lower than `MIN_LINES`, or if there are none.
 
     Args:
-        tokens: the tokens with the images.
+        row: the weights over the images.
         width: columns of the pane, of which the first stays blank.
         lines: lines of the pane.
     """
-    images = images_of(tokens)
-    media = [tokens.media[image_index] for image_index in images]
+    images = images_of(row.keys)
+    media = [row.keys.media[image_index] for image_index in images]
     aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
-    free_columns = width - 1 - GAP * (len(images) - 1)
+    words_columns = GAP + WORDS_COLUMNS if len(row.words) else 0
+    free_columns = width - 1 - GAP * (len(images) - 1) - words_columns
     height = min(lines, int(free_columns / 2 / sum(aspects))) if aspects else 0  # a line is as high as two columns
     if height < MIN_LINES:
         return []

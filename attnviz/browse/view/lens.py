@@ -16,7 +16,7 @@ from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, Fixed
 from attnviz.browse.view.legends import quantity_text
 from attnviz.browse.view.text_pane import ShadedTokens, shades_caption, text_pane, token_at, unique_label
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
-from attnviz.report.picture.panels import Quantity
+from attnviz.report.picture.panels import PERCENT, Quantity
 from attnviz.text.units import Units
 
 MAX_SCALED_ROWS = 32  # rows of scores or changes whose values set the colours
@@ -100,7 +100,8 @@ class LaidOutLens:
         tokens = ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption)
         if self.state.direction == "from":  # the row belongs to a key, not to a query
             return tokens
-        return replace(tokens, queries=self.units[0], query=self.state.token)
+        are_shares = self.quantity is PERCENT
+        return replace(tokens, queries=self.units[0], query=self.state.token, are_shares=are_shares)
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:

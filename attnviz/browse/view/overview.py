@@ -14,6 +14,7 @@ from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, Fixed
 from attnviz.browse.view.legends import legend, preview_status, quantity_text
 from attnviz.browse.view.text_pane import ShadedTokens, shades_caption, text_pane, unique_label
 from attnviz.report.picture.colors import DIVERGING, ColorScale
+from attnviz.report.picture.panels import PERCENT
 
 MIN_PATTERN_WIDTH = 9  # columns; with fewer a pattern is left out, since nobody could read it
 LEGEND_COLUMNS = 12
@@ -66,7 +67,8 @@ def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
     while key_texts and cell_len(f"{caption}: {', '.join(key_texts)}") > screen.size.width:
         key_texts.pop()
     caption += f": {', '.join(key_texts)}" if key_texts else ""
-    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption)
+    are_shares = quantity is PERCENT
+    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
     return FixedBox(text_pane(tokens, screen.size, lines), height=lines)
 
 

@@ -1,6 +1,8 @@
 """Composes a row of a map as running text with shaded tokens; a long text is cut around the cursor."""
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -8,8 +10,8 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import Size
-from attnviz.browse.view.boxes import BoxColumn, Paragraph, Piece, StyledText
-from attnviz.browse.view.image_pane import ImageRow, image_pane, images_of, key_at
+from attnviz.browse.view.boxes import BoxColumn, BoxRow, FixedBox, Paragraph, Piece, StyledText
+from attnviz.browse.view.image_pane import ImageRow, image_pane, images_of, key_at, words_start
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -28,6 +30,7 @@ class ShadedTokens:
         caption: what the shades show, and their limits.
         queries: the units of the queries; ``None`` if the values are no row of a query.
         query: the query of the values; ``None`` for the mean of several.
+        are_shares: True if the values are weights of a query, or of the mean query, which add up to 100 %.
     """
 
     units: Units
@@ -38,6 +41,7 @@ class ShadedTokens:
     caption: str
     queries: Units | None = None
     query: int | None = None
+    are_shares: bool = False
 
     @property
     def image_row(self) -> ImageRow | None:
@@ -49,7 +53,16 @@ class ShadedTokens:
         if not units.has_unit_for_each_token or not images_of(units.tokens):
             return None
         query = None if self.query is None else int(queries.starts[self.query])
-        return ImageRow(units.tokens, self.values, self.visible, self.scale, self.cursor, queries.tokens, query)
+        return ImageRow(
+            keys=units.tokens,
+            values=self.values,
+            visible=self.visible,
+            scale=self.scale,
+            cursor=self.cursor,
+            queries=queries.tokens,
+            query=query,
+            are_shares=self.are_shares,
+        )
 
 
 def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
@@ -67,7 +80,8 @@ def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> s
 def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
     """Composes the caption, and below it the images that the tokens are patches of, or else the tokens as a paragraph.
 
-    Images that would be too small to recognise are replaced by the paragraph.
+    Beside the images are the words of the prompt, below the share of the row on each image and on the words. Images
+    that would be too small to recognise are replaced by the paragraph.
 
     Args:
         tokens: the tokens.
@@ -77,10 +91,47 @@ def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
     caption = StyledText(tokens.caption, size.width, "dim")
     image_row = tokens.image_row
     images = None if image_row is None else image_pane(image_row, size.width, max_lines - 1, size)
-    if images is not None:
+    if image_row is None or images is None:
+        return BoxColumn((caption, _paragraph(tokens, wrapped_tokens(tokens, size.width, max_lines - 1))))
+    start = words_start(image_row, size.width, max_lines - 1)
+    if start is None:
         return BoxColumn((caption, images))
-    lines = tuple(map(tuple, wrapped_tokens(tokens, size.width, max_lines - 1)))
-    return BoxColumn((caption, Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)))
+    columns = size.width - start
+    words = _words_beside(tokens, image_row, columns, max_lines - 1)
+    return BoxColumn(
+        (caption, BoxRow((FixedBox(images, start, max_lines - 1), FixedBox(words, columns, max_lines - 1))))
+    )
+
+
+def _paragraph(tokens: ShadedTokens, lines: list[list[Piece]]) -> Paragraph:
+    """Composes lines of tokens, each shaded by its value."""
+    return Paragraph(tuple(map(tuple, lines)), tokens.values, tokens.visible, tokens.scale, tokens.cursor)
+
+
+def _words_beside(tokens: ShadedTokens, image_row: ImageRow, columns: int, max_lines: int) -> BoxColumn:
+    """Composes what stands beside the images: the shares of the row, then the words around the cursor.
+
+    Args:
+        tokens: the tokens.
+        image_row: their values over the images.
+        columns: columns beside the images.
+        max_lines: the most lines.
+    """
+    shares = tuple(StyledText(f" {text}", columns) for text in image_row.share_texts[:max_lines])
+    return BoxColumn((*shares, _paragraph(tokens, _word_lines(tokens, image_row, columns, max_lines))))
+
+
+def _word_lines(tokens: ShadedTokens, image_row: ImageRow, columns: int, max_lines: int) -> list[list[Piece]]:
+    """Returns the lines of the words beside the images, which follow the lines of the shares.
+
+    Args:
+        tokens: the tokens.
+        image_row: their values over the images.
+        columns: columns beside the images.
+        max_lines: the most lines, with those of the shares.
+    """
+    free_lines = max_lines - len(image_row.share_texts)
+    return wrapped_tokens(tokens, columns, free_lines, image_row.words.tolist()) if free_lines > 0 else []
 
 
 def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
@@ -95,15 +146,25 @@ def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -
     """
     image_row = tokens.image_row
     if image_row is not None and image_pane(image_row, size.width, max_lines - 1, size) is not None:
-        return key_at(image_row, size.width, max_lines - 1, x, y - 1)
-    lines = [[], *wrapped_tokens(tokens, size.width, max_lines - 1)]  # the caption has no token
-    if y >= len(lines):
+        start = words_start(image_row, size.width, max_lines - 1)
+        if start is None or x < start:
+            return key_at(image_row, size.width, max_lines - 1, x, y - 1)
+        word_lines = _word_lines(tokens, image_row, size.width - start, max_lines - 1)
+        return _token_in(word_lines, x - start, y - 1 - len(image_row.share_texts))
+    return _token_in(wrapped_tokens(tokens, size.width, max_lines - 1), x, y - 1)  # the caption is above
+
+
+def _token_in(lines: list[list[Piece]], x: int, y: int) -> int | None:
+    """Returns the index of the token at column ``x`` of line ``y``; ``None`` if none is there."""
+    if not 0 <= y < len(lines):
         return None
     token_of_column = [token for token, piece in lines[y] for _ in range(cell_len(piece))]
     return token_of_column[x] if x < len(token_of_column) else None
 
 
-def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:
+def wrapped_tokens(
+    tokens: ShadedTokens, columns: int, max_lines: int, chosen: Sequence[int] | None = None
+) -> list[list[Piece]]:
     """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor.
 
     Each piece of a line has the index of its token, ``None`` for a space. A label wider than the pane is cut.
@@ -112,12 +173,15 @@ def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[l
         tokens: the tokens.
         columns: columns of the pane.
         max_lines: the most lines.
+        chosen: the units to write, in ascending order; ``None`` for all.
     """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
-    start = max(0, cursor - width * max_lines // 2) if len(units) > width * max_lines else 0
+    shown = range(len(units)) if chosen is None else chosen
+    position = bisect_left(shown, cursor)
+    start = max(0, position - width * max_lines // 2) if len(shown) > width * max_lines else 0
     lines: list[list[Piece]] = [[(None, " ")]]
     used_columns = cursor_line = 0
-    for token in range(start, len(units)):
+    for token in shown[start:]:
         label = units.labels[token]
         piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
         piece_columns = cell_len(piece)
@@ -126,7 +190,7 @@ def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[l
                 break
             lines.append([(None, " ")])
             used_columns = 0
-        if token == cursor:
+        if token <= cursor:
             cursor_line = len(lines) - 1
         gap = " " if units.is_spaced(token) else ""
         lines[-1] += [(token, piece), *([(None, gap)] if gap else [])]

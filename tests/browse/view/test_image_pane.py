@@ -8,19 +8,27 @@ from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.layout import map_lines, text_lines
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import Size, State, View
 from attnviz.browse.view.open_head import click_in_head
+from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.render.terminal.over_image import FRAME
-from tests.report.image_examples import image_recording
+from tests.conftest import dense
+from tests.report.image_examples import image_recording, words_and_images_recording
 
 TRUE_COLOR = 2**24
 WIDTH, HEIGHT = 60, 27  # an image of 120 x 80 pixels has 11 lines and 33 columns there, its patches 8 x 5.5
 
 
-def screen_of(colors: int = TRUE_COLOR, character: tuple[int, int] | None = None, height: int = HEIGHT) -> Screen:
-    session = Session(image_recording())
-    return Screen(session, Size(WIDTH, height, character, session.text_lines(WIDTH), session.has_images), colors)
+def screen_of(
+    colors: int = TRUE_COLOR,
+    character: tuple[int, int] | None = None,
+    height: int = HEIGHT,
+    width: int = WIDTH,
+    recording: Recording | None = None,
+) -> Screen:
+    session = Session(recording or image_recording())
+    return Screen(session, Size(width, height, character, session.text_lines(width), session.has_images), colors)
 
 
 def image_of(screen: Screen, state: State) -> list[Line]:
@@ -78,3 +86,46 @@ def test_a_click_on_a_patch_moves_the_cursor_to_it(x: int, y: int, key: int | No
     state = settle(screen, State(has_open_head=True, query=0, key=0))
     clicked = click_in_head(screen, state, x, map_lines(screen.size) + y)
     assert clicked.key == (0 if key is None else key)
+
+
+def words_of(screen: Screen, state: State) -> list[str]:
+    """Returns the lines beside two images, which are as high as the pane, without their pixels."""
+    return [line[line.rfind("▀") + 1 :].strip() for line in image_text(screen, state)]
+
+
+@pytest.mark.parametrize("width", [110, 70])
+def test_words_stand_beside_images_below_the_share_of_each(width: int) -> None:
+    recording = words_and_images_recording()
+    query = 15
+    screen = screen_of(width=width, recording=recording)
+    row = dense(recording).weights[0, query]
+    shares = row[:6].sum(), row[7:13].sum()
+    lines = words_of(screen, State(has_open_head=True, query=query, key=0))
+    assert lines[:3] == [
+        f"{shares[0]:.0%} on image 1",
+        f"{shares[1]:.0%} on image 2",
+        f"{1 - sum(shares):.0%} on words",
+    ]
+    assert " ".join(lines[3:]).split() == ["<sep>what", "is", "red"]
+
+
+def test_scores_have_no_share() -> None:
+    state = State(has_open_head=True, query=15, key=0, view=View(scores=True))
+    text = " ".join(words_of(screen_of(width=110, recording=words_and_images_recording()), state))
+    assert "%" not in text
+    assert "what is red" in text
+
+
+def test_a_click_on_a_word_beside_images_moves_the_cursor_to_it() -> None:
+    screen = screen_of(width=110, recording=words_and_images_recording())
+    state = settle(screen, State(has_open_head=True, query=15, key=0))
+    [line] = [text for text in image_text(screen, state) if "what is" in text]
+    y = image_text(screen, state).index(line)
+    clicked = click_in_head(screen, state, line.index("is"), map_lines(screen.size) + 1 + y)
+    assert clicked.key == 14
+    share_line = click_in_head(screen, state, line.index("is"), map_lines(screen.size) + 1)
+    assert share_line.key == 0
+
+
+def image_text(screen: Screen, state: State) -> list[str]:
+    return ["".join(span.text for span in line) for line in image_of(screen, state)]
