@@ -26,18 +26,18 @@ class DerivedMaps(CellMaps):
         return self.to_dense()
 
     def to_dense(self) -> DenseMaps:
-        """Returns the maps as arrays, of any size."""
+        """Returns the maps as arrays, whatever their size."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         window = self.window(self.heads, slice(0, queries), slice(0, keys))
         common = {field.name: getattr(self, field.name) for field in fields(LayerMaps)}
         return DenseMaps(**common, scores=window.scores, weights=window.weights, visible=window.visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """Returns the scores of a window."""
+        """Returns the scores of a window, ``(heads, queries, keys)``."""
         return self.window(heads, queries, keys).scores
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """Returns the visible cells of a head's window."""
+        """Returns the visible cells of a head's window, ``(queries, keys)``."""
         return self.window((head,), queries, keys).visible
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
@@ -47,12 +47,16 @@ class DerivedMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels, a head and a band of queries at a time."""
-        sums_of_heads = [self._pixel_sums(head, height, width, queries, keys) for head in heads]
+        """Returns mean, maximum and visibility of the weights of each pixel of a block; see `LayerMaps.overview`.
+
+        Reads one head and one band of queries at a time. The maximum is computed even if ``maximum`` is False. In a
+        pixel without visible cells, mean and maximum are 0.
+        """
+        pixels_of_heads = [self._pixel_statistics(head, height, width, queries, keys) for head in heads]
         return Overview(
-            mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in sums_of_heads]).astype(np.float32),
-            maximum=np.stack([largest for _, largest, _ in sums_of_heads]),
-            visible=shared_or_per_head([counts > 0 for _, _, counts in sums_of_heads]),
+            mean=np.stack([sums / np.maximum(counts, 1) for sums, _, counts in pixels_of_heads]).astype(np.float32),
+            maximum=np.stack([maxima for _, maxima, _ in pixels_of_heads]),
+            visible=shared_or_per_head([counts > 0 for _, _, counts in pixels_of_heads]),
         )
 
     def cell_factors(self) -> None:
@@ -65,10 +69,10 @@ class DerivedMaps(CellMaps):
         """Returns these maps computed to whole arrays, as a file stores them."""
         return self.to_dense().to_tensors()
 
-    def _pixel_sums(
+    def _pixel_statistics(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``.
+        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``; 0 if it has none.
 
         Args:
             head: number of the head.
@@ -77,17 +81,18 @@ class DerivedMaps(CellMaps):
             queries: the queries, with start and stop.
             keys: the keys, with start and stop.
         """
-        total = np.zeros((height, width))
-        largest = np.zeros((height, width), dtype=np.float32)
+        sums = np.zeros((height, width))
+        maxima = np.zeros((height, width), dtype=np.float32)
         counts = np.zeros((height, width), dtype=np.int64)
-        edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
-        columns = block_edges(keys.stop - keys.start, width)[:-1]
-        for row, start in enumerate(edges[:-1]):
-            row_queries = slice(start, max(edges[row + 1], start + 1))
+        row_edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
+        column_starts = block_edges(keys.stop - keys.start, width)[:-1]
+        for row, start in enumerate(row_edges[:-1]):
+            # With more pixels than queries, a row of pixels still shows one query.
+            row_queries = slice(start, max(row_edges[row + 1], start + 1))
             for band in bands_of_queries(row_queries, keys.stop - keys.start, MAX_BAND_CELLS):
                 window = self.window((head,), band, keys)
                 weights = np.where(window.visible, window.weights[0], np.float32(0))
-                total[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), columns)
-                largest[row] = np.maximum(largest[row], np.maximum.reduceat(weights.max(axis=0), columns))
-                counts[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
-        return total, largest, counts
+                sums[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), column_starts)
+                maxima[row] = np.maximum(maxima[row], np.maximum.reduceat(weights.max(axis=0), column_starts))
+                counts[row] += np.add.reduceat(window.visible.sum(axis=0), column_starts)
+        return sums, maxima, counts

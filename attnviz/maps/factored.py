@@ -45,6 +45,7 @@ class FactoredMaps(CellMaps):
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
+        """Sets the scale from the factors; raises AttnvizError if their arrays do not fit the heads and tokens."""
         super().__post_init__()
         object.__setattr__(self, "scale", self.factors.scale)
         try:
@@ -53,11 +54,16 @@ class FactoredMaps(CellMaps):
             raise AttnvizError(f"layer {self.layer}: {error}") from None
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block, computed cell by cell; a cell costs as many products as a head has features."""
+        """Returns the scores, weights and visible cells of a block, computed from the factors.
+
+        Hidden cells have the weight 0; their scores are those without the mask. Ends of a slice may be ``None``. A cell
+        costs as many products as a head has features.
+        """
         indices = self.head_indices(heads)
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         visible = self.factors.mask.visible(queries, keys)
-        scores, weights = (np.empty((len(indices), *visible.shape), dtype=np.float32) for _ in range(2))
+        shape = len(indices), *visible.shape
+        scores, weights = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         for index, head_scores, head_weights in zip(indices, scores, weights, strict=True):
             self._write_cells(index, queries, keys, head_scores, head_weights)
         if not visible.all():
@@ -84,17 +90,22 @@ class FactoredMaps(CellMaps):
         )
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """Returns the number of visible keys of each query, ``(queries,)``, from the mask alone."""
-        queries = _clipped(queries, len(self.query_tokens))
-        keys = np.array([0, len(self.key_tokens)])
-        return self.factors.mask.counts(np.arange(queries.start, queries.stop + 1), keys)[:, 0].astype(np.float64)
+        """Returns the number of visible keys of each query, ``(queries,)``, from the mask, which all heads share."""
+        span = _clipped(queries, len(self.query_tokens))
+        query_edges = np.arange(span.start, span.stop + 1)  # each query is a block
+        key_edges = np.array([0, len(self.key_tokens)])  # all keys are one block, which is column 0
+        return self.factors.mask.counts(query_edges, key_edges)[:, 0].astype(np.float64)
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels tile by tile; memory does not grow with the number of tokens."""
+        """Returns the weights of a block pooled to pixels; see `LayerMaps.overview`.
+
+        Weights are computed tile by tile, so memory does not grow with the number of tokens. All maxima are 0 if
+        ``maximum`` is False.
+        """
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
-        return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum)
+        return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum=maximum)
 
     def cell_factors(self) -> Factors:
         """Returns the factors from which cells are computed."""
@@ -116,7 +127,10 @@ class FactoredMaps(CellMaps):
         return replace(self, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
 
     def to_tensors(self) -> MapTensors:
-        """Returns the factors' arrays and rules, as a file stores them; arrays that are ``None`` are left out."""
+        """Returns the factors as a file stores them: arrays, without those that are ``None``, and rules in the header.
+
+        Arrays in bfloat16 are stored as their bits, other queries, keys and log-sum-exps as float32.
+        """
         factors = self.factors
         optional_arrays = _optional_arrays(factors)
         arrays = {
@@ -150,7 +164,7 @@ class FactoredMaps(CellMaps):
     def _write_cells(
         self, index: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
-        """Writes a head's scores, and its weights as if every cell were visible.
+        """Writes a head's scores into ``scores``, and its weights, as if every cell were visible, into ``weights``.
 
         Computes in float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP`, so that weights are exact to 1e-5.
 
@@ -162,8 +176,8 @@ class FactoredMaps(CellMaps):
             weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
         """
         logsumexp = self.factors.logsumexp_or_inf(index, queries)
-        sizes = np.abs(logsumexp, where=np.isfinite(logsumexp), out=np.zeros_like(logsumexp))
-        in_float64 = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
+        magnitudes = np.abs(logsumexp, where=np.isfinite(logsumexp), out=np.zeros_like(logsumexp))
+        in_float64 = bool((magnitudes > MAX_FLOAT32_LOGSUMEXP).any())
         precise_scores: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores
         self._write_scores(index, queries, keys, precise_scores)
         if in_float64:
@@ -174,17 +188,23 @@ class FactoredMaps(CellMaps):
             np.exp(exponents, out=weights)
 
     def _write_scores(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
-        """Writes a head's scores into ``out``, ``(queries, keys)``, and computes in the dtype of ``out``."""
-        rows, columns = (
-            np.asarray(array, dtype=out.dtype)
-            for array in (self.factors.queries[index, queries], self.factors.keys[self.factors.key_heads[index], keys])
-        )
-        write_product(self.factors.device, rows * out.dtype.type(self.factors.scale), columns, out)
-        if self.factors.softcap is not None:
-            np.tanh(np.divide(out, self.factors.softcap, out=out), out=out)
-            out *= self.factors.softcap
-        if self.factors.bias:
-            out += self.factors.bias.block([index], queries, keys)[0]
+        """Writes a head's scores, with soft cap and bias, into ``out``, and computes in the dtype of ``out``.
+
+        Args:
+            index: index of the head in the factors' arrays.
+            queries: the queries, with start and stop.
+            keys: the keys, with start and stop.
+            out: ``(queries, keys)``, receives the scores.
+        """
+        factors = self.factors
+        query_vectors = np.asarray(factors.queries[index, queries], dtype=out.dtype)
+        key_vectors = np.asarray(factors.keys[factors.key_heads[index], keys], dtype=out.dtype)
+        write_product(factors.device, query_vectors * out.dtype.type(factors.scale), key_vectors, out)
+        if factors.softcap is not None:
+            np.tanh(np.divide(out, factors.softcap, out=out), out=out)
+            out *= factors.softcap
+        if factors.bias:
+            out += factors.bias.block([index], queries, keys)[0]
 
 
 def _clipped(span: slice, count: int) -> slice:
@@ -194,7 +214,15 @@ def _clipped(span: slice, count: int) -> slice:
 
 
 def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
-    """Returns the factors of a file entry; raises AttnvizError if a value is missing, out of range or does not fit."""
+    """Returns the queries, keys and rules of a file entry; optional arrays that it does not list are ``None``.
+
+    Args:
+        stored: the entry of the maps.
+        call: the fields of their attention call, which give the shapes and the scale.
+
+    Raises:
+        AttnvizError: if a value is missing, out of range or does not fit the call.
+    """
     dtype = stored.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
         raise stored.refusal(f"has factors of the unknown dtype {dtype!r}")
@@ -207,6 +235,7 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
         raise stored.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
     features = stored.count("features")
     optional_arrays = _read_optional_arrays(stored, heads, queries, keys)
+    bias_arrays = {name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}
     return Factors(
         queries=_read_factor(stored, "queries", dtype, (heads, queries, features)),
         keys=_read_factor(stored, "keys", dtype, (1 + max(key_heads), keys, features)),
@@ -214,7 +243,7 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
         scale=call["scale"],
         logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
         mask=_read_mask(stored.entry("mask"), optional_arrays),
-        bias=Bias(**{name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=stored.count("origin")),
+        bias=Bias(**bias_arrays, origin=stored.count("origin")),
         softcap=softcap,
         sink=optional_arrays["sink"],
     )
@@ -228,7 +257,17 @@ def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
 
 
 def _read_optional_arrays(stored: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
-    """Returns all optional arrays of a file entry by name; ``None`` for those that it does not list."""
+    """Returns all optional arrays of a file entry by name; ``None`` for an array that the entry does not list.
+
+    Args:
+        stored: the entry of the maps.
+        heads: number of heads.
+        queries: number of queries.
+        keys: number of keys.
+
+    Raises:
+        AttnvizError: if a listed array is missing, or of another dtype or shape.
+    """
     listed_names = set(stored.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
@@ -250,14 +289,29 @@ def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
 
 
 def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
-    """Returns the queries or keys of a file entry, stored in ``dtype``: ``float32`` or ``bfloat16``."""
+    """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32.
+
+    Args:
+        stored: the entry of the maps.
+        name: ``queries`` or ``keys``.
+        dtype: the stored dtype, ``float32`` or ``bfloat16``.
+        shape: the shape that the array must have.
+
+    Raises:
+        AttnvizError: if the array is missing, or of another dtype or shape.
+    """
     if dtype == "bfloat16":
         return HalfArray(stored.array(name, "uint16", shape))
     return stored.array(name, "float32", shape)
 
 
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
-    """Returns the mask of a file: rules from its header entry, padding and explicit cells from the optional arrays."""
+    """Returns the mask that a file stores; raises AttnvizError if a rule is missing or wrong.
+
+    Args:
+        entry: the rules of the mask; a missing ``window`` or ``chunk`` is no limit.
+        arrays: arrays by name, of which ``padding`` and ``mask`` (the explicit cells) may be ``None``.
+    """
     limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
     return Mask(
         causal=entry.required_value("causal", bool),

@@ -32,7 +32,9 @@ ReadCells = Callable[[slice, slice], tuple[FloatArray, BoolArray]]
 
 
 def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> GroupSums:
-    """Sums the weights over every pair of a group of queries and a group of keys.
+    """Returns the weights summed over every pair of a group of queries and a group of keys.
+
+    Reads at most `MAX_SUMMED_CELLS` weights at once, or a single query if that has more.
 
     Args:
         read: returns the weights ``(heads, queries, keys)`` of spans of queries and keys, and the visible cells.
@@ -78,7 +80,10 @@ def _joined_rows(sums: list[GroupSums]) -> GroupSums:
 
 
 def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
-    """Yields parts of the groups: each of one group or at most ``max_queries`` queries; all as one if not in order."""
+    """Yields the groups in parts: neighbours that span at most ``max_queries`` queries, or one longer group.
+
+    Groups that are not in order are yielded as one part.
+    """
     if not rows.in_order:
         yield rows
         return
@@ -90,7 +95,7 @@ def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
 
 
 def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
-    """Returns the sums over all pairs of groups, added up in float64 over bands of queries.
+    """Returns the weights summed over all pairs of groups, in float64, a band of queries at a time.
 
     Queries in no group are left out.
 

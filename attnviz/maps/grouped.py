@@ -22,9 +22,10 @@ MAX_NAMED_MARKS = 3
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
-    """Returns the recording over groups of tokens, or without special tokens, with remarks that say so.
+    """Returns the selected layers and heads of a recording over groups of tokens, or without special tokens.
 
-    It is unchanged if neither is asked for, or if none of its layers is selected.
+    Remarks on the grouping come before those of the recording. The recording is returned unchanged if ``grouping`` is
+    the default, or if none of its layers is selected.
 
     The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so the sum of
     a row stays the same. A group has no score.
@@ -76,10 +77,15 @@ class GroupedMaps(DerivedMaps):
     has_scores: bool = False
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block of cells: weights summed over the keys of a group and averaged over its queries.
+        """Returns a block of cells: weights summed over a group's tokens as keys and averaged over a group's queries.
 
         A renormalized row is divided by its sum over all keys, also of those outside the block. Scores are NaN unless
-        each group is a single token.
+        ``has_scores`` is true and both groups of a cell are single tokens.
+
+        Args:
+            heads: numbers of the heads.
+            queries: the range of groups of queries.
+            keys: the range of groups of keys.
         """
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)
@@ -134,22 +140,24 @@ def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window
 
 
 def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
-    """Returns the maps over groups, as arrays if they are small.
+    """Returns the maps over groups: as arrays if they are small, else computed at each access.
 
     Args:
         maps: the maps over tokens.
-        heads: the numbers of the heads; ``None``, or numbers of which the maps have none, for all heads of the maps.
+        heads: the numbers of the selected heads. All heads of the maps are kept if it is ``None``, or if the maps have
+            none of them.
         grouping: the groups, and the treatment of special tokens.
 
     Raises:
         AttnvizError: if the maps are pooled, or special tokens are hidden and there are no others.
     """
-    rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
+    rows, columns = _units(maps.query_tokens, grouping), _units(maps.key_tokens, grouping)
+    selected_heads = tuple(head for head in maps.heads if heads is None or head in heads)
     return GroupedMaps(
         layer=maps.layer,
         module=maps.module,
         kind=maps.kind,
-        heads=tuple(head for head in maps.heads if heads is None or head in heads) or maps.heads,
+        heads=selected_heads or maps.heads,
         query_tokens=rows.as_tokens(),
         key_tokens=columns.as_tokens(),
         item=maps.item,
@@ -165,22 +173,28 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
-    """Returns the units of an axis, which are drawn as its rows or columns.
+    """Returns the groups of an axis that are drawn as rows or columns, without special tokens if those are hidden.
+
+    Args:
+        tokens: the tokens of the axis.
+        grouping: the groups, and the treatment of special tokens.
 
     Raises:
         AttnvizError: if special tokens are hidden and there are no others.
     """
     if grouping.no_special and tokens.special.all():
         raise AttnvizError(
-            f"the text has only special tokens, and {option('no_special', True)} would hide them all; leave it out"
+            f"the text has only special tokens, and {option('no_special', value=True)} would hide them all; "
+            "leave it out"
         )
     return Units.of(tokens, grouping.units, special=not grouping.no_special)
 
 
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
-    """Raises AttnvizError if the grouping names groups that no axis of these maps has; the message lists those it has.
+    """Raises AttnvizError if the grouping names groups that no axis of these maps has.
 
-    Every text has tokens and words, so these are never refused.
+    Of turns and passages the message says how a text gets them; for other names it lists the groups that the axes have.
+    Tokens and words are never refused, since every text has them.
     """
     if grouping.by is None or grouping.units == WORDS:
         return
@@ -189,7 +203,7 @@ def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
         return
     if grouping.by == TURNS:
         raise AttnvizError(
-            f"{_joining_option(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}"
+            f"{_joining_option(grouping)} needs a chat; give messages as JSON, or add {option('chat', value=True)}"
         )
     if grouping.by == PASSAGES:
         raise AttnvizError(f"{_joining_option(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
@@ -223,18 +237,24 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
         labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside_tokens[:MAX_NAMED_MARKS]))
         treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
         origin = " of the chat template" if grouping.units == TURNS else ""
-        plural, ellipsis = ("s", " …") if len(outside_tokens) > 1 else ("", "")
+        has_several = len(outside_tokens) > 1
+        plural, ellipsis = "s" if has_several else "", " …" if has_several else ""
         count = f"{len(outside_tokens)} token{plural}{origin}"
         yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
 
 
 def _joining_option(grouping: Grouping) -> str:
-    """Returns the option with which the user joins tokens: ``--words`` or ``--by`` with its value."""
-    return option("words", True) if grouping.words else option("by", grouping.by or "")
+    """Returns the option by which the user joined tokens: ``--words`` if it was given, else ``--by`` with its value."""
+    if grouping.words:
+        return option("words", value=True)
+    return option("by", grouping.by or "")
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
     """Yields remarks on how tokens are grouped, which ones are hidden, and what rows sum to.
+
+    Yields nothing if tokens are not joined, no special tokens are to be hidden and rows are not renormalized. Of turns
+    and passages, the remark on the tokens outside them replaces the remark on special tokens.
 
     Args:
         maps: the maps over tokens; the first of them stands for all.
@@ -242,24 +262,25 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
     """
     if grouping.units != TOKENS:
         unit = singular(grouping.units)
-        is_known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
-        name = grouping.units.capitalize() if is_known else f"Parts that begin at {grouping.units!r}"
+        group_names = (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
+        is_name = grouping.units in group_names  # else a pattern, at whose matches groups begin
+        name = grouping.units.capitalize() if is_name else f"Parts that begin at {grouping.units!r}"
         yield f"{name}: weights are summed over the tokens of a {unit} as keys and averaged over them as queries."
     row_sums = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
     if grouping.units in REMAINDER_LABELS:
         yield from _outside_remark(maps[0].key_tokens, grouping, row_sums)
     if grouping.units in REMAINDER_LABELS and grouping.no_special:
         return
-    hidden = dict.fromkeys(
-        label
-        for tokens in (maps[0].query_tokens, maps[0].key_tokens)
-        for label, special in zip(tokens.labels, tokens.special, strict=True)
-        if special and grouping.no_special
-    )
-    if hidden:
-        yield f"Special tokens are hidden ({', '.join(hidden)}): {row_sums}"
+    special_labels = [*_special_labels(maps[0].query_tokens), *_special_labels(maps[0].key_tokens)]
+    if grouping.no_special and special_labels:
+        yield f"Special tokens are hidden ({', '.join(dict.fromkeys(special_labels))}): {row_sums}"
         return
     if grouping.no_special:
         yield "There are no special tokens to hide."
     if grouping.renormalize:
         yield "Rows are divided by their sum, so that they sum to 100% without the weight of a sink."
+
+
+def _special_labels(tokens: Tokens) -> list[str]:
+    """Returns the labels of the special tokens of an axis, in order; empty if there are none."""
+    return [tokens.labels[index] for index in np.flatnonzero(tokens.special).tolist()]

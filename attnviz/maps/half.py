@@ -13,14 +13,16 @@ SAMPLED_QUERIES = 32  # queries over which the error of the weights is measured
 
 
 def halve(recording: Recording) -> Recording:
-    """Returns the recording with its factors in bfloat16, and a remark with the largest error of a sampled weight.
+    """Returns the recording with queries and keys in bfloat16, and a remark with the largest error of a sampled weight.
+
+    Maps that are not kept as factors stay unchanged.
 
     Raises:
-        AttnvizError: if none of its maps is stored as factors.
+        AttnvizError: if no maps of the recording are kept as factors.
     """
     factored_maps = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored_maps:
-        raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', False)}")
+        raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', value=False)}")
     rounded_maps = {id(maps): maps.rounded_to_bfloat16() for maps in factored_maps}
     largest_error = max(largest_difference(rounded_maps[id(maps)], maps) for maps in factored_maps)
     error_sentence = f"weights change by at most {largest_error:.1g} in {SAMPLED_QUERIES} sampled queries."

@@ -58,7 +58,7 @@ def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]
     """Returns the selected heads in the order of the selection, each with its selected queries and keys.
 
     Raises:
-        AttnvizError: if a layer, head or position does not exist; the message lists those that do.
+        AttnvizError: if a selected layer, head, query or key does not exist; the message says which ones do.
     """
     return [
         ChosenHead(
@@ -129,6 +129,8 @@ def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
 def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
     """Returns the maps and the number of each selected head, in the order of the selection.
 
+    All layers are selected if the selection names none, and all heads of a layer if it names none of that layer.
+
     Raises:
         AttnvizError: if a selected layer or head does not exist.
     """
@@ -137,6 +139,9 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     layer_maps = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
     for maps in layer_maps:
         refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
-    pairs = [(maps, head) for maps in layer_maps for head in selection.heads_of(maps.layer) or maps.heads]
-    ranks = {pair: rank for rank, pair in enumerate(selection.pairs or ())}  # of pairs such as 4.11
-    return sorted(pairs, key=lambda pair: ranks.get((pair[0].layer, pair[1]), 0))
+    heads: list[tuple[LayerMaps, int]] = []
+    for maps in layer_maps:
+        heads += [(maps, number) for number in selection.heads_of(maps.layer) or maps.heads]
+    # Heads that were selected by name, such as 4.11, are in the order of their names.
+    ranks = {pair: rank for rank, pair in enumerate(selection.pairs or ())}
+    return sorted(heads, key=lambda head: ranks.get((head[0].layer, head[1]), 0))

@@ -107,13 +107,12 @@ class LayerMaps(ABC):
     quantity: QuantityName = "weight"
 
     def __post_init__(self) -> None:
+        """Makes ``module`` printable and ``value_norms`` read-only; raises AttnvizError if their shape is wrong."""
         object.__setattr__(self, "module", printable(self.module))
         if self.value_norms is not None:
-            expected = len(self.heads), len(self.key_tokens)
-            if self.value_norms.shape != expected:
-                raise AttnvizError(
-                    f"layer {self.layer}: value_norms has shape {self.value_norms.shape}, not {expected}"
-                )
+            shape = len(self.heads), len(self.key_tokens)
+            if self.value_norms.shape != shape:
+                raise AttnvizError(f"layer {self.layer}: value_norms has shape {self.value_norms.shape}, not {shape}")
             self.value_norms.setflags(write=False)
 
     @property
@@ -208,10 +207,10 @@ class CellMaps(LayerMaps):
         """
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Sums the cells over groups of queries and keys, a band of queries at a time; see `LayerMaps.group_sums`."""
+        """Returns the weights summed over groups of queries and keys, read in bands; see `LayerMaps.group_sums`."""
 
         def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
-            """Returns weights and visible cells of a block."""
+            """Returns the weights of ``heads``, ``(heads, queries, keys)``, and the visible cells of a block."""
             window = self.window(heads, queries, keys)
             return window.weights, window.visible
 
@@ -260,9 +259,9 @@ def cell_maps(maps: LayerMaps) -> CellMaps:
 
 
 def unknown_cells_error(maps: LayerMaps) -> AttnvizError:
-    """Returns the error for a request that needs single cells, or smaller blocks, of pooled maps."""
+    """Returns the error for a request that needs single cells, or smaller blocks, of these pooled maps."""
     height, width = maps.block
     return AttnvizError(
         f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens at capture, so its single cells are not "
-        f"known; use show for a heatmap, or capture every cell with {option('dense', True)}"
+        f"known; use show for a heatmap, or capture every cell with {option('dense', value=True)}"
     )

@@ -48,9 +48,11 @@ class PooledMaps(LayerMaps):
     metrics: CapturedMetrics | None = None
 
     def __post_init__(self) -> None:
+        """Makes the arrays read-only; raises AttnvizError if an array or the metrics do not fit the heads or tokens."""
         super().__post_init__()
         shape = (len(self.heads), *self.counts.shape[-2:])
-        for name in ("mean", "maximum", *(("counts",) if self.counts.ndim == 3 else ())):
+        arrays_by_head = ("mean", "maximum", "counts") if self.counts.ndim == 3 else ("mean", "maximum")
+        for name in arrays_by_head:
             if getattr(self, name).shape != shape:
                 raise AttnvizError(f"layer {self.layer}: {name} has shape {getattr(self, name).shape}, not {shape}")
         queries, keys = len(self.query_tokens), len(self.key_tokens)
@@ -77,9 +79,10 @@ class PooledMaps(LayerMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools the blocks that touch these queries and keys to pixels; see `LayerMaps.overview`.
+        """Returns the blocks that touch these queries and keys, pooled to pixels; see `LayerMaps.overview`.
 
-        A block counts as a whole, so the edge of a pixel may be off by up to a block.
+        A block counts as a whole, so the edge of a pixel may be off by up to a block. The maximum is computed even if
+        ``maximum`` is False. In a pixel without visible cells, mean and maximum are 0.
 
         Raises:
             AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
@@ -99,7 +102,7 @@ class PooledMaps(LayerMaps):
         )
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Sums weights over groups: a block adds its mean times its number of visible cells.
+        """Returns the weights summed over groups, where a block adds its mean times its number of visible cells.
 
         Raises:
             AttnvizError: if a group does not consist of whole blocks.
@@ -129,18 +132,22 @@ class PooledMaps(LayerMaps):
         """Returns ``None``: pooled maps keep neither queries nor keys."""
 
     def to_tensors(self) -> MapTensors:
-        """Returns means, maxima, counts and metrics, as a file stores them."""
+        """Returns means, maxima and counts as a file stores them, and the metrics if there are any."""
         rows, columns = self.counts.shape[-2:]
-        header, arrays = ({}, {}) if self.metrics is None else self.metrics.to_tensors()
+        metrics_header, metrics_arrays = ({}, {}) if self.metrics is None else self.metrics.to_tensors()
         return MapTensors(
             self.saved_as,
-            {"rows": rows, "columns": columns, **visibility_header(self.counts), **header},
-            {"mean": self.mean, "maximum": self.maximum, "counts": self.counts, **arrays},
+            {"rows": rows, "columns": columns, **visibility_header(self.counts), **metrics_header},
+            {"mean": self.mean, "maximum": self.maximum, "counts": self.counts, **metrics_arrays},
         )
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
-        """Returns the maps of a file entry.
+        """Returns the maps of a file entry, with metrics if it stores any.
+
+        Args:
+            stored: the entry of the maps.
+            call: the fields of their attention call.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
@@ -161,7 +168,7 @@ class PooledMaps(LayerMaps):
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
-        """Returns groups of tokens as groups of the blocks of that axis.
+        """Returns the same groups over the blocks of an axis, not its tokens; a block outside all groups has none.
 
         Args:
             groups: the groups of tokens.
@@ -191,17 +198,18 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
     """Pools heads one by one, which bounds the memory, and returns the arrays of `PooledMaps` by name for each text.
 
     Args:
-        heads: weights of each head, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
+        heads: one head or more: its weights, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
     """
     totals, maxima, counts = [], [], list[IntArray]()
     first_visible: BoolArray | None = None
     for weights, visible in heads:
-        shape = [_block_count(count) for count in visible.shape[1:]]
-        totals.append(reduce_blocks(np.add, weights, *shape))
-        maxima.append(reduce_blocks(np.maximum, weights, *shape))
+        rows, columns = (_block_count(count) for count in visible.shape[1:])
+        totals.append(reduce_blocks(np.add, weights, rows, columns))
+        maxima.append(reduce_blocks(np.maximum, weights, rows, columns))
         first_visible = visible if first_visible is None else first_visible
-        sees_same_cells = counts and np.array_equal(first_visible, visible)  # as the first head; then counted once
-        counts.append(counts[0] if sees_same_cells else reduce_blocks(np.add, visible.astype(np.int64), *shape))
+        # A head that sees the same cells as the first is not counted again.
+        can_reuse_counts = bool(counts) and np.array_equal(first_visible, visible)
+        counts.append(counts[0] if can_reuse_counts else reduce_blocks(np.add, visible.astype(np.int64), rows, columns))
     stacked = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
     text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [

@@ -35,6 +35,7 @@ class Recording:
     doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Makes model, version and remarks printable; raises AttnvizError if there are no maps."""
         if not self.maps:
             raise AttnvizError("nothing was recorded; choose layers and heads that exist")
         for name in ("model", "version"):

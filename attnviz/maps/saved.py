@@ -65,11 +65,14 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """Returns the header and the arrays that a file of the recording stores."""
+    """Returns the header and the arrays that a file of the recording stores; tokens that maps share are stored once.
+
+    Doubts are left out, since they are found again on reading. Arrays of maps are named ``maps.INDEX.NAME``.
+    """
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
     tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}
-    axes = list(tokens_by_id.values())  # tokens that several maps share are stored once
+    axes = list(tokens_by_id.values())
     token_header, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -77,12 +80,12 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
         **token_header,
         "maps": [],
     }
-    axis_numbers = {id(tokens): number for number, tokens in enumerate(axes)}
-    for number, maps in enumerate(recording.maps):
+    axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
+    for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
-        header["maps"].append({"class": tensors.kind, **_call_header(maps, axis_numbers), **tensors.header})
-        value_norms = {} if maps.value_norms is None else {"moved": maps.value_norms}
-        arrays |= {f"maps.{number}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
+        header["maps"].append({"class": tensors.kind, **_call_header(maps, axis_indices), **tensors.header})
+        value_norms = {} if maps.value_norms is None else {"moved": maps.value_norms}  # the name that files use
+        arrays |= {f"maps.{index}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
     return header, arrays
 
 
@@ -90,7 +93,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
     """Returns the recording that a header and its arrays describe.
 
     Raises:
-        AttnvizError: if they are no recording of a known version, or a value is missing or wrong.
+        AttnvizError: if they are a survey, a recording of an unknown version, or a value is missing or wrong.
     """
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_texts, read_tokens
@@ -106,22 +109,27 @@ def _from_tensors(file: "Tensors") -> "Recording":
     axes = read_texts(file) if version == 1 else read_tokens(file)
     maps = [_read_maps(stored, axes) for stored in file.stored_entries("maps")]
     entry = file.header.entry("recording")
+    has_seed = entry.value.get("seed") is not None
     return Recording(
         maps=tuple(maps),
         model=entry.line("model"),
         untrained=entry.required_value("untrained", bool),
         settings=entry.required_value("settings", dict),
-        seed=None if entry.value.get("seed") is None else entry.count("seed", 2**64),
+        seed=entry.count("seed", below=2**64) if has_seed else None,  # torch's seeds have 64 bits
         version=entry.line("version"),
         remarks=entry.sentences("remarks"),
     )
 
 
 def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
-    """Returns the maps of a file entry, which names its tokens by their index in ``axes``.
+    """Returns the maps of a file entry.
+
+    Args:
+        stored: the entry of the maps.
+        axes: the tokens of the file, which the entry names by their index.
 
     Raises:
-        AttnvizError: if a value is missing or wrong.
+        AttnvizError: if a value is missing or wrong, or the kind or class of the maps is unknown.
     """
     from attnviz.maps.layer_maps import CallFields
 
@@ -152,9 +160,12 @@ def _read_value_norms(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatAr
 
 
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """Returns the function that reads maps of this kind, one of `KINDS_OF_MAPS`.
+    """Returns the function that reads maps of a kind: the ``from_tensors`` of its class.
 
-    Only the module of this kind is imported, since the one of factored maps imports slowly.
+    Only the module of this class is imported, since that of factored maps imports slowly.
+
+    Args:
+        saved_as: one of `KINDS_OF_MAPS`; any name but ``dense`` and ``factored`` is read as ``pooled``.
     """
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps
@@ -169,12 +180,16 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
     return PooledMaps.from_tensors
 
 
-def _call_header(maps: "LayerMaps", axis_numbers: dict[int, int]) -> dict[str, Any]:
-    """Returns the fields of the call for the header, with tokens as their numbers in the file.
+def _call_header(maps: "LayerMaps", axis_indices: dict[int, int]) -> dict[str, Any]:
+    """Returns the fields of an attention call for the header, with tokens as their indices in the file.
 
-    It says if the norms of values are stored; their names in the file are older than those of the fields.
+    If the maps have norms of values, the header says so, under names that are older than those of the fields.
+
+    Args:
+        maps: the maps of the call.
+        axis_indices: the index in the file of the tokens of each axis, by their ``id``.
     """
-    queries, keys = (axis_numbers[id(tokens)] for tokens in _tokens_of(maps))
+    queries, keys = (axis_indices[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
     if maps.value_norms is None:
         return header

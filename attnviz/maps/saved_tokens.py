@@ -17,10 +17,13 @@ MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 
 def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Returns the header and the arrays that a file stores for these axes; each medium is stored once."""
+    """Returns the header and the arrays that a file stores for the tokens of some axes; each medium is stored once.
+
+    Arrays are named ``media.INDEX.NAME`` and ``tokens.INDEX.NAME``.
+    """
     media_by_id = {id(medium): medium for tokens in axes for medium in tokens.media}
     media = list(media_by_id.values())
-    medium_numbers = {id(medium): number for number, medium in enumerate(media)}
+    medium_indices = {id(medium): index for index, medium in enumerate(media)}
     medium_tensors = [medium.to_tensors() for medium in media]
     header = {
         "media": [
@@ -30,21 +33,21 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
         "tokens": [
             {
                 "labels": tokens.labels,
-                "media": [medium_numbers[id(medium)] for medium in tokens.media],
+                "media": [medium_indices[id(medium)] for medium in tokens.media],
                 "groups": {name: groups.labels for name, groups in tokens.groups.items()},
             }
             for tokens in axes
         ],
     }
     arrays = {
-        f"media.{number}.{name}": array
-        for number, (_, tensors) in enumerate(medium_tensors)
-        for name, array in tensors.items()
+        f"media.{index}.{name}": array
+        for index, (_, medium_arrays) in enumerate(medium_tensors)
+        for name, array in medium_arrays.items()
     }
-    for number, tokens in enumerate(axes):
+    for index, tokens in enumerate(axes):
         token_arrays = {name: getattr(tokens, name) for name in ("ids", "special", "medium", "places")}
         token_arrays |= {f"groups.{name}": groups.numbers for name, groups in tokens.groups.items()}
-        arrays |= {f"tokens.{number}.{name}": array for name, array in token_arrays.items()}
+        arrays |= {f"tokens.{index}.{name}": array for name, array in token_arrays.items()}
     return header, arrays
 
 
@@ -68,33 +71,42 @@ def read_texts(file: Tensors) -> list[Tokens]:
 
 
 def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
-    """Returns the tokens of one axis; raises AttnvizError if a value is wrong, or a place is outside its medium."""
+    """Returns the tokens of one axis.
+
+    Args:
+        stored: the entry of the axis.
+        media: all media of the file, which the entry names by their index.
+
+    Raises:
+        AttnvizError: if a value is missing or wrong, a medium is missing, or a place is outside its medium.
+    """
     labels = stored.lines("labels")
-    count, medium_numbers = len(labels), stored.counts("media")
-    if max(medium_numbers) >= len(media):
+    count, medium_indices = len(labels), stored.counts("media")
+    if max(medium_indices) >= len(media):
         raise stored.refusal("has tokens of media that are missing")
-    axis_media = tuple(media[number] for number in medium_numbers)
-    size = max(medium.place_size for medium in axis_media)
+    axis_media = tuple(media[index] for index in medium_indices)
+    place_size = max(medium.place_size for medium in axis_media)
     tokens = Tokens(
         labels=labels,
         ids=stored.array("ids", "int64", (count,)),
         special=stored.array("special", "bool", (count,)),
         media=axis_media,
         medium=stored.array("medium", "int64", (count,)),
-        places=stored.array("places", "int64", (count, size)),
+        places=stored.array("places", "int64", (count, place_size)),
         groups={name: _read_groups(stored, name, count) for name in stored.required_value("groups", dict)},
     )
     if not ((tokens.medium >= -1) & (tokens.medium < len(axis_media))).all():
         raise stored.refusal("has tokens of media that are missing")
-    first_if_none = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
-    for number, medium in enumerate(axis_media):
-        if not medium.contains(tokens.places[first_if_none == number, : medium.place_size]):
+    # A token without a medium (-1) is checked as one of the first medium, so that its place is possible too.
+    checked_medium = np.maximum(tokens.medium, 0)
+    for index, medium in enumerate(axis_media):
+        if not medium.contains(tokens.places[checked_medium == index, : medium.place_size]):
             raise stored.refusal(f"has tokens outside their {medium.name}")
     return tokens
 
 
 def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
-    """Returns the groups of one name over the tokens of an axis.
+    """Returns the groups of an axis's tokens that are stored under a name.
 
     Args:
         stored: the entry of the axis.
@@ -102,19 +114,24 @@ def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
         count: the number of tokens.
 
     Raises:
-        AttnvizError: if the name cannot be shown, or a token is in a group that has no label.
+        AttnvizError: if the name cannot be shown, a value is missing or wrong, or groups have labels and a token is in
+            one without.
     """
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
         raise stored.refusal("has groups whose name is missing, too long or not printable")
     labels = Entry(stored.value["groups"], stored.what).lines(name)
     numbers = stored.array(f"groups.{name}", "int64", (count,))
     if labels and numbers.max(initial=-1) >= len(labels):
-        raise stored.refusal(f"has numbers of {name!r} out of range")
+        raise stored.refusal(f"has tokens in groups of {name!r} that have no label")
     return Groups(numbers, labels)
 
 
 def _read_text(stored: StoredEntry) -> Tokens:
-    """Returns the tokens of one axis of version 1; raises AttnvizError if a value or an offset is wrong."""
+    """Returns the tokens of one axis of a file of version 1, where every axis is a text.
+
+    Raises:
+        AttnvizError: if a value is missing or wrong, or the offsets of a token are outside the text.
+    """
     text, labels = stored.required_value("text", str), stored.lines("labels")
     count = len(labels)
     arrays = {

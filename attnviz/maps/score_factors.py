@@ -23,7 +23,7 @@ class ScoreFactors:
     scale: float
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of an array does not fit maps of this shape.
+        """Raises AttnvizError if the shape of an array does not fit the maps, or a head reads a missing key head.
 
         Args:
             heads: number of heads of the maps.
@@ -31,10 +31,11 @@ class ScoreFactors:
             keys: number of keys.
         """
         features = self.queries.shape[-1]
-        key_heads = 1 + max(self.key_heads, default=-1)
+        # There may be more key heads than the heads read, but not fewer.
+        key_heads = max(1 + max(self.key_heads, default=-1), self.keys.shape[0])
         for name, shape, expected in (
             ("queries", self.queries.shape, (heads, queries, features)),
-            ("keys", self.keys.shape, (max(key_heads, self.keys.shape[0]), keys, features)),
+            ("keys", self.keys.shape, (key_heads, keys, features)),
             ("key heads", (len(self.key_heads),), (heads,)),
         ):
             if tuple(shape) != expected:

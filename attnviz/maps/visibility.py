@@ -43,12 +43,12 @@ def stored_shape(shape: tuple[int, int, int], header: dict[str, Any]) -> tuple[i
 
 
 def visibility_header(cells: NDArray[Any]) -> dict[str, Any]:
-    """Returns the header entry of cells that differ between heads; {} if all heads see the same cells (two axes)."""
+    """Returns the header entry for cells with an axis of heads; {} if all heads see the same cells (two axes)."""
     return {BY_HEAD: True} if cells.ndim == 3 else {}
 
 
 def heads_by_visibility(cells: NDArray[Any], heads: tuple[int, ...], indices: list[int]) -> list[tuple[int, ...]]:
-    """Returns the heads in groups that see the same cells.
+    """Returns the heads in groups that see the same cells, in the order of their first heads.
 
     Args:
         cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
@@ -57,6 +57,7 @@ def heads_by_visibility(cells: NDArray[Any], heads: tuple[int, ...], indices: li
     """
     if cells.ndim == 2:
         return [heads]
+    # Digests are compared instead of arrays, so that each array is read once.
     heads_by_digest: dict[bytes, list[int]] = {}
     for head, index in zip(heads, indices, strict=True):
         digest = blake2b(np.ascontiguousarray(cells[index]).data).digest()

@@ -14,9 +14,9 @@ RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
 
 
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; empty if all is well.
+    """Returns a warning if weights are below 0 or above 1, and another if rows do not sum to 1; empty if all is well.
 
-    Pooled maps are not checked; of other maps, a few sampled rows are.
+    A few sampled rows of each attention call are checked. Pooled maps and rows that are not finite are not checked.
     """
     rows: list[Float64Array] = []
     for layer_maps in maps:
@@ -25,17 +25,18 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
                 rows.extend(_row_extremes(layer_maps, heads))
     if not rows:
         return ()
-    minima, maxima, below_one, above_one = np.array(rows).T  # see `_row_extremes`
+    minima, maxima, lowest_deviations, highest_deviations = np.array(rows).T  # see `_row_extremes`
     warnings = []
     if minima.min() < -RANGE_TOLERANCE or maxima.max() > 1 + RANGE_TOLERANCE:
         warnings.append(
             f"Warning: this file has weights from {minima.min():.3g} to {maxima.max():.3g}, and attention weights "
             "are from 0 to 1."
         )
-    if below_one.min() < 0 or above_one.max() > 0:
+    lowest_deviation, highest_deviation = lowest_deviations.min(), highest_deviations.max()
+    if lowest_deviation < 0 or highest_deviation > 0:
         warnings.append(
-            f"Rows of weights sum to {1 + below_one.min():.3g} to {1 + above_one.max():.3g} and not to 1: they are not "
-            "the softmax over these keys alone."
+            f"Rows of weights sum to {1 + lowest_deviation:.3g} to {1 + highest_deviation:.3g} and not to 1: "
+            "they are not the softmax over these keys alone."
         )
     return tuple(warnings)
 
@@ -63,8 +64,5 @@ def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Arr
         weights = weights[np.isfinite(weights).all(axis=1)]
         if weights.size:
             deviations = weights.sum(axis=1) - 1
-            below, above = (
-                float(deviation) if abs(deviation) > tolerance else 0.0
-                for deviation in (deviations.min(), deviations.max())
-            )
-            yield np.array([weights.min(), weights.max(), min(below, 0.0), max(above, 0.0)])
+            deviations = np.where(np.abs(deviations) > tolerance, deviations, 0.0)
+            yield np.array([weights.min(), weights.max(), min(deviations.min(), 0.0), max(deviations.max(), 0.0)])

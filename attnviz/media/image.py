@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 1024  # pixels of the longer side of a reduced image
 MAX_PIXELS = 100_000_000  # of an image that is opened
+LUMA = (0.299, 0.587, 0.114)  # the shares of red, green and blue in the brightness of a pixel (Rec. 601)
 
 
 @final
@@ -41,6 +42,7 @@ class Image:
     title: str = ""
 
     def __post_init__(self) -> None:
+        """Makes the pixels read-only; raises AttnvizError if their shape or the original size is out of range."""
         shape = self.pixels.shape
         if len(shape) != 3 or shape[2] != 3 or not 0 < min(shape[:2]) <= max(shape[:2]) <= MAX_SIDE:
             raise AttnvizError(f"an image needs (rows, columns, 3) pixels, at most {MAX_SIDE} a side, not {shape}")
@@ -62,8 +64,8 @@ class Image:
 
     @property
     def grey(self) -> ByteArray:
-        """The brightness of each pixel, ``(rows, columns)`` (Rec. 601)."""
-        brightness: ByteArray = np.rint(self.pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)
+        """The brightness of each pixel of the reduced image, ``(rows, columns)``, 0 to 255 (Rec. 601)."""
+        brightness: ByteArray = np.rint(self.pixels @ np.array(LUMA)).astype(np.uint8)
         return brightness
 
     def resized_grey(self, rows: int, columns: int) -> ByteArray:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and most formats are rarely tested
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_TITLE_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 200  # of a decoder's error that a message quotes
 
 
 class ImageFileError(AttnvizError):
@@ -24,7 +25,9 @@ class ImageFileError(AttnvizError):
 
 
 def open_image(path: Path) -> "PillowImage":
-    """Opens an image file and returns it in RGB, turned upright by its EXIF orientation, without metadata.
+    """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
+
+    Errors that say that memory ran out are raised unchanged.
 
     Raises:
         ImageFileError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
@@ -50,7 +53,7 @@ def open_image(path: Path) -> "PillowImage":
     except Exception as error:  # decoders raise errors of many types for damaged files
         if is_out_of_memory(error):
             raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS] or type(error).__name__
         raise ImageFileError(
             f"{str(path)!r} is damaged or cut off: {printable_line(reason)}; give an intact image"
         ) from error

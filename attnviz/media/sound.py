@@ -42,6 +42,7 @@ class Sound:
     title: str = ""
 
     def __post_init__(self) -> None:
+        """Makes the envelope read-only; raises AttnvizError if its size, the length or the rate is out of range."""
         if self.envelope.ndim != 1 or not 0 < len(self.envelope) <= ENVELOPE_POINTS:
             shape = self.envelope.shape
             raise AttnvizError(f"a sound needs an envelope of 1 to {ENVELOPE_POINTS} points, not {shape}")

@@ -14,11 +14,15 @@ from attnviz.media.sound import ENVELOPE_POINTS, MAX_RATE, MAX_SECONDS, Sound
 
 SOUND_FORMATS = ("WAV", "WAVEX", "FLAC", "OGG", "MP3", "MPEG")  # names of libsndfile
 MAX_TITLE_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 200  # of libsndfile's error that a message quotes; the end of the error says most
+MAX_BYTE = 255  # the largest amplitude of an envelope
 SILENCE = 1e-6  # the largest amplitude of a sound in which nothing can be heard; 1 is full scale
 
 
 def open_sound(path: Path) -> tuple[FloatArray, int]:
-    """Returns the samples of a sound file, the mean of its channels, ``(samples,)``, and its samples per second.
+    """Returns the samples of a sound file, ``(samples,)``, and their number per second; channels are averaged.
+
+    Errors that say that memory ran out are raised unchanged.
 
     Raises:
         AttnvizError: if the file is missing, damaged, empty, silent, of another format, or longer than ``MAX_SECONDS``;
@@ -37,7 +41,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     except Exception as error:  # libsndfile raises one type for damaged files and for other formats
         if is_out_of_memory(error):
             raise
-        reason = printable_line(" ".join(str(error).split()))[-200:]
+        reason = printable_line(" ".join(str(error).split()))[-MAX_REASON_CHARACTERS:]
         raise AttnvizError(f"{str(path)!r} is not a sound that attnviz reads, or is damaged: {reason}") from error
     if not np.isfinite(samples).all() or not np.abs(samples).max(initial=0) > SILENCE:
         raise AttnvizError(
@@ -47,11 +51,19 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
 
 
 def _refuse_sound(file: Any, path: Path) -> None:
-    """Raises AttnvizError if a sound has a format that is not in ``SOUND_FORMATS``, or a wrong rate or length."""
+    """Raises AttnvizError if a sound's format, rate or length is one that attnviz does not read.
+
+    It reads ``SOUND_FORMATS``, 1 to ``MAX_RATE`` samples per second, and 1 sample to ``MAX_SECONDS``.
+
+    Args:
+        file: the open ``soundfile.SoundFile``.
+        path: its path, for the message.
+    """
     if file.format not in SOUND_FORMATS:
         raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
     if not 0 < file.samplerate <= MAX_RATE or not 0 < file.frames <= MAX_SECONDS * file.samplerate:
-        minutes = file.frames / max(file.samplerate, 1) / 60
+        seconds = file.frames / max(file.samplerate, 1)  # a damaged file may have the rate 0
+        minutes = seconds / 60
         raise AttnvizError(f"{str(path)!r} lasts {minutes:.0f} minutes; attnviz reads 1 sample to 2 hours")
 
 
@@ -73,16 +85,17 @@ def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
 
 
 def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
-    """Returns samples as a medium, which keeps only their envelope.
+    """Returns the sound of these samples, which keeps only their envelope, scaled so that the largest point is 255.
 
     Args:
         samples: ``(samples,)``, one or more, not all 0.
         rate: their number per second.
         title: the name of the sound in headings.
     """
-    edges = np.unique(np.linspace(0, len(samples), min(ENVELOPE_POINTS, len(samples)) + 1).astype(np.int64))
+    points = min(ENVELOPE_POINTS, len(samples))
+    edges = np.unique(np.linspace(0, len(samples), points + 1).astype(np.int64))
     peaks = np.maximum.reduceat(np.abs(samples), edges[:-1])
-    envelope = np.rint(np.clip(peaks / peaks.max(), 0, 1) * 255).astype(np.uint8)
+    envelope = np.rint(np.clip(peaks / peaks.max(), 0, 1) * MAX_BYTE).astype(np.uint8)
     return Sound(envelope, len(samples), rate, printable_line(title)[:MAX_TITLE_CHARACTERS])
 
 

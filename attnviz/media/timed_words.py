@@ -37,10 +37,12 @@ class TimedWord:
 
 
 def read_words(path: Path) -> tuple[TimedWord, ...]:
-    """Returns the words of a file: WebVTT or SubRip with a cue for each word, or JSON that Whisper wrote.
+    """Returns the words of a file: JSON that Whisper wrote if its suffix is ``.json``, else WebVTT or SubRip.
+
+    WebVTT and SubRip need a cue for each word.
 
     Raises:
-        AttnvizError: if the file cannot be read, or has no words with seconds, or more than `MAX_WORDS`.
+        AttnvizError: if the file cannot be read, has no words with seconds, or has more than `MAX_WORDS`.
     """
     words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
     if not 0 < len(words) <= MAX_WORDS:
@@ -83,31 +85,38 @@ def _webvtt(words: Sequence[TimedWord]) -> str:
 
 
 def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns a TextGrid of Praat with one tier, whose intervals are words and the pauses between them.
+    """Returns a TextGrid of Praat with one tier, whose intervals are the words and the pauses around them.
 
-    The intervals of a tier must not overlap: a word begins at the end of the last one at the earliest, and a word for
-    which no time remains is left out.
+    The intervals of a tier must not overlap: a word that begins before the end of the previous one is cut to begin
+    there, and left out if nothing of it remains.
+
+    Args:
+        words: the words, in the order of the sound.
+        seconds: the length of the sound; the tier is longer if a word ends later.
     """
     intervals: list[tuple[float, float, str]] = []
     last_end = 0.0
     for word in words:
         start, end = max(word.start, last_end), max(word.end, last_end)
-        intervals += [(last_end, start, "")] if start > last_end else []
-        intervals += [(start, end, printable_line(word.text))] if end > start else []
+        if start > last_end:
+            intervals.append((last_end, start, ""))
+        if end > start:
+            intervals.append((start, end, printable_line(word.text).replace('"', '""')))  # Praat doubles the quotes
         last_end = end
-    intervals += [(last_end, seconds, "")] if seconds > last_end else []
+    if seconds > last_end:
+        intervals.append((last_end, seconds, ""))
     end_of_tier = max(seconds, last_end)
-    # a double quote in a text is written twice
-    rows = [f'{start:.3f}\n{end:.3f}\n"{text.replace(chr(34), chr(34) * 2)}"' for start, end, text in intervals]
+    rows = [f'{start:.3f}\n{end:.3f}\n"{text}"' for start, end, text in intervals]
     head = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", f"{end_of_tier:.3f}", "<exists>", "1"]
     return "\n".join([*head, '"IntervalTier"', '"words"', "0", f"{end_of_tier:.3f}", str(len(rows)), *rows, ""])
 
 
 def _clock(seconds: float) -> str:
-    """Returns seconds as WebVTT writes them, ``00:00:01.760``."""
-    milliseconds = round(seconds * 1000)
-    minutes, rest = divmod(milliseconds, 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+    """Returns seconds as WebVTT writes them in hours, minutes, seconds and milliseconds: ``00:00:01.760``."""
+    total_seconds, milliseconds = divmod(round(seconds * 1000), 1000)
+    total_minutes, second = divmod(total_seconds, 60)
+    hours, minute = divmod(total_minutes, 60)
+    return f"{hours:02d}:{minute:02d}:{second:02d}.{milliseconds:03d}"
 
 
 def _escaped(text: str) -> str:
@@ -125,25 +134,26 @@ def _words_of_cues(text: str) -> tuple[TimedWord, ...]:
 
 
 def _seconds(clock: str) -> float:
-    """Returns the seconds of ``00:00:01.760`` or ``00:01.760``; SubRip has a comma in place of the point."""
+    """Returns the seconds of a time such as ``00:00:01.760``, ``00:01.760``, or SubRip's ``00:00:01,760``."""
     seconds = 0.0
     for part in clock.replace(",", ".").split(":"):
-        seconds = seconds * 60 + float(part)
+        seconds = seconds * 60 + float(part)  # a part is 60 of the next one
     return seconds
 
 
 def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
     """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have ``words``.
 
-    Entries that are not words are left out.
+    Entries that are not words are left out. Empty if the content has another form.
     """
-    parts: list[Any] = [content] if isinstance(content, list) else []
+    candidates = [content]
     if isinstance(content, dict):
         segments = content.get("segments")
         objects = [content, *(segments if isinstance(segments, list) else [])]
-        parts = [part.get("words") for part in objects if isinstance(part, dict)]
-    entries = [entry for part in parts if isinstance(part, list) for entry in part]
-    return tuple(word for entry in entries if (word := _word_of(entry)) is not None)
+        candidates = [item.get("words") for item in objects if isinstance(item, dict)]
+    word_lists = [candidate for candidate in candidates if isinstance(candidate, list)]
+    words = [_word_of(entry) for word_list in word_lists for entry in word_list]
+    return tuple(word for word in words if word is not None)
 
 
 def _word_of(entry: Any) -> TimedWord | None:

@@ -38,25 +38,24 @@ def is_aligned(maps: LayerMaps) -> bool:
 
 
 def alignment_heads(recording: Recording) -> list[tuple[LayerMaps, int]]:
-    """Returns the heads that the model's makers found to align words with seconds; none if any was not recorded."""
-    named_heads = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
-    heads = [
-        (maps, head)
-        for maps in recording.maps
-        if is_aligned(maps)
-        for head in maps.heads
-        if (maps.layer, head) in named_heads
-    ]
-    return heads if len(heads) == len(named_heads) else []
+    """Returns the heads that align words with seconds according to the model's makers, with their maps.
+
+    Empty if the settings of the recording name no such heads, or if any of them was not recorded.
+    """
+    names = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
+    aligned_maps = [maps for maps in recording.maps if is_aligned(maps)]
+    heads = [(maps, head) for maps in aligned_maps for head in maps.heads if (maps.layer, head) in names]
+    return heads if len(heads) == len(names) else []
 
 
 def with_spoken_words(recording: Recording) -> Recording:
-    """Returns the recording with the spoken words as groups of the frames; unchanged without `alignment_heads`."""
+    """Returns the recording with its spoken words as groups of frames; unchanged if `alignment_heads` finds none."""
     heads = alignment_heads(recording)
     if not heads:
         return recording
     words = aligned_words(heads)
-    frames = heads[0][0].key_tokens
+    first_maps, _ = heads[0]
+    frames = first_maps.key_tokens  # all heads attend to the same frames
     groups = _spoken_groups(words, frame_times(frames), len(frames))
     grouped_frames = replace(frames, groups={**frames.groups, WORDS: groups})
     maps = tuple(
@@ -97,27 +96,29 @@ def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) 
         times: ``(frames of the sound,)``, the second of each frame.
         count: the number of all frames.
     """
-    starts = [time for word in words for time in (word.start, word.end)]
+    edges = [time for word in words for time in (word.start, word.end)]
     labels = [label for word in words for label in (word.text, PAUSE)]
-    # Starts and ends take turns, so even groups are pauses and odd groups are words.
+    # Starts and ends of words take turns, so even groups are pauses and odd groups are words.
     numbers = np.full(count, -1, dtype=np.int64)
-    numbers[: len(times)] = np.searchsorted(starts, times, side="right")
+    numbers[: len(times)] = np.searchsorted(edges, times, side="right")
     return Groups(numbers, (PAUSE, *labels))
 
 
 def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[TimedWord]) -> HeadFrame:
-    """Returns the alignment and the lag of each head that attends from a text to a sound, in seconds.
+    """Returns a table with the alignment and the lag, in seconds, of each head that attends from a text to a sound.
+
+    Both are NaN if no word is also in the reference.
 
     Args:
         heads: the maps and the number of each head; heads that do not attend from a text to a sound are left out.
         reference: words with the true seconds.
     """
     sound_heads = [(maps, head) for maps, head in heads if is_aligned(maps)]
-    numbers = [lag_and_jitter(aligned_words([head]), reference) for head in sound_heads]
+    lags_and_jitters = [lag_and_jitter(aligned_words([head]), reference) for head in sound_heads]
     return HeadFrame(
         rows=tuple(HeadRow(((maps.layer, head),), maps.kind) for maps, head in sound_heads),
         measures=(ALIGNMENT, LAG),
-        values=np.array([(jitter, lag) for lag, jitter in numbers]).reshape(-1, 2),
+        values=np.array([(jitter, lag) for lag, jitter in lags_and_jitters]).reshape(-1, 2),  # also for no head
     )
 
 
@@ -125,20 +126,22 @@ def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ..
     """Returns the words of a text with their seconds, computed from the weights of some heads together.
 
     Args:
-        heads: the maps and the number of each head; their queries and keys are the same, see `is_aligned`.
+        heads: the maps and the number of each head, one or more; they attend from the same text to the same sound.
     """
-    maps = heads[0][0]
-    times = frame_times(maps.key_tokens)
-    span = _text_span(maps.query_tokens)
+    first_maps, _ = heads[0]
+    times = frame_times(first_maps.key_tokens)
+    span = _text_span(first_maps.query_tokens)
     rows = slice(span.start - 1, span.stop)  # the row before a token predicts it; the last row predicts the end
     weights = np.concatenate(
         [cell_maps(maps).window((head,), rows, slice(0, len(times))).weights for maps, head in heads]
     )
-    return _timed_words(maps.query_tokens, span, times[first_frames(weights)])
+    return _timed_words(first_maps.query_tokens, span, times[first_frames(weights)])
 
 
 def first_frames(weights: FloatArray | Float64Array) -> IntArray:
     """Returns the frame at which each row begins on the path of least cost, ``(rows,)``.
+
+    The cost of a cell is minus its standardised weight, smoothed along the frames, mean over the heads.
 
     Args:
         weights: ``(heads, rows, frames)``, the weights of some heads on the frames of the sound.
@@ -147,7 +150,8 @@ def first_frames(weights: FloatArray | Float64Array) -> IntArray:
     shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     standardised: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-    rows, frames = warping_path(-_median_filtered(standardised).mean(axis=0))
+    cost = -_median_filtered(standardised).mean(axis=0)
+    rows, frames = warping_path(cost)
     is_first = np.diff(rows, prepend=-1) > 0
     return frames[is_first]
 
@@ -162,34 +166,36 @@ def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
         cost: ``(rows, columns)``.
     """
     rows, columns = cost.shape
-    sums = np.full((rows + columns - 1, rows + 1), np.inf)  # of the cells (row, diagonal - row), at row + 1
-    diagonals = np.full((rows, rows + columns - 1), np.inf)
+    # The least cost of a path to the cell (row, diagonal - row), at row + 1; column 0 stands for cells above row 0.
+    path_costs = np.full((rows + columns - 1, rows + 1), np.inf)
+    shifted_rows = np.full((rows, rows + columns - 1), np.inf)
     for row in range(rows):
-        diagonals[row, row : row + columns] = cost[row]
-    costs = np.ascontiguousarray(diagonals.T)
-    sums[0, 1] = cost[0, 0]
-    for diagonal in range(1, len(sums)):
-        above_left = sums[diagonal - 2, :-1] if diagonal > 1 else np.inf
-        above, left = sums[diagonal - 1, :-1], sums[diagonal - 1, 1:]
-        sums[diagonal, 1:] = costs[diagonal] + np.minimum(np.minimum(above_left, above), left)
-    return _least_cost_path(sums, columns)
+        shifted_rows[row, row : row + columns] = cost[row]
+    diagonal_costs = np.ascontiguousarray(shifted_rows.T)
+    path_costs[0, 1] = cost[0, 0]
+    for diagonal in range(1, len(path_costs)):
+        above_left = path_costs[diagonal - 2, :-1] if diagonal > 1 else np.inf
+        above, left = path_costs[diagonal - 1, :-1], path_costs[diagonal - 1, 1:]
+        path_costs[diagonal, 1:] = diagonal_costs[diagonal] + np.minimum(np.minimum(above_left, above), left)
+    return _least_cost_path(path_costs, columns)
 
 
-def _least_cost_path(sums: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
+def _least_cost_path(path_costs: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
     """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last.
 
     Args:
-        sums: ``(diagonals, rows + 1)``, the least cost of a path to the cell (row, diagonal - row), at row + 1.
+        path_costs: ``(diagonals, rows + 1)``, the least cost of a path to the cell (row, diagonal - row), at row + 1.
         columns: the number of columns of the costs.
     """
-    row, column = sums.shape[1] - 2, columns - 1
+    rows = path_costs.shape[1] - 1
+    row, column = rows - 1, columns - 1
     cells = [(row, column)]
     while row > 0 or column > 0:
         diagonal = row + column
-        above_left = sums[diagonal - 2, row] if row > 0 and column > 0 else np.inf
-        above = sums[diagonal - 1, row] if row > 0 else np.inf
-        left = sums[diagonal - 1, row + 1]
-        # Of equal sums Whisper takes the step across.
+        above_left = path_costs[diagonal - 2, row] if row > 0 and column > 0 else np.inf
+        above = path_costs[diagonal - 1, row] if row > 0 else np.inf
+        left = path_costs[diagonal - 1, row + 1]
+        # Of equal costs Whisper takes the step across.
         if above_left < above and above_left < left:
             row, column = row - 1, column - 1
         elif column == 0 or (above < above_left and above < left):
@@ -230,11 +236,15 @@ def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -
 
 
 def matching_words(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> list[tuple[TimedWord, TimedWord]]:
-    """Returns the pairs of words with the same letters, in order; words that only one side has are left out."""
+    """Returns the pairs of a word and the word of the reference with the same letters and digits, in order.
+
+    Words without a match on the other side are left out, so the list is empty if none match.
+    """
     from difflib import SequenceMatcher
 
-    letters, true_letters = ([_letters(word.text) for word in side] for side in (words, reference))
-    matcher = SequenceMatcher(None, letters, true_letters, autojunk=False)
+    letters = [_letters(word.text) for word in words]
+    reference_letters = [_letters(word.text) for word in reference]
+    matcher = SequenceMatcher(None, letters, reference_letters, autojunk=False)
     return [
         (words[block.a + index], reference[block.b + index])
         for block in matcher.get_matching_blocks()
@@ -268,7 +278,9 @@ def _text_span(tokens: Tokens) -> range:
 
 
 def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text with their seconds; punctuation takes no time unless the word has no letters.
+    """Returns the words of the text with their seconds, which do not include punctuation around a word.
+
+    A word without letters and digits has the seconds of all its tokens.
 
     Args:
         tokens: the tokens of the decoder.
@@ -276,8 +288,8 @@ def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[Tim
         starts: ``(tokens of the text + 1,)``, the second at which each token begins, and at last the text's end.
     """
     words = []
-    for number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
-        positions = [position for position in span if tokens.words[position] == number]
+    for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
+        positions = [position for position in span if tokens.words[position] == word_number]
         lettered_positions = [position for position in positions if _letters(_text_of(tokens, position, position))]
         spoken_positions = lettered_positions or positions
         start, end = starts[spoken_positions[0] - span.start], starts[spoken_positions[-1] + 1 - span.start]

@@ -88,13 +88,13 @@ class SinksAndRecent(Policy):
     def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the first ``sinks`` and the latest ``recent`` keys of each step."""
 
-        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
+        def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for each query's first ``self.sinks`` keys and latest ``self.recent``, ``(steps, keys)``."""
             keys = np.arange(rows.shape[-1])
             last_keys = queries[:, None]
             return np.asarray((keys <= last_keys) & ((keys < self.sinks) | (keys > last_keys - self.recent)))
 
-        return held_keys
+        return mark_held
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,19 @@ class Top(Policy):
     def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the ``top`` keys with the largest mean weights over heads at each step."""
 
-        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
+        def mark_read(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for the ``self.top`` keys with the largest weights of each step, ``(steps, keys)``.
+
+            Weights are means over heads. Keys after the query are False.
+            """
             weights = rows.mean(axis=0)
             count = min(self.top, weights.shape[1])
             top_keys = np.argpartition(-weights, count - 1, axis=1)[:, :count]
-            held_cells = np.zeros(weights.shape, dtype=bool)
-            np.put_along_axis(held_cells, top_keys, True, axis=1)
-            return np.asarray(held_cells & (np.arange(weights.shape[1]) <= queries[:, None]))
+            is_top = np.zeros(weights.shape, dtype=bool)
+            np.put_along_axis(is_top, top_keys, values=True, axis=1)
+            return np.asarray(is_top & (np.arange(weights.shape[1]) <= queries[:, None]))
 
-        return held_keys
+        return mark_read
 
 
 @dataclass(frozen=True)
@@ -151,25 +154,29 @@ class HeavyHitters(Policy):
         return self.h2o
 
     def keeper(self, cache: DecodingCache) -> Keeper:
-        """Returns the function that marks the keys of the cache at each step.
+        """Returns the function that marks the keys that the cache holds at each step.
 
-        It keeps the cache and its sums of weights from call to call, so the steps must be given in order, each once.
+        The function remembers the held keys and their sums of weights from call to call, so it must be called with the
+        steps in order, each once.
         """
         sums, recent = cache.prompt_sums, self.h2o // 2
         held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
 
         def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys that are held at each step, ``(steps, keys)``, and updates keys and sums."""
+            """Returns True for the keys that are held at each step, ``(steps, keys)``.
+
+            Updates ``held_keys``, the keys that stay after a step, and ``sums``, the weights that each has received.
+            """
             nonlocal held_keys, sums
-            held_cells = np.zeros(rows.shape[1:], dtype=bool)
+            is_held = np.zeros(rows.shape[1:], dtype=bool)
             for step, query in enumerate(queries.tolist()):
                 held_keys, sums = np.append(held_keys, query), np.append(sums, 0.0)
-                held_cells[step, held_keys] = True
+                is_held[step, held_keys] = True
                 weights = rows[:, step, held_keys].astype(np.float64)
                 totals = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
                 sums = sums + (weights / totals).mean(axis=0)
                 held_keys, sums = _pruned_cache(held_keys, sums, self.h2o, recent)
-            return held_cells
+            return is_held
 
         return mark_held
 
@@ -197,13 +204,13 @@ class SnapKV(Policy):
         """Returns the function that marks the chosen keys of the prompt and every key after the prompt."""
         prompt_keys = self._held_prompt_keys(cache)
 
-        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys that are held at each step, ``(steps, keys)``; no key after the query is."""
+        def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
+            """Returns True for ``prompt_keys``, and for keys from the prompt's end to each query, ``(steps, keys)``."""
             keys = np.arange(rows.shape[-1])
-            in_prompt = np.isin(keys, prompt_keys)
-            return np.asarray((in_prompt | (keys >= cache.prompt)) & (keys <= queries[:, None]))
+            is_prompt_key = np.isin(keys, prompt_keys)
+            return np.asarray((is_prompt_key | (keys >= cache.prompt)) & (keys <= queries[:, None]))
 
-        return held_keys
+        return mark_held
 
     def _held_prompt_keys(self, cache: DecodingCache) -> IntArray:
         """Returns the indices of the prompt's keys that the cache holds, ascending.
@@ -219,8 +226,8 @@ class SnapKV(Policy):
         votes = cache.rows(slice(start, cache.prompt), slice(0, start)).sum(axis=0, dtype=np.float64)
         means = np.convolve(votes, np.ones(self.kernel) / self.kernel)
         mean_votes = means[self.kernel // 2 :][:start]  # each mean is centred on its key; votes outside are 0
-        best = np.argsort(-mean_votes, kind="stable")[: self.snapkv - self.window]
-        return np.concatenate([np.sort(best), np.arange(start, cache.prompt)])
+        top_keys = np.argsort(-mean_votes, kind="stable")[: self.snapkv - self.window]
+        return np.concatenate([np.sort(top_keys), np.arange(start, cache.prompt)])
 
 
 def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:

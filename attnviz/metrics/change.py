@@ -54,14 +54,14 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     """
     selection = selection or Selection()
     refuse_mismatch(a, b)
-    a, b = block_cells((a, b), selection)
-    pairs = head_pairs(a, b, selection)
-    before, after = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
+    pairs = head_pairs(*block_cells((a, b), selection), selection)
+    heads_a, heads_b = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
+    change_columns = np.array(changes).reshape(len(pairs), 4)  # the four numbers of a head, also for no head
     return HeadFrame(
         rows=tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, _, head in pairs),
         measures=COMPARISON_MEASURES,
-        values=np.column_stack([np.array(changes).reshape(len(pairs), 4), _entropies(before), _entropies(after)]),
+        values=np.column_stack([change_columns, _entropies(heads_a), _entropies(heads_b)]),
     )
 
 
@@ -96,7 +96,7 @@ def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
 
 
 def refuse_mismatch(a: Recording, b: Recording) -> None:
-    """Raises AttnvizError if the layers, heads or numbers of tokens of two recordings differ."""
+    """Raises AttnvizError if the layers, heads, or numbers of queries or keys of two recordings differ."""
     for name, values_a, values_b in (
         ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
         ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
@@ -117,12 +117,12 @@ def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
 
 
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
-    """Returns mean and maximum of total variation, then of divergence, over queries; four 0 if no query sees a key."""
-    spans = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
-    changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
+    """Returns mean and maximum of total variation, then of divergence, over queries; all 0 if no query sees a key."""
+    bands = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
+    changes = [_row_changes(a, b, head, band) for band in track(bands, "comparing")]
     variations, divergences = (np.concatenate(parts) for parts in zip(*changes, strict=True))
     if not variations.size:
-        return [0.0] * 4
+        return [0.0, 0.0, 0.0, 0.0]
     mean_and_max = (variations.mean(), variations.max(), divergences.mean(), divergences.max())
     return [float(number) for number in mean_and_max]
 

@@ -26,7 +26,9 @@ Heads = list[tuple[CellMaps, int]]
 
 
 def combined_name(method: str, names: Sequence[str]) -> str:
-    """Returns the name of a combination: the method and the heads, or their number above `MAX_NAMED_HEADS`.
+    """Returns the name of a combination, such as ``mean of heads 0.1, 0.2``.
+
+    It gives the number of the heads instead of their names if there are more than `MAX_NAMED_HEADS`.
 
     Args:
         method: ``mean``, ``max`` or ``rollout``.
@@ -39,7 +41,7 @@ def combined_name(method: str, names: Sequence[str]) -> str:
 
 
 def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
-    """Combines heads into one map of weights; its scores are NaN, because only weights are combined.
+    """Returns one map of weights that combines heads; its scores are NaN, because only weights are combined.
 
     Args:
         heads: maps with the number of a head, in the order in which the layers run.
@@ -47,7 +49,7 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         residual: the residual connection's share of each row in a rollout: at least 0, below 1.
 
     Returns:
-        Maps with one head, number 0.
+        Maps with one head, number 0, in the layer of the last head.
 
     Raises:
         AttnvizError: for an unknown method, a residual out of range, heads of several texts, or heads over different
@@ -61,9 +63,9 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     _refuse_different_tokens(heads)
     if method == "rollout":
         return rollout(heads, residual)
-    maps = heads[0][0]
+    maps, last_maps = heads[0][0], heads[-1][0]
     return CombinedMaps(
-        layer=heads[-1][0].layer,
+        layer=last_maps.layer,
         module=combined_name(method, [head_name(*head) for head in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
@@ -102,14 +104,14 @@ class CombinedMaps(DerivedMaps):
         """
         accumulate = np.add if self.method == "mean" else np.maximum
         shape = queries.stop - queries.start, keys.stop - keys.start
-        total, visible_heads = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        combined_weights, visible_counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
         for maps, head in self.sources:
             window = maps.window((head,), queries, keys)
-            accumulate(total, window.weights[0], out=total)
-            visible_heads += window.visible
+            accumulate(combined_weights, window.weights[0], out=combined_weights)
+            visible_counts += window.visible
         if self.method == "mean":
-            total /= np.maximum(visible_heads, 1)
-        return _repeated_window(total, visible_heads > 0, len(heads))
+            combined_weights /= np.maximum(visible_counts, 1)
+        return _repeated_window(combined_weights, visible_counts > 0, len(heads))
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns all heads as one group, since there is one map."""
@@ -117,7 +119,7 @@ class CombinedMaps(DerivedMaps):
 
 
 def rollout(heads: Heads, residual: float) -> DenseMaps:
-    """Computes attention rollout: each input token's share of each token after the last layer.
+    """Returns attention rollout: each input token's share of each token after the last layer, as a map of one head.
 
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
@@ -132,12 +134,13 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})
-    mixings = (_mixing_matrix([head for head in heads if head[0].layer == layer], residual) for layer in layers)
-    weights, visible = _layer_product(mixings, tracks_paths=residual == 0)
-    maps = heads[0][0]
+    heads_by_layer = ([head for head in heads if head[0].layer == layer] for layer in layers)
+    matrices = (_mixing_matrix(layer_heads, residual) for layer_heads in heads_by_layer)  # one in memory at a time
+    weights, visible = _layer_product(matrices, tracks_paths=residual == 0)
+    maps, last_maps = heads[0][0], heads[-1][0]
     window = _repeated_window(weights, visible, 1)
     return DenseMaps(
-        layer=heads[-1][0].layer,
+        layer=last_maps.layer,
         module=combined_name("rollout", [head_name(*head) for head in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
@@ -155,9 +158,9 @@ def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tup
     """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches.
 
     Args:
-        layers: matrices ``(tokens, tokens)``, the first layer first.
-        tracks_paths: True to multiply the visible cells too. Without a residual, products may underflow to 0 where a
-            path exists; with one, the reached cells are those above 0.
+        layers: one matrix ``(tokens, tokens)`` or more, the first layer first; the iterator is used up.
+        tracks_paths: True to follow the paths by a product of their own, since weights may underflow to 0 where a path
+            exists, as they do without a residual. If False, the reached cells are those with a weight above 0.
     """
     product = next(layers)
     reached_cells = (product > 0).astype(np.float32)
@@ -165,13 +168,15 @@ def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tup
         product = layer @ product
         if tracks_paths:
             reached_cells = ((layer > 0).astype(np.float32) @ reached_cells > 0).astype(np.float32)
-    return product, reached_cells > 0 if tracks_paths else product > 0
+    if tracks_paths:
+        return product, reached_cells > 0
+    return product, product > 0
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
-    """Returns a layer's mean over heads with its residual connection, ``(tokens, tokens)``; rows sum to one.
+    """Returns the mean of a layer's heads plus its residual connection, ``(tokens, tokens)``; rows sum to one.
 
-    A query that sees no key keeps its own token: its row is the identity's.
+    The row of a query without weight on any key is that of the identity matrix.
 
     Maps of contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
     ‖α_h,ik f_h(x_k)‖, so that heads with larger outputs count more. This is the norm-based mixing of Kobayashi et al.
@@ -183,13 +188,14 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
         heads: maps of one layer with the number of a head.
         residual: the share of the residual connection in each row.
     """
-    count = len(heads[0][0].query_tokens)
+    first_maps, _ = heads[0]
+    count = len(first_maps.query_tokens)
     mixing = np.zeros((count, count))
     for band in bands_of_queries(slice(0, count), count, MAX_BAND_CELLS):
         for maps, head in heads:
             mixing[band] += maps.window((head,), band, slice(0, count)).weights[0]
     mixing /= len(heads)
-    if heads[0][0].quantity == "contribution":
+    if first_maps.quantity == "contribution":
         totals = mixing.sum(axis=-1, keepdims=True)
         np.divide(mixing, totals, out=mixing, where=totals > 0)
     residual_shares = np.where(mixing.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
@@ -217,11 +223,16 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError for cross-attention, different numbers of queries and keys, skipped layers, or long texts."""
-    maps = heads[0][0]
+    """Raises AttnvizError if rollout cannot multiply the layers of these heads.
+
+    It cannot for cross-attention, different numbers of queries and keys, layers that do not follow one another, or more
+    than `MAX_ROLLOUT_TOKENS` tokens.
+    """
+    maps, _ = heads[0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
-        advice = f"use {option('reduce', 'mean')} or max here"
-        raise AttnvizError(f"rollout follows self-attention from layer to layer; {advice}")
+        raise AttnvizError(
+            f"rollout follows self-attention from layer to layer; use {option('reduce', 'mean')} or max here"
+        )
     layers = sorted({maps.layer for maps, _ in heads})
     if layers != list(range(layers[0], layers[-1] + 1)):
         raise AttnvizError(

@@ -70,7 +70,7 @@ class HeadChanges:
         return [header, *map(self._row, self.changes)]
 
     def _row(self, change: NumberChange) -> list[Any]:
-        """Returns the row of a change under the header of `as_rows`."""
+        """Returns the row of a change under the header of `as_rows`; that of a set of heads has no metric."""
         numbers = [change.before, change.after, change.difference, change.margin]
         if self.of_sets:
             return [change.name, *numbers]
@@ -81,7 +81,11 @@ class HeadChanges:
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
     def _json(self, change: NumberChange) -> dict[str, Any]:
-        """Returns a change as JSON values; a change of a set of heads names its heads, and neither metric nor texts."""
+        """Returns a change as JSON values; a margin or number of standard errors that is not finite is ``None``.
+
+        A change of a set of heads has a list of heads in place of the head, the metric, the standard errors and the
+        numbers of texts.
+        """
         numbers = {
             "before": change.before,
             "after": change.after,
@@ -97,22 +101,22 @@ class HeadChanges:
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
     """Returns the changes of the numbers that both frames have, row by row in the order of ``before``.
 
-    A number that is NaN in one of the frames is left out.
+    A number that is NaN in one of the frames is left out. Empty if the frames share no numbers.
     """
     common_after, common_before = common_frames(after, before)
     differences = after - before
-    counts = [
+    text_counts = [
         [frame.texts] * frame.values.size if frame.counts is None else frame.counts.ravel().tolist()
         for frame in (common_before, common_after)
     ]
     cells = ((row, measure) for row in differences.rows for measure in differences.measures)
     values = [frame.values.ravel().tolist() for frame in (common_before, common_after)]
-    unknown = [math.nan] * differences.values.size
-    margins = unknown if differences.margins is None else differences.margins.ravel().tolist()
+    unknown_margins = [math.nan] * differences.values.size
+    margins = unknown_margins if differences.margins is None else differences.margins.ravel().tolist()
     return [
         NumberChange(row, measure, value_before, value_after, margin, (texts_before, texts_after))
         for (row, measure), value_before, value_after, margin, texts_before, texts_after in zip(
-            cells, *values, margins, *counts, strict=True
+            cells, *values, margins, *text_counts, strict=True
         )
         if not (math.isnan(value_before) or math.isnan(value_after))
     ]

@@ -94,8 +94,9 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
     """
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
     if minuses:
-        test, expected = _word_test(word[minuses:], metrics), minuses % 2 == 0
-        return lambda head: test(head) == expected
+        test = _word_test(word[minuses:], metrics)
+        expected_result = minuses % 2 == 0  # two minuses cancel each other
+        return lambda head: test(head) == expected_result
     if match := COMPARISON.fullmatch(word):
         return _comparison_test(find_metric_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
@@ -109,14 +110,14 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
 
 
 def find_metric_name(prefix: str, names: Iterable[str]) -> str:
-    """Returns the metric that equals a name, or the only one that begins with it.
+    """Returns the name of a metric: ``prefix`` if it is one, else the only name that begins with it.
 
     Args:
         prefix: the name, or its beginning.
         names: the names of all metrics.
 
     Raises:
-        AttnvizError: if no metric or several metrics begin with it.
+        AttnvizError: if it is no name, and none or several begin with it.
     """
     metrics = tuple(names)
     if prefix in metrics:
@@ -139,7 +140,7 @@ def _comparison_test(
     """
 
     def holds(head: DescribedHead) -> bool:
-        """True if the head has the number and the comparison holds for it."""
+        """True if the head has the number ``name``, and ``compare`` holds for it and ``number``."""
         value = head.numbers.get(name, math.nan)
         return not math.isnan(value) and compare(value, number)
 
@@ -153,7 +154,13 @@ def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
 
 
 def _head_test(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of the listed heads: ``head:0,2`` by number in any layer, or ``head:4.11`` by name."""
+    """Returns the predicate of the heads in a list: names as in ``head:4.11,5.0`` if it has a point, else numbers.
+
+    Numbers, as in ``head:0,2-4``, choose heads in every layer.
+
+    Raises:
+        AttnvizError: if numbers cannot be read.
+    """
     if "." in value:
         names = value.split(",")
         return lambda head: f"{head.layer}.{head.head}" in names

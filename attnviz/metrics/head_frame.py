@@ -107,6 +107,7 @@ class HeadFrame:
     full_frame: "HeadFrame | None" = None
 
     def __post_init__(self) -> None:
+        """Makes the arrays read-only; raises ValueError if one does not fit the rows and measures."""
         shape = len(self.rows), len(self.measures)
         for name in NUMBERS:
             numbers = getattr(self, name)
@@ -235,10 +236,11 @@ class HeadFrame:
         return replace(self, measures=(*measures, *self.measures), **joined)
 
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
-        """Returns the differences of the rows and measures that both frames have, in the order of ``other``.
+        """Returns this frame's values less those of ``other``, where both have the row and measure.
 
-        Spreads, counts and deciles are unknown. Margins assume independent texts: the square of a margin is the sum of
-        the squares of both; they are unknown if either frame has none.
+        Rows and measures are in the order of ``other``. Spreads, counts and deciles are unknown. Margins assume
+        independent texts: the square of a margin is the sum of the squares of both; they are unknown if either frame
+        has none.
         """
         after, before = common_frames(self, other)
         margins = None
@@ -275,9 +277,10 @@ class HeadFrame:
             raise AttnvizError(f"{refusal}; leave it out to see their numbers")
         if top is not None and top < 1:
             raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
-        absent = measure is not None and measure.name not in self.names
-        if measure is not None and (absent or np.isnan(self.column(measure.name)[candidates]).all()):
-            raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {self.reason_of(measure)}")
+        if measure is not None:
+            is_absent = measure.name not in self.names
+            if is_absent or np.isnan(self.column(measure.name)[candidates]).all():
+                raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {self.reason_of(measure)}")
         return (candidates if sort is None else self.sorted_rows(candidates, sort))[:top]
 
     def reason_of(self, measure: Measure) -> str:
@@ -290,7 +293,7 @@ class HeadFrame:
         return sentence_of(measure.needs, in_sequence=not has_patches)
 
     def _absent_metrics(self, sort: str) -> tuple[Measure, ...]:
-        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else nothing.
+        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else ``()``.
 
         `selected_rows` then refuses it with its conditions, not as an unknown name.
         """
@@ -335,11 +338,11 @@ def _nan_array(*shape: int) -> Float64Array:
 def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadName, Float64Array]]) -> HeadFrame:
     """Returns a frame of means over texts with their margins, with a row for each head of the first sample.
 
-    Means and margins ignore NaN; the counts are those of all texts.
+    Means and margins ignore NaN; counts include the texts without a number.
 
     Args:
         measures: the measures of the samples.
-        samples: for each measure, the numbers of each head, ``(texts,)``; NaN for a text without a number.
+        samples: for each measure, of one or more, the numbers of each head, ``(texts,)``; NaN for a text without one.
     """
     heads = list(samples[0])
     return HeadFrame(
@@ -352,12 +355,13 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
 
 
 def common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
-    """Returns both frames with only the rows and measures that both have, in the order of the second."""
+    """Returns both frames with only the rows and measures that both have, in the order of ``second``."""
     first_rows = {row.heads: index for index, row in enumerate(first.rows)}
     common_rows = [index for index, row in enumerate(second.rows) if row.heads in first_rows]
     names = [name for name in second.names if name in first.names]
-    second = second.take(common_rows).select(names)
-    return first.take([first_rows[row.heads] for row in second.rows]).select(names), second
+    common_second = second.take(common_rows).select(names)
+    common_first = first.take([first_rows[row.heads] for row in common_second.rows]).select(names)
+    return common_first, common_second
 
 
 def metrics_first(measures: Iterable[Measure]) -> list[Measure]:

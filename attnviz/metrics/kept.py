@@ -12,7 +12,7 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.cache_policies import DecodingCache, Policy
+from attnviz.metrics.cache_policies import DecodingCache, Policy, SnapKV
 from attnviz.metrics.head_frame import HeadRow
 from attnviz.metrics.policy_options import parse_policy
 from attnviz.metrics.steps import ALL_QUERIES, written_tokens
@@ -87,7 +87,7 @@ class KeptMass:
 
 
 def measure_kept(recording: Recording, selection: Selection, policies: Sequence[str]) -> KeptMass:
-    """Measures the weight on the keys that each policy keeps at each step of a recording.
+    """Returns the weight on the keys that each policy keeps at each step of a recording; cross-attention is left out.
 
     Args:
         recording: the recording of a text that a model wrote.
@@ -96,12 +96,13 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
         policies: the policies, as ``h2o:1024``.
 
     Raises:
-        AttnvizError: if a policy cannot be read or drops nothing, nothing was generated, or the model sees later
-            tokens; for cross-attention alone, several texts, and more than `MAX_NUMBERS` numbers.
+        AttnvizError: if a policy cannot be read or drops nothing, no steps are known, or the model sees later tokens;
+            if no selected head is of self-attention, or they are of several texts; or for more than `MAX_NUMBERS`
+            numbers.
     """
-    parsed = [parse_policy(policy) for policy in policies]
-    chosen = chosen_heads(recording, selection)
-    heads = [(cell_maps(head.maps), head.head) for head in chosen if head.maps.kind == "self"]
+    parsed_policies = [parse_policy(policy) for policy in policies]
+    selected_heads = chosen_heads(recording, selection)
+    heads = [(cell_maps(head.maps), head.head) for head in selected_heads if head.maps.kind == "self"]
     if not heads:
         raise AttnvizError(
             "a cache of decoding belongs to self-attention, and these heads are of cross-attention; choose other heads"
@@ -109,18 +110,22 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
     if any(maps.item != heads[0][0].item for maps, _ in heads):
         raise AttnvizError("kept needs a single text, and these heads are of several texts; record one text")
     queries = _step_queries(heads[0][0], selection)
-    _refuse_budgets(parsed, policies, int(queries[-1]) + 1)
+    _refuse_budgets(parsed_policies, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
         raise AttnvizError(f"too many policies, heads and steps; choose some with {option('heads', '0.1')}")
     _refuse_later_keys(heads, int(queries[0]))
-    return _measured_mass(heads, queries, parsed, tuple(policies))
+    return _measured_mass(heads, queries, parsed_policies, tuple(policies))
 
 
 def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
-    """Returns policies that hold half of the keys of the last step, at least 2, for a user who named none."""
+    """Returns four policies that hold half of the keys of the last step, at least 2, for a user who named none.
+
+    Raises:
+        AttnvizError: if no steps are known, or a selected head does not exist.
+    """
     keys = int(_step_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
     half = max(keys // 2, 2)
-    window = min(32, max(half // 2, 1))
+    window = min(SnapKV.window, max(half // 2, 1))
     sinks = min(SINKS, half - 1)
     return (f"sinks:{sinks}+recent:{half - sinks}", f"h2o:{half}", f"snapkv:{half},window={window}", f"top:{half}")
 
@@ -135,7 +140,7 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
     tokens = maps.query_tokens
     if selection.queries != ALL_QUERIES:
         span = resolve_span(selection.queries, len(tokens), "queries")
-        queries = np.arange(max(span.start, 1), span.stop)
+        queries = np.arange(max(span.start, 1), span.stop)  # the first query has no earlier key to drop
     else:
         has_written_part = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
         queries = written_tokens(tokens) if has_written_part else np.empty(0, dtype=np.int64)
@@ -182,61 +187,63 @@ def _measured_mass(
         texts: the policies as the user wrote them.
     """
     shape, keys, prompt = (len(policies), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
-    kept, held = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    visible, far = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
-    lost = np.zeros((len(policies), keys))
+    kept_weights, held_counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    visible_counts, far_weights = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
+    lost_weights = np.zeros((len(policies), keys))
     drops = np.array([policy.drops_keys for policy in policies])
-    for cache, members in track(list(_caches(heads, prompt, shared=bool(drops.any()))), "reading heads"):
+    for cache, members in track(list(_caches(heads, prompt, shares_caches=bool(drops.any()))), "reading heads"):
         markers = [_marker(policy, cache, [head for _, head in members]) for policy in policies]
-        for part, span in row_bands(queries, keys * len(cache.heads)):
-            step_rows = queries[part] - span.start
+        for steps, span in row_bands(queries, keys * len(cache.heads)):
+            step_rows = queries[steps] - span.start
             window = cache.maps.window(cache.heads, span, slice(0, keys))
             rows = window.weights[:, step_rows]
-            held_cells = [marker(queries[part], rows) for marker in markers]
+            held_cells = [marker(queries[steps], rows) for marker in markers]
             for member, (head_index, head) in enumerate(members):
-                row = rows[cache.heads.index(head)]
-                head_cells = window.visible if window.visible.ndim == 2 else window.visible[cache.heads.index(head)]
+                index = cache.heads.index(head)
+                head_rows = rows[index]
+                head_cells = window.visible if window.visible.ndim == 2 else window.visible[index]
                 visible_cells = head_cells[step_rows]
-                visible[head_index, part] = visible_cells.sum(axis=1)
-                far[head_index] += _far_weight(row, queries[part])
+                visible_counts[head_index, steps] = visible_cells.sum(axis=1)
+                far_weights[head_index] += _far_weight(head_rows, queries[steps])
                 for policy_index, cells in enumerate(held_cells):
-                    head_held = cells[member] & visible_cells
-                    kept[policy_index, head_index, part] = np.where(head_held, row, 0).sum(axis=1, dtype=np.float64)
-                    held[policy_index, head_index, part] = head_held.sum(axis=1)
-                    lost[policy_index] += np.where(head_held, 0, row).sum(axis=0, dtype=np.float64)
-    most_lost = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
+                    is_held = cells[member] & visible_cells
+                    step_weights = np.where(is_held, head_rows, 0).sum(axis=1, dtype=np.float64)
+                    kept_weights[policy_index, head_index, steps] = step_weights
+                    held_counts[policy_index, head_index, steps] = is_held.sum(axis=1)
+                    lost_weights[policy_index] += np.where(is_held, 0, head_rows).sum(axis=0, dtype=np.float64)
+    most_lost = np.argsort(-lost_weights, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
         policies=texts,
         heads=tuple(HeadRow(((maps.layer, head),), module=maps.module) for maps, head in heads),
         tokens=heads[0][0].key_tokens,
         queries=queries,
         prompt=prompt,
-        kept=kept,
-        held=held,
-        visible=visible,
+        kept=kept_weights,
+        held=held_counts,
+        visible=visible_counts,
         lost_keys=most_lost,
-        lost_weights=np.take_along_axis(lost, most_lost, axis=1) / (len(heads) * len(queries)),
+        lost_weights=np.take_along_axis(lost_weights, most_lost, axis=1) / (len(heads) * len(queries)),
         drops=drops,
         group=max(len(heads_of_cache(maps, head)) for maps, head in heads),
-        far=far / len(queries),
+        far=far_weights / len(queries),
     )
 
 
 def _caches(
-    heads: Sequence[tuple[CellMaps, int]], prompt: int, shared: bool
+    heads: Sequence[tuple[CellMaps, int]], prompt: int, *, shares_caches: bool
 ) -> Iterator[tuple[DecodingCache, list[tuple[int, int]]]]:
     """Yields each cache with the index in ``heads`` and the number of each head that reads it.
 
     Args:
         heads: maps with the number of a head.
         prompt: the number of keys of the prompt.
-        shared: True for one cache for all heads of an attention call that read the same keys, measured or not; False
-            for a cache for each head.
+        shares_caches: True for one cache for all heads of an attention call that read the same keys, measured or not;
+            False for a cache for each head.
     """
     maps_by_id = {id(maps): maps for maps, _ in heads}
     caches: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
     for index, (maps, head) in enumerate(heads):
-        group = heads_of_cache(maps, head) if shared else (head,)
+        group = heads_of_cache(maps, head) if shares_caches else (head,)
         caches.setdefault((id(maps), group), []).append((index, head))
     for (maps_id, group), members in caches.items():
         yield DecodingCache(maps_by_id[maps_id], group, prompt), members
@@ -255,15 +262,15 @@ def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
 def _marker(
     policy: Policy, cache: DecodingCache, heads: Sequence[int]
 ) -> Callable[[IntArray, FloatArray], list[BoolArray]]:
-    """Returns a function that marks the held keys of each of some heads, ``(steps, keys)``.
+    """Returns a function that returns, for each of some heads, ``(steps, keys)`` with True for held keys.
 
-    It takes queries and their rows of all heads of the cache, as `Policy.keeper` does. Heads that share a cache hold
-    the same keys; only what is read may differ.
+    It takes the queries of some steps and their rows of all heads of the cache, ``(heads, steps, keys)``. Heads that
+    share a cache hold the same keys; under a policy that drops none, each head reads keys of its own choice.
 
     Args:
         policy: the policy.
         cache: the cache of the heads.
-        heads: the numbers of the heads.
+        heads: the numbers of the heads to mark keys for.
     """
     if policy.drops_keys:
         shared_keeper = policy.keeper(cache)

@@ -45,16 +45,16 @@ MeasureType = TypeVar("MeasureType", bound=Measure)
 
 
 def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
-    """Returns the measure with this name, ignoring a minus before it, which only reverses an order.
+    """Returns the measure with this name; a minus before the name, which only reverses an order, is ignored.
 
     Raises:
         AttnvizError: if no measure has this name.
     """
     by_name = {measure.name: measure for measure in measures}
-    name = name.removeprefix("-")
-    if name not in by_name:
-        raise AttnvizError(f"unknown metric {name!r}; {choices(name, by_name)}")
-    return by_name[name]
+    measure_name = name.removeprefix("-")
+    if measure_name not in by_name:
+        raise AttnvizError(f"unknown metric {measure_name!r}; {choices(measure_name, by_name)}")
+    return by_name[measure_name]
 
 
 def example_noun(measures: Iterable[Measure]) -> str:
@@ -80,9 +80,9 @@ def margin_of_mean(numbers: Float64Array) -> float:
     Args:
         numbers: the numbers that the mean is of, ``(texts,)``; NaN is ignored.
     """
-    numbers = numbers[~np.isnan(numbers)]
-    deviation = numbers.std(ddof=1) if len(numbers) > 1 else np.nan
-    return float(margin_of_means(np.asarray(deviation), np.asarray(len(numbers))))
+    known_numbers = numbers[~np.isnan(numbers)]
+    deviation = known_numbers.std(ddof=1) if len(known_numbers) > 1 else np.nan
+    return float(margin_of_means(np.asarray(deviation), np.asarray(len(known_numbers))))
 
 
 def finite_number(number: float) -> float | None:

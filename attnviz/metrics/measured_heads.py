@@ -22,12 +22,15 @@ MAX_PATTERN_STRIDE = 16  # the largest stride over blocks of queries at which a 
 def measured_frame(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> HeadFrame:
-    """Measures heads over one text into a frame, with a row per head in their order.
+    """Returns a frame of metrics of heads over one text, with a row per head in their order.
 
     Args:
         heads: maps with the number of a head.
-        names: the names of the metrics; ``None`` for all of the heads' maps.
+        names: the names of the metrics; ``None`` for all that the maps can have.
         stride: the stride over blocks of queries; 1 measures all.
+
+    Raises:
+        AttnvizError: if maps are pooled and have no metrics from their capture.
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
@@ -39,7 +42,7 @@ def measured_frame(
 
 
 def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> HeadFrame:
-    """Computes all metrics of heads as means over texts; the maps of a head in several texts become one row.
+    """Returns a frame with the means over texts of all metrics; the maps of a head in several texts become one row.
 
     Args:
         heads: maps with the number of a head, for every text.
@@ -47,16 +50,16 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads)
-    grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
+    numbers_by_head: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
     for (maps, head), numbers in zip(heads, measure_heads(heads, names), strict=True):
-        grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
-    means_and_spreads = [_mean_over_texts(numbers) for numbers in grouped.values()]
+        numbers_by_head.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
+    means_and_spreads = [_mean_over_texts(numbers) for numbers in numbers_by_head.values()]
     values = [[means.values[name] for name in names] for means, _ in means_and_spreads]
     spreads = [[head_spreads[name] for name in names] for _, head_spreads in means_and_spreads]
     return HeadFrame(
         rows=tuple(
             _head_row(module, kind, means)
-            for (module, _, _, kind), (means, _) in zip(grouped, means_and_spreads, strict=True)
+            for (module, _, _, kind), (means, _) in zip(numbers_by_head, means_and_spreads, strict=True)
         ),
         measures=tuple(METRICS[name] for name in names),
         values=_number_array(values, len(names)),
@@ -66,7 +69,7 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
 
 
 def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[tuple[ChosenHead, float]]:
-    """Returns heads sorted by a metric, each with its value; without a metric, in their order and with NaN.
+    """Returns heads sorted by a metric, each with its value; if ``sort`` is ``None``, in their order and with NaN.
 
     Args:
         heads: the heads to sort.
@@ -74,14 +77,16 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
         top: the number of heads to keep; ``None`` for all.
 
     Raises:
-        AttnvizError: for an unknown metric, a metric that applies to no head, or a ``top`` below 1.
+        AttnvizError: for an unknown metric, a metric that applies to no head, or a ``top`` below 1; or if a head can no
+            longer be measured.
     """
-    names = () if sort is None else (_sorting_metric(sort, heads),)
-    rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
-    frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
-    if names:
-        frame = measured_frame(measurable_heads(heads), names)
-    values = frame.values[:, 0].tolist() if names else [math.nan] * len(heads)
+    if sort is None:
+        rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
+        frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
+        values = [math.nan] * len(heads)
+    else:
+        frame = measured_frame(measurable_heads(heads), (_sorting_metric(sort, heads),))
+        values = frame.values[:, 0].tolist()
     return [(heads[index], values[index]) for index in frame.selected_rows(sort, top)]
 
 
@@ -143,8 +148,8 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
     """Returns the numbers of one head over several texts as one, and the standard deviation of each metric over them.
 
-    Values are means that ignore NaN; counts are sums, and the number of keys is the largest. A standard deviation is
-    NaN if fewer than two texts have the metric.
+    Values are means that ignore NaN, and NaN if no text has the metric; counts are sums, and the number of keys is the
+    largest. A standard deviation is NaN if fewer than two texts have the metric.
 
     Args:
         numbers: the head's numbers in each text.
@@ -153,9 +158,9 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
     values, spreads = {}, {}
     for name in first_text.values:
         text_values = np.array([text_numbers.values[name] for text_numbers in numbers])
-        text_values = text_values[~np.isnan(text_values)]
-        values[name] = float(text_values.mean()) if text_values.size else np.nan
-        spreads[name] = float(text_values.std(ddof=1)) if text_values.size > 1 else np.nan
+        known_values = text_values[~np.isnan(text_values)]
+        values[name] = float(known_values.mean()) if known_values.size else np.nan
+        spreads[name] = float(known_values.std(ddof=1)) if known_values.size > 1 else np.nan
     means = replace(
         first_text,
         values=values,

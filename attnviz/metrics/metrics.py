@@ -62,7 +62,9 @@ class Metric(Measure):
 
     def fits(self, grid: Grid) -> bool:
         """True if the grid has what the metric needs of its axes: one text, a pair of texts, patches or a sequence."""
-        if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
+        if grid.cross and self.needs & ONE_AXIS:
+            return False
+        if Need.PAIR in self.needs and not grid.is_pair:
             return False
         if Need.PATCHES in self.needs and grid.patches is None:
             return False
@@ -318,12 +320,15 @@ def metric_names(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 def measure_heads(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
-    """Measures heads in their order; the heads of one attention call are measured together.
+    """Returns the metrics of heads, in their order; the heads of one attention call are measured together.
 
     Args:
         heads: maps with the number of a head.
-        names: the names of the metrics; ``None`` for all of the heads' maps.
+        names: the names of the metrics; ``None`` for all that the maps can have.
         stride: the stride over blocks of queries; 1 measures all.
+
+    Raises:
+        AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
@@ -342,11 +347,13 @@ def measure_heads(
 def measure(
     maps: LayerMaps, names: tuple[str, ...] | None = None, heads: tuple[int, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
-    """Measures heads of one attention call.
+    """Returns the metrics of heads of one attention call, in the order of ``heads``.
+
+    Maps that were measured during capture give those metrics, whatever the stride.
 
     Args:
         maps: the maps of the call.
-        names: the names of the metrics; ``None`` for all of the maps.
+        names: the names of the metrics; ``None`` for all that the maps can have.
         heads: the numbers of the heads; ``None`` for all.
         stride: the stride over blocks of queries; 1 measures all.
 
@@ -367,7 +374,7 @@ def measure(
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
-    """Returns every metric of all heads, in a form that is stored with maps whose single cells are dropped."""
+    """Returns every metric of all heads as arrays, which pooled maps store since their single cells are dropped."""
     names = metric_names([maps])
     measured = measure(maps, names)
     return CapturedMetrics(
@@ -380,7 +387,7 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
 
 
 def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """Returns the stored metrics of a head; NaN for a metric that was not stored.
+    """Returns the metrics of a head that were stored; a metric that was not has the value NaN and the count 0.
 
     Args:
         maps: the maps of the attention call.
@@ -416,16 +423,16 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
     """
     query_numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
     means, mean_counts = _query_means(query_numbers, has_choice)
-    mean_of = dict(zip(_query_metrics(names), means, strict=True))
-    count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
+    means_by_name = dict(zip(_query_metrics(names), means, strict=True))
+    query_count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
     chosen_metrics = {name: metric for name, metric in METRICS.items() if name in names}
     values = dict.fromkeys(chosen_metrics, np.full(len(heads), np.nan))
-    if count:
+    if query_count:
         values = {
-            name: mean_of[name] if metric.columns is None else metric.columns(columns)
+            name: means_by_name[name] if metric.columns is None else metric.columns(columns)
             for name, metric in chosen_metrics.items()
         }
-    counts_of = dict(zip(mean_of, mean_counts, strict=True))
+    counts_by_name = dict(zip(means_by_name, mean_counts, strict=True))  # metrics of columns count all queries
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -433,7 +440,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             head=head,
             keys=keys,
             values={name: float(numbers[index]) for name, numbers in values.items()},
-            counts={name: counts_of[name][index] if name in counts_of else count for name in values},
+            counts={name: counts_by_name[name][index] if name in counts_by_name else query_count for name in values},
             sink=int(sinks[index]),
             sink_label=maps.key_tokens.labels[sinks[index]],
         )
@@ -453,7 +460,7 @@ def normalized_rows(maps: CellMaps) -> CellMaps:
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1
 ) -> tuple[Float64Array, Columns, BoolArray]:
-    """Measures each query of heads that share their visible cells, as the groups of `LayerMaps.head_groups` do.
+    """Returns the metrics of each query, for heads that share their visible cells (see `LayerMaps.head_groups`).
 
     Args:
         maps: the maps of one attention call.
@@ -462,8 +469,9 @@ def measure_queries(
         stride: the stride over blocks of queries; 1 measures all.
 
     Returns:
-        The metrics ``(metrics, heads, queries)``, the weight that the keys receive, and ``(queries,)``, True for the
-        measured queries that see two keys or more.
+        The metrics ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not
+        apply; the weight that the keys receive; and ``(queries,)``, True for measured queries that see two keys or
+        more.
     """
     maps = normalized_rows(maps)
     metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
@@ -473,7 +481,10 @@ def measure_queries(
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Adds the numbers of a block of rows to the arrays above; several threads call it at once."""
+        """Writes the numbers of a block of rows into ``numbers``, and adds its weights to ``received``.
+
+        It also fills ``has_choice`` and ``visible_keys``. Several threads call it at once.
+        """
         grid = rows.grid
         for metric, metric_numbers in zip(metrics, numbers, strict=True):
             metric_numbers[rows.head_range, grid.span] = metric.query_values(rows)
@@ -513,7 +524,7 @@ def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
 
 
 def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
-    """Returns means over queries, ``(metrics, heads)``, and the number of queries of each metric and head.
+    """Returns means over queries, ``(metrics, heads)``, and how many queries each is over; NaN for a mean over none.
 
     Args:
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
@@ -522,5 +533,5 @@ def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64A
     is_counted = has_choice & ~np.isnan(numbers)
     counts = np.count_nonzero(is_counted, axis=-1)
     numbers[~is_counted] = 0
-    total = numbers.sum(axis=-1)
-    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan), counts.tolist()
+    totals = numbers.sum(axis=-1)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan), counts.tolist()

@@ -38,9 +38,11 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
         in_sequence: True if the tokens are in a sequence, as in every text; the sentence then omits that condition.
     """
     conditions = set(needs)
+    if in_sequence:
+        conditions.discard(Need.SEQUENCE)
     phrases: list[str] = []
     for need in Need:
-        if need not in conditions or (need is Need.SEQUENCE and in_sequence):
+        if need not in conditions:
             continue
         if need in QUALIFIERS and phrases:
             phrases[-1] += f" {need.value}"
@@ -48,5 +50,5 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
             phrases.append(need.value)
     if not phrases:
         return NOTHING_ELSE
-    *others, last = phrases
-    return f"{', '.join(others)} and {last}" if others else last
+    *first_phrases, last_phrase = phrases
+    return f"{', '.join(first_phrases)} and {last_phrase}" if first_phrases else last_phrase

@@ -41,8 +41,9 @@ class ImagePatches:
             float(np.hypot(medium.width, medium.height)) if isinstance(medium, Image) else 1.0
             for medium in tokens.media
         ]
-        places = np.zeros((len(tokens), 4))
-        places[is_patch, : tokens.places.shape[1]] = tokens.places[is_patch, :4]
+        places = np.zeros((len(tokens), Image.place_size))
+        # Places are narrower if no medium is an image, and wider if another medium needs it.
+        places[is_patch, : tokens.places.shape[1]] = tokens.places[is_patch, : Image.place_size]
         return cls(
             image=np.where(is_patch, tokens.medium, NO_IMAGE),
             centres=(places[:, :2] + places[:, 2:]) / 2,
@@ -95,7 +96,7 @@ class ImagePatches:
         """The indices of the patches that touch each token's patch on eight sides; empty if a token is no patch."""
         steps = np.abs(self.steps_to(self))
         touches: BoolArray = np.asarray((steps < 1 + MAX_SHIFT).all(axis=-1))
-        np.fill_diagonal(touches, False)
+        np.fill_diagonal(touches, val=False)
         return tuple(map(np.flatnonzero, touches))
 
 
@@ -121,16 +122,23 @@ def part_sums(weights: Float64Array, chosen: BoolArray, token_neighbours: tuple[
         token_neighbours: the indices of the neighbours of each token.
     """
     tokens = weights.shape[1]
-    parts = np.where(chosen, np.arange(tokens), -1).T.copy()  # (tokens, rows): the largest index found in the part
-    connected = [(token, neighbours) for token, neighbours in enumerate(token_neighbours) if len(neighbours)]
-    changed = True
-    while changed:
-        before = parts.copy()
-        for sweep in (connected, reversed(connected)):  # forward and back, so that a part needs few passes
+    # (tokens, rows): the largest token found so far in each token's part; -1 for a token in no part.
+    parts = np.where(chosen, np.arange(tokens), -1).T.copy()
+    tokens_with_neighbours = [
+        (token, neighbours) for token, neighbours in enumerate(token_neighbours) if len(neighbours)
+    ]
+    has_changed = True
+    while has_changed:
+        previous_parts = parts.copy()
+        for sweep in (
+            tokens_with_neighbours,
+            reversed(tokens_with_neighbours),
+        ):  # forward and back, so that a part needs few passes
             for token, neighbours in sweep:
                 largest = np.maximum(parts[token], parts[neighbours].max(axis=0))
                 parts[token] = np.where(parts[token] < 0, -1, largest)
-        changed = bool((parts != before).any())
+        has_changed = bool((parts != previous_parts).any())
+    # Each token of each row has a bin; tokens in no part add a weight of 0 to the first bin of their row.
     part_indices = np.arange(len(weights))[:, None] * tokens + np.where(chosen, parts.T, 0)
     sums = np.bincount(part_indices.ravel(), np.where(chosen, weights, 0).ravel(), minlength=weights.size)
     return np.asarray(sums.reshape(weights.shape), dtype=np.float64)

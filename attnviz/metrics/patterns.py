@@ -87,8 +87,10 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
     shares = {name: values.get(name, math.nan) for name in SHARE_PATTERNS}
     clear_names = [name for name, share in shares.items() if share >= MIN_CLEAR_SHARE]
     if clear_names:
-        largest = sorted(clear_names, key=lambda name: shares[name], reverse=True)[:MAX_NAMES]
-        return tuple(Pattern(SHARE_PATTERNS[name], shares[name], sink if name == "sink" else "") for name in largest)
+        largest_names = sorted(clear_names, key=lambda name: shares[name], reverse=True)[:MAX_NAMES]
+        return tuple(
+            Pattern(SHARE_PATTERNS[name], shares[name], sink if name == "sink" else "") for name in largest_names
+        )
     if values.get("block", 0) >= MIN_WIDE_SHARE:
         return (Pattern(OWN_SENTENCE, values["block"]),)
     if values.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:

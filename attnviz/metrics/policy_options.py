@@ -26,7 +26,8 @@ def parse_policy(text: str) -> Policy:
     """Returns the policy that a text describes, such as ``sinks:4+recent:1020``, ``top:64`` or ``snapkv:64,window=16``.
 
     Raises:
-        AttnvizError: if the text has another form, names no policy or an unknown number, or a number is out of range.
+        AttnvizError: if the text has another form, names no policy, an unknown number or a number twice, or if a number
+            is out of range.
     """
     option_text = option("policy", text)
     matches = [PART.fullmatch(part.strip()) for part in re.split(r"[+,]", text)]
@@ -50,7 +51,7 @@ def parse_policy(text: str) -> Policy:
 
 
 def _refuse_numbers(policy: Policy, option_text: str) -> None:
-    """Raises AttnvizError if a number of a policy is out of range, or a kernel is even.
+    """Raises AttnvizError if a number of a policy is out of range, or the kernel of `SnapKV` is even.
 
     Args:
         policy: the policy.

@@ -166,13 +166,13 @@ class QueryGrid(Grid):
     def hidden_later(self) -> BoolArray:
         """True for later keys that the query cannot see and another query can, ``(queries, all keys)``."""
         count, width = len(self.visible_keys), self.visible.shape[1]
-        # Keys before `first` are later than no query, keys from `stop` on are later than every query of the grid.
-        first, stop = (int(np.clip(position + 1, 0, count)) for position in self.positions[[0, -1]])
-        hidden = np.zeros((len(self.visible), count), dtype=bool)
-        hidden[:, first:stop] = self.visible_keys[first:stop] & (np.arange(first, stop) > self.positions[:, None])
-        hidden[:, stop:] = self.visible_keys[stop:]
-        hidden[:, first:width] &= ~self.visible[:, first:]
-        return hidden
+        # Keys before `start` are later than no query, keys from `stop` on are later than every query of the grid.
+        start, stop = (int(np.clip(position + 1, 0, count)) for position in self.positions[[0, -1]])
+        is_hidden = np.zeros((len(self.visible), count), dtype=bool)
+        is_hidden[:, start:stop] = self.visible_keys[start:stop] & (np.arange(start, stop) > self.positions[:, None])
+        is_hidden[:, stop:] = self.visible_keys[stop:]
+        is_hidden[:, start:width] &= ~self.visible[:, start:]
+        return is_hidden
 
     @cached_property
     def has_hidden_later(self) -> BoolArray:
@@ -260,7 +260,11 @@ class QueryGrid(Grid):
         return self.key_tokens.column(name)[None]
 
     def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
-        """Returns the visible cells where ``counted``, ``(queries, keys)`` or ``(1, keys)``, is True."""
+        """Returns the visible cells where ``counted``, ``(queries, keys)`` or ``(1, keys)``, is True.
+
+        They are `PickedCells` if ``counted`` has one row for all queries and few of the grid's cells are visible where
+        it is True, else `CountedCells`.
+        """
         if len(counted) == len(self.visible):
             return CountedCells(self.visible & counted)
         keys = np.flatnonzero(counted)
@@ -283,7 +287,10 @@ class QueryGrid(Grid):
         return shifted
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
-        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
+        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before).
+
+        They are `PickedCells` if they are few or at most one for each query, else `CountedCells`.
+        """
         cells = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
         if first == last or len(cells.indices[0]) <= MAX_PICKED * self.visible.size:
             return cells

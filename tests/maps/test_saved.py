@@ -234,7 +234,10 @@ def labelled(header: dict[str, Any]) -> dict[str, Any]:
         ({"tokens__0__medium": np.full(QUERIES, 1)}, "tokens of media that are missing"),
         ({"tokens__0__medium": np.full(QUERIES, -2)}, "tokens of media that are missing"),
         ({"tokens__1__groups.words": None}, r"tokens\.1\.groups\.words is missing"),
-        ({"tokens__0__groups.words": np.ones(QUERIES, int), "header": labelled}, "numbers of 'words' out of range"),
+        (
+            {"tokens__0__groups.words": np.ones(QUERIES, int), "header": labelled},
+            "groups of 'words' that have no label",
+        ),
         ({"header": later}, "has format 3, but this attnviz reads 1 or 2"),
         ({"header": lambda _: "{"}, "header is broken"),
         ({"header": lambda _: "[" * 100_000}, "header is broken"),
