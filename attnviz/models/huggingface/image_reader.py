@@ -62,7 +62,7 @@ class ImageReader(FolderReader):
 
     @cached_property
     def module(self) -> "nn.Module":
-        """The part of the model that reads images.
+        """The part of the model that reads images: its vision tower or the model itself, else its first such part.
 
         Raises:
             AttnvizError: if no part of the model reads images without a text.
@@ -102,18 +102,21 @@ class ImageReader(FolderReader):
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
-        has_class = CLASS_TOKEN in tokens.labels[:1]
+        positions, positions_remark = slice(None), ""
+        if CLASS_TOKEN in tokens.labels[:1]:
+            positions = slice(0, 1)
+            positions_remark = f"Measured at {CLASS_TOKEN}, from which an image is classified."
         return Prepared(
             {"pixel_values": pixels},
             tokens,
             context=tokens,
             title=image.title,
-            positions=slice(0, 1) if has_class else slice(None),
-            positions_remark=f"Measured at {CLASS_TOKEN}, from which an image is classified." if has_class else "",
+            positions=positions,
+            positions_remark=positions_remark,
         )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one image.
+        """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
 
         Args:
             example: the image.
@@ -152,10 +155,10 @@ class ImageReader(FolderReader):
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``.
 
-        They are measured once for images of a size.
+        Places are measured once for each size of images.
 
         Raises:
-            AttnvizError: if they cannot be measured, or the model fails on this image.
+            AttnvizError: if they cannot be measured, or the model fails on this image without the measurement too.
         """
         from attnviz.models.huggingface.patch_places import measured_places
 
@@ -179,7 +182,10 @@ def _reads_images(module: "nn.Module") -> bool:
 
 
 def with_probe(maps: "LayerMaps") -> "LayerMaps":
-    """Returns the maps with the learned query of an attention pooling labelled ``[probe]``; other maps unchanged."""
+    """Returns the maps with the learned query of an attention pooling labelled ``[probe]``.
+
+    Such maps have one query, which is no part of an image. Returns all other maps unchanged.
+    """
     if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
         return maps
     probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
@@ -198,29 +204,31 @@ def load_processor(folder: Path) -> Any:
 def image_tokens(image: Image, places: "IntArray") -> Tokens:
     """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
 
+    Tokens without a place are special and labelled ``[CLS]`` or ``[extra 1]``, ``[extra 2]``, ….
+
     Args:
         image: the image.
         places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
     """
-    are_placed = places[:, 2] > 0
-    lefts, tops = (np.unique(places[are_placed, edge]).tolist() for edge in (0, 1))
-    labels = _labels_without_place(are_placed.tolist())
-    for token in np.flatnonzero(are_placed).tolist():
+    has_place = places[:, 2] > 0
+    lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
+    labels = _labels_without_place(has_place.tolist())
+    for token in np.flatnonzero(has_place).tolist():
         left, top = places[token, :2].tolist()
         labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
     return replace(
         Tokens.numbered(len(labels)),
         labels=tuple(labels),
-        special=~are_placed,
+        special=~has_place,
         media=(image,),
-        medium=np.where(are_placed, 0, -1),
+        medium=np.where(has_place, 0, -1),
         places=places,
         groups={},
     )
 
 
-def _labels_without_place(are_placed: Sequence[bool]) -> list[str]:
+def _labels_without_place(has_place: Sequence[bool]) -> list[str]:
     """Returns the label that each token has if it is no patch: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
     return [
-        CLASS_TOKEN if index == 0 else f"[extra {index - sum(are_placed[:index])}]" for index in range(len(are_placed))
+        CLASS_TOKEN if index == 0 else f"[extra {index - sum(has_place[:index])}]" for index in range(len(has_place))
     ]

@@ -28,6 +28,7 @@ SPARE_BYTES = 2**28  # for weights that no file holds: computed tables, and modu
 PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are larger
 PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
+GIGABYTE = 1e9
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
 
 
@@ -55,7 +56,7 @@ def load_model(
         folder: the model's folder.
         settings: dtype, device and generation settings.
         with_head: if true, the model is loaded with its language head if it has one.
-        with_pictures: if true, the model reads pictures with the text from which it generates.
+        with_pictures: if true, a model with a language head is loaded as one that also reads pictures.
         with_speech: if true, an encoder-decoder is loaded with the head by which it writes the spoken text.
 
     Raises:
@@ -69,13 +70,8 @@ def load_model(
     with forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         use_torch_attention(config)
-        auto_class: Any = transformers.AutoModel
-        if settings.generate or (with_head and _has_language_head(config)):
-            is_seq2seq = config.is_encoder_decoder
-            auto_class = transformers.AutoModelForSeq2SeqLM if is_seq2seq else transformers.AutoModelForCausalLM
-            auto_class = transformers.AutoModelForImageTextToText if with_pictures else auto_class
-        if with_speech and config.is_encoder_decoder:
-            auto_class = transformers.AutoModelForSpeechSeq2Seq
+        needs_language_head = bool(settings.generate) or (with_head and _has_language_head(config))
+        auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(
@@ -94,6 +90,26 @@ def load_model(
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with_speech: bool) -> Any:
+    """Returns the Auto class of transformers that builds a model with the head that it needs.
+
+    Args:
+        config: the model's configuration.
+        with_language_head: true for a model that predicts tokens.
+        with_pictures: true for a model that reads pictures with a text; counts only with a language head.
+        with_speech: true for a model that reads speech; counts only for encoder-decoders, which write its text.
+    """
+    import transformers
+
+    if with_speech and config.is_encoder_decoder:
+        return transformers.AutoModelForSpeechSeq2Seq
+    if not with_language_head:
+        return transformers.AutoModel
+    if with_pictures:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
 
 
 def use_torch_attention(config: Any) -> None:
@@ -120,7 +136,8 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
     """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
     The model is built on the meta device, which takes a hundredth of the time of loading. Otherwise weights that no
-    file holds would be allocated and drawn at random before they could be refused.
+    file holds would be allocated and initialized at random before they could be refused. The memory is not checked with
+    a device map, which may leave weights on disk.
 
     Args:
         folder: the model's folder.
@@ -137,8 +154,8 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
     file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
-            f"config.json of {settings.model!r} describes a model of {needed_bytes / 1e9:.1f} GB, but its weights are "
-            f"{file_bytes / 1e9:.3f} GB: they do not belong together"
+            f"config.json of {settings.model!r} describes a model of {needed_bytes / GIGABYTE:.1f} GB, but its weights "
+            f"are {file_bytes / GIGABYTE:.3f} GB: they do not belong together"
         )
     if settings.device_map is None:
         remedy = (
@@ -149,7 +166,10 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
 @contextmanager
 def forbid_pickles_and_network() -> Iterator[None]:
-    """Refuses to load pickles, and turns the hub's client offline, until the end of the block."""
+    """Turns the hub's client offline, and makes the loading of pickles raise AttnvizError, until the end of the block.
+
+    Pickles are those of ``torch.load``, ``pickle.load`` and ``pickle.loads``.
+    """
     import pickle
 
     import torch
@@ -183,6 +203,7 @@ def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", rep
         model: the loaded model.
         report: the loading report of transformers.
     """
+    # A mismatched key comes alone, or as a tuple with the two shapes.
     mismatched_keys = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
     missing_keys = {str(key) for key in report.get("missing_keys", ())} | mismatched_keys
     random_weights = sorted(key for key in missing_keys if key in mismatched_keys or not _changes_no_map(model, key))
@@ -207,34 +228,39 @@ def _changes_no_map(model: "PreTrainedModel", key: str) -> bool:
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
-    """Returns the part of a model that reads text: the model itself, or its text tower."""
-    tower: PreTrainedModel | None = getattr(model, "text_model", None)
-    return model if tower is None else tower
+    """Returns the text tower of a model; the model itself if it has none."""
+    text_tower: PreTrainedModel | None = getattr(model, "text_model", None)
+    return model if text_tower is None else text_tower
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:
-    """Returns the largest number of tokens that the model has positions for; ``None`` if its configuration has none.
+    """Returns the largest number of tokens that the model has positions for; ``None`` if its settings name none.
 
-    Models that number positions from the padding id have fewer than the table's rows.
+    Models that number positions from the padding id have fewer positions than the table has rows.
     """
     config = model.config.get_text_config()
     limits = [getattr(config, name, None) for name in POSITION_LIMITS]
     positive_limits = [limit for limit in limits if isinstance(limit, int) and limit > 0]
     if not positive_limits:
         return None
-    counted_from_padding = any(
+    are_numbered_from_padding = any(
         name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
         for name, module in model.named_modules()
     )
-    # RoBERTa and its relatives number positions from padding_idx + 1, so that the first rows of the table are unused.
-    return min(positive_limits) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
+    # RoBERTa and its relatives number positions from padding_idx + 1, so the first rows of the table are unused.
+    unused_rows = (config.pad_token_id or 0) + 1 if are_numbered_from_padding else 0
+    return min(positive_limits) - unused_rows
 
 
 @contextmanager
 def quiet_library(folder: Path) -> Iterator[None]:
-    """Silences the log of transformers, and its progress bar unless a large model loads in a terminal.
+    """Silences the log and warnings of transformers, and its progress bar unless a large model loads in a terminal.
 
-    Both are restored at the end.
+    All are restored at the end of the block. Also turns off the parallelism of tokenizers for good, unless the
+    environment sets TOKENIZERS_PARALLELISM, because they warn if the process forks.
+
+    Args:
+        folder: the model's folder, whose weights tell whether the model is large.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
@@ -260,7 +286,10 @@ def quiet_library(folder: Path) -> Iterator[None]:
 def refusals(name: str) -> Iterator[None]:
     """Turns errors of libraries in the block into an AttnvizError about a model's files.
 
-    Errors of this package, a lack of memory, and an interrupt pass through.
+    Errors that this package raises, a lack of memory, and an interrupt pass through.
+
+    Args:
+        name: the model's name in messages.
     """
     from safetensors import SafetensorError
 

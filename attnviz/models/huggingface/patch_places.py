@@ -28,6 +28,9 @@ MIN_GRADIENT = 1e-3  # as a share of the largest gradient; smaller ones are nois
 MAX_CODE_ERROR = 0.2  # the largest distance of a token's measured number from a whole number
 MAX_UNSURE = 0.05  # tokens overlap if a larger share of pixels has no whole number
 MAX_BEND = 0.02  # the largest deviation of the processor from a linear map, as a share of the image's side
+MIN_CONTRAST = 1e-6  # between white and black in a number of the processor's output; smaller ones are rounding
+STRAIGHT_SHARE = 0.95  # of pixels must lie near the line; filters of the processor bend it at the image's border
+WHITE = 255
 MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
 
 
@@ -37,21 +40,30 @@ class OwnValueAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns the values for an attention kernel with as many queries as keys, the identity for a square softmax.
+        """Returns the result of a function of torch, with attention replaced.
 
-        Any other function is called unchanged.
+        The result of an attention kernel with as many queries as keys is its values, once for each query head; that of
+        a softmax over square scores is the identity. Any other function is called unchanged.
+
+        Args:
+            func: the function of torch.
+            types: the types of its arguments, as torch passes them; not used.
+            args: its positional arguments.
+            kwargs: its keyword arguments; ``None`` for none.
         """
         arguments = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
-            names = ("query", "key", "value")
-            query, _, value = (
-                args[index] if index < len(args) else arguments[name] for index, name in enumerate(names)
-            )
-            if query.dim() == 4 and query.shape[-2] == value.shape[-2]:
-                return value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-        if name == "softmax" and args and args[0].dim() >= 3 and args[0].shape[-1] == args[0].shape[-2]:
-            return torch.eye(args[0].shape[-1], dtype=args[0].dtype, device=args[0].device).expand(args[0].shape)
+            query = args[0] if args else arguments["query"]
+            value = args[2] if len(args) > 2 else arguments["value"]
+            has_four_axes = query.dim() == 4  # (batch, heads, tokens, features)
+            if has_four_axes and query.shape[-2] == value.shape[-2]:
+                return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        if name == "softmax" and args and args[0].dim() >= 3:
+            scores = args[0]
+            query_count, key_count = scores.shape[-2:]
+            if query_count == key_count:
+                return torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
         return func(*args, **arguments)
 
 
@@ -71,48 +83,48 @@ def measured_places(
         pixels: its input, ``(1, 3, rows, columns)``.
         process: the image processor.
         size: width and height of the image.
-        measured_pixels: what `token_of_pixel` returned for pixels of each shape, so that images of one shape share its
-            forward passes; a new result is added. ``None`` keeps nothing.
+        measured_pixels: the results of `token_of_pixel` by the shape of the pixels, so that images of one shape share
+            its forward passes; a new result is added in place. ``None`` keeps nothing.
 
     Raises:
-        AttnvizError: if tokens overlap, or the processor cuts the image into tiles.
+        AttnvizError: if ``pixels`` has another shape, tokens overlap, the model's output is not one row of tokens, or
+            the processor does more than resize, crop and pad.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
         raise AttnvizError(
             f"the image processor gives numbers of shape {tuple(pixels.shape)}, and attnviz needs one image of "
             "(1, 3, rows, columns); record the model in Python with attnviz.record(model)"
         )
-    measured_pixels = {} if measured_pixels is None else measured_pixels
+    results = {} if measured_pixels is None else measured_pixels
     shape = tuple(pixels.shape)
-    if shape not in measured_pixels:
-        measured_pixels[shape] = token_of_pixel(module, pixels)
-    token_numbers, count = measured_pixels[shape]
+    if shape not in results:
+        results[shape] = token_of_pixel(module, pixels)
+    numbers, count = results[shape]
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
-    token_numbers = np.where(is_inside, token_numbers, NO_TOKEN)
+    token_numbers = np.where(is_inside, numbers, NO_TOKEN)
     extents = np.array([_extent(token_numbers == token) for token in range(count)])
     has_place = extents[:, RIGHT] > 0
     places = np.zeros((count, 4), dtype=np.int64)
     width, height = size
-    for low, high, line, side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
-        edges = _without_gaps(extents[has_place][:, [low, high]])
-        first_edge, step = line
+    for low, high, (first_edge, step), side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
+        edges = _without_gaps(extents[has_place][:, [low, high]])  # in pixels of the model's input
         rounded_edges = _rounded_edges(first_edge + step * edges, side, abs(step) / 2)
         places[has_place, low], places[has_place, high] = rounded_edges.T
     return places
 
 
 def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
-    """Returns edges rounded to whole pixels, those near the image's border moved to the border.
+    """Returns edges rounded to whole pixels, with those near the image's border moved to the border.
 
-    Filters of the processor bend the measured line there.
+    Near the border, filters of the processor bend the measured line from which the edges come.
 
     Args:
         edges: left and right edges, or upper and lower ones, in pixels of the image.
         side: width or height of the image in pixels.
         margin: the distance from the border, in pixels, within which an edge is moved.
     """
-    edges = np.where(edges < margin, 0, np.where(edges > side - margin, side, edges))
-    return np.rint(edges).astype(np.int64)
+    moved_to_far_border = np.where(edges > side - margin, side, edges)
+    return np.rint(np.where(edges < margin, 0, moved_to_far_border)).astype(np.int64)
 
 
 def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int]:
@@ -121,53 +133,53 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int
     Raises:
         AttnvizError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
     """
-    gradients, coded, count = coded_gradients(module, pixels, lambda leaf: _features(module, leaf)[0])
-    return _token_numbers(gradients[0], coded[0]), count
+    gradient, coded_gradient, count = coded_gradients(module, pixels, lambda leaf: _token_features(module, leaf)[0])
+    return _token_numbers(gradient[0], coded_gradient[0]), count
 
 
 def coded_gradients(
     module: "nn.Module", pixels: "Tensor", features_of: Callable[["Tensor"], "Tensor"]
 ) -> tuple[Float64Array, Float64Array, int]:
-    """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ by the pixels, and the number of tokens.
+    """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ with respect to the pixels, and the number of tokens.
 
-    yⱼ is the product of the features of token j with a random direction, and the ratio of the gradients at a pixel of
-    one token is the number of this token plus one.
+    yⱼ is the product of the features of token j with a random direction. At a pixel of one token, the ratio of the
+    second gradient to the first is the number of this token plus one. Attention is `OwnValueAttention`.
 
     Args:
-        module: the model, which computes in float32 meanwhile if its dtype is too coarse for token numbers.
-        pixels: what the model reads, of any shape.
+        module: the model, which computes in float32 if its dtype is a half, and then gets its dtype back.
+        pixels: the model's input, of any shape; the gradients have the same shape.
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
     """
     dtype = pixels.dtype
     is_half = dtype in (torch.float16, torch.bfloat16)  # float32 holds such weights without a loss
-    leaf = (pixels.float() if is_half else pixels).detach().clone().requires_grad_(True)
+    leaf = (pixels.float() if is_half else pixels).detach().clone().requires_grad_()
     if is_half:
         module.float()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
+        with torch.inference_mode(mode=False), torch.enable_grad(), OwnValueAttention():
             features = features_of(leaf)
             directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
-            tokens = (features * directions.to(features)).sum(-1)
-            codes = torch.arange(1, len(tokens) + 1).to(tokens)
-            (gradient,) = torch.autograd.grad(tokens.sum(), leaf, retain_graph=True)
-            (coded_gradient,) = torch.autograd.grad((tokens * codes).sum(), leaf)
+            projections = (features * directions.to(features)).sum(-1)
+            codes = torch.arange(1, len(projections) + 1).to(projections)
+            (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True)
+            (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf)
     finally:
         if is_half:
             module.to(dtype)
-    return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(tokens)
+    return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(projections)
 
 
-def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
+def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
     """Returns the features of each token, ``(1, tokens, features)``.
 
     Raises:
-        AttnvizError: if the output has no ``last_hidden_state`` with a row of tokens, or the model draws at random.
+        AttnvizError: if the output has no ``last_hidden_state`` with one row of tokens, or the model draws at random.
     """
     random_state = torch.get_rng_state()
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)
     if features is None or features.dim() != 3:
         raise AttnvizError(
-            "the model's output is not one row of tokens, so that their places are not known; record it in Python with "
+            "the model's output is not one row of tokens, so their places are not known; record it in Python with "
             "attnviz.record(model)"
         )
     if not torch.equal(random_state, torch.get_rng_state()):
@@ -180,6 +192,8 @@ def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
 
 def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray:
     """Returns the token number of each pixel, ``(rows, columns)``, from the ratio of two gradients; -1 for none.
+
+    A pixel belongs to the token of any of its colours.
 
     Args:
         gradient: ``(colours, rows, columns)``, the gradient of Σ yⱼ.
@@ -223,8 +237,8 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
         input_shape: rows and columns of the model's input.
 
     Returns:
-        For columns and for rows, the left (upper) edge of the first pixel and the distance of two pixels, in pixels
-        of the image; and ``(rows, columns)``, true for pixels of the image, false for padding.
+        For columns and for rows, the left (upper) edge of the first pixel and the distance of neighbouring pixels, in
+        pixels of the image; and ``(rows, columns)``, true for pixels of the image, false for padding.
 
     Raises:
         AttnvizError: if the processor leaves out the image, or does more than resize, crop and pad.
@@ -233,10 +247,10 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
 
     black, white, ramp = (
         process(image)[0].double().cpu().numpy()
-        for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (255, 255, 255)), ramp_of(size))
+        for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (WHITE,) * 3), ramp_of(size))
     )
     contrast = white - black
-    shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6)
+    shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
     is_inside = shares[2] > MIN_BLUE
     if not is_inside.any():
         raise AttnvizError("the image processor leaves nothing of the image; check its settings")
@@ -247,7 +261,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
         if np.ptp(places[is_inside]):
             step, first_centre = np.polyfit(places[is_inside], positions[is_inside] * side, 1)
         deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
-        if np.quantile(deviation, 0.95) > max(MAX_BEND * side, abs(step)):
+        if np.quantile(deviation, STRAIGHT_SHARE) > max(MAX_BEND * side, abs(step)):
             raise AttnvizError(
                 "the image processor does more than resize, crop and pad, as when it cuts tiles; record the model in "
                 "Python with attnviz.record(model)"
@@ -257,12 +271,16 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
 
 
 def ramp_of(size: tuple[int, int]) -> "PillowImage":
-    """Returns an image whose red grows to the right and green to the bottom, with full blue everywhere."""
+    """Returns an image whose red grows from left to right and green from top to bottom, with full blue everywhere.
+
+    Args:
+        size: width and height of the image.
+    """
     from PIL import Image as Pillow
 
     width, height = size
-    right, down = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
-    return Pillow.fromarray(np.rint(np.stack([right, down, np.ones_like(right)], -1) * 255).astype(np.uint8))
+    red, green = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
+    return Pillow.fromarray(np.rint(np.stack([red, green, np.ones_like(red)], axis=-1) * WHITE).astype(np.uint8))
 
 
 def _extent(is_token: Any) -> tuple[int, int, int, int]:
@@ -274,9 +292,13 @@ def _extent(is_token: Any) -> tuple[int, int, int, int]:
 
 
 def _without_gaps(spans: IntArray) -> Float64Array:
-    """Returns spans that meet, ``(tokens, 2)``: the end of a span and the next start are moved to their middle.
+    """Returns the spans of tokens along an axis without gaps between them, ``(tokens, 2)``.
 
-    Pixels between them have no gradient, so that no token owns them. Spans without a later start keep their end.
+    The end of a span and the next later start are moved to the middle between them: pixels there have no gradient, so
+    they belong to no token. Ends that meet a start, or have no later one, stay.
+
+    Args:
+        spans: ``(tokens, 2)``, the first pixel of each token and the one after its last.
     """
     edges = spans.astype(np.float64)
     starts, stops = (np.unique(spans[:, side]) for side in (0, 1))

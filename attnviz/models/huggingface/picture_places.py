@@ -14,6 +14,8 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.patch_places import (
     MIN_BLUE,
+    MIN_CONTRAST,
+    WHITE,
     coded_gradients,
     ramp_of,
     whole_token_numbers,
@@ -57,7 +59,13 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
     names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
 
     def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ends the forward pass if the part is called with features; torch calls it before the part."""
+        """Raises ModuleReached if the part is called with features of tokens; torch calls this hook before the part.
+
+        Args:
+            module: the part; not used.
+            args: its positional arguments, whose names are in ``names`` of the enclosing function.
+            kwargs: its keyword arguments.
+        """
         arguments = dict(zip(names, args, strict=False)) | kwargs
         if _features_among(arguments) is not None:
             raise ModuleReached(arguments)
@@ -69,7 +77,7 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
         return reached.arguments
     finally:
         hook.remove()
-    raise AttnvizError("the model gives its decoder no embeddings, so that places of pictures are not known")
+    raise AttnvizError("the model gives its decoder no embeddings, so the places of its pictures are not known")
 
 
 def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
@@ -100,16 +108,16 @@ def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, A
 
     Args:
         model: the whole model.
-        module: the part of it whose tokens are asked for: the decoder, or an attention module of the tower.
+        module: the part of the model that reads the tokens: the decoder, or an attention module of the tower.
         inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
-        AttnvizError: if many numbers belong to several tokens.
+        AttnvizError: if many numbers belong to several tokens, or the model does not call the part with features.
     """
-    plain, coded, count = coded_gradients(
+    gradient, coded_gradient, count = coded_gradients(
         model, inputs["pixel_values"], lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf})
     )
-    numbers = whole_token_numbers(plain, coded)
+    numbers = whole_token_numbers(gradient, coded_gradient)
     if numbers is None:
         raise AttnvizError(
             "each pixel belongs to several tokens of this model, as in models whose latents read a picture; record it "
@@ -127,26 +135,25 @@ def picture_places(
 ) -> tuple[IntArray, IntArray]:
     """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
 
-    Costs one forward and two backward passes of the tower, and as many runs of the image processor as there are
-    pictures, and two more.
+    A rectangle is left, top, right and bottom in pixels of the picture; all 0 for a token of no picture. Costs one
+    forward and two backward passes of the tower, and a run of the image processor for each picture and two more.
 
     Args:
         model: the whole model.
-        module: the part of it whose tokens are asked for: the decoder, or an attention module of the tower.
-        inputs: its keyword arguments, with ``pixel_values``.
+        module: the part of the model that reads the tokens: the decoder, or an attention module of the tower.
+        inputs: the model's keyword arguments, with ``pixel_values``.
         process: the image processor, which returns ``pixel_values``.
         sizes: width and height of each picture.
 
     Raises:
-        AttnvizError: if the places of tokens cannot be told apart.
+        AttnvizError: if pixels belong to several tokens, or the model does not call the part with features of tokens.
     """
     from PIL import Image as Pillow
 
     tokens, count = token_of_number(model, module, inputs)
     owners = _pixel_colours(tokens).max(axis=-1)
-    black, white = (
-        _pixel_values(process, [Pillow.new("RGB", size, (level,) * 3) for size in sizes]) for level in (0, 255)
-    )
+    black = _pixel_values(process, [Pillow.new("RGB", size) for size in sizes])
+    white = _pixel_values(process, [Pillow.new("RGB", size, (WHITE,) * 3) for size in sizes])
     contrast = white - black
     picture_numbers, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
     for number, size in enumerate(sizes):
@@ -154,13 +161,15 @@ def picture_places(
         ramp_pictures = [Pillow.new("RGB", other_size) for other_size in sizes]
         ramp_pictures[number] = ramp_of(size)
         ramp = _pixel_values(process, ramp_pictures)
-        shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6)
+        shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
         colours = _pixel_colours(shares)
         is_inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
-        parts = np.unique(owners[is_inside])  # the tokens of this picture
-        extents = np.array([_extent(colours[is_inside & (owners == token)][:, :2] * size) for token in parts])
-        if len(parts):
-            picture_numbers[parts], boxes[parts] = number, _adjacent_boxes(extents.reshape(-1, 4), size)
+        picture_tokens = np.unique(owners[is_inside])
+        if len(picture_tokens):
+            # Red and green are the place of a pixel, as shares of width and height.
+            extents = [_extent(colours[is_inside & (owners == token)][:, :2] * size) for token in picture_tokens]
+            picture_numbers[picture_tokens] = number
+            boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
     return picture_numbers, boxes
 
 
@@ -172,7 +181,8 @@ def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float6
 def _pixel_colours(numbers: Any) -> Any:
     """Returns numbers of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
 
-    Colours are the third axis from the end, or of flattened patches the slowest third of a row.
+    With four axes or more, colours are the third axis from the end. Otherwise the last axis is a flattened patch, which
+    holds all its reds, then all its greens, then all its blues.
     """
     if numbers.ndim >= 4:
         return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
@@ -187,8 +197,8 @@ def _extent(places: Float64Array) -> Float64Array:
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels.
 
-    Each rectangle is centred as its extent, and as wide and high as the distance of neighbouring centres. Edges near
-    the picture's border are moved to the border.
+    Each rectangle has the centre of its extent, and is as wide and high as the distance between neighbouring centres of
+    tokens of its size. Edges near the picture's border are moved to the border.
 
     Args:
         extents: ``(tokens, 4)``, left, top, right and bottom of the centres of each token's pixels.
@@ -199,13 +209,13 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     while len(remaining):  # tokens of one size at a time: thumbnails lie over tiles
         box_sizes = extents[remaining][:, 2:] - extents[remaining][:, :2]
         is_same_size = (np.abs(box_sizes - box_sizes[0]) <= SAME_SIZE * np.maximum(box_sizes[0], 1)).all(axis=1)
-        same_size = remaining[is_same_size]
+        tokens = remaining[is_same_size]
         for axis in (0, 1):
-            low, high = extents[same_size, axis], extents[same_size, axis + 2]
-            edges = _shared_edges((low + high) / 2, float((high - low).mean()))
+            lows, highs = extents[tokens, axis], extents[tokens, axis + 2]
+            edges = _shared_edges((lows + highs) / 2, float((highs - lows).mean()))
             margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances from the border
-            edges = np.where(edges < margin, 0, np.where(edges > size[axis] - margin, size[axis], edges))
-            boxes[same_size, axis], boxes[same_size, axis + 2] = edges
+            moved_to_far_border = np.where(edges > size[axis] - margin, size[axis], edges)
+            boxes[tokens, axis], boxes[tokens, axis + 2] = np.where(edges < margin, 0, moved_to_far_border)
         remaining = remaining[~is_same_size]
     return np.rint(boxes).astype(np.int64)
 
@@ -213,10 +223,11 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
 def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
     """Returns the low and the high edge of each token along an axis, ``(2, tokens)``.
 
-    Neighbours share the edge in the middle between them; beside a gap, a token is as wide as the median distance.
+    Neighbours share the edge in the middle between them. At a gap, and at both ends of the axis, the edge is half the
+    median distance of columns from the centre.
 
     Args:
-        centres: ``(tokens,)``; those that differ by less than half a side are of one column, or of one row.
+        centres: ``(tokens,)``, not empty; those that differ by less than half a side are one column, or one row.
         side: the mean distance of the first and the last pixel of a token.
     """
     order = np.argsort(centres, kind="stable")
@@ -228,5 +239,6 @@ def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
     lows, highs = columns - pitch / 2, columns + pitch / 2
     are_neighbours = steps < MAX_NEIGHBOUR_STEP * pitch
     middles = (columns[1:] + columns[:-1]) / 2  # each rounded once, so that no pixel is left between two tokens
-    highs[:-1], lows[1:] = np.where(are_neighbours, middles, highs[:-1]), np.where(are_neighbours, middles, lows[1:])
+    highs[:-1] = np.where(are_neighbours, middles, highs[:-1])
+    lows[1:] = np.where(are_neighbours, middles, lows[1:])
     return np.stack([lows[column_of_token], highs[column_of_token]])

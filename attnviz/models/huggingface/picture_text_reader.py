@@ -52,6 +52,16 @@ class PictureTextReader(FolderReader):
     reads = ("text", "images")
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
+        """Keeps the settings.
+
+        Args:
+            settings: the name of the model, and the attention to record.
+            built_in: see ``Reader``.
+            use: see ``Reader``.
+
+        Raises:
+            AttnvizError: if the settings choose an attention that only encoder-decoders have.
+        """
         super().__init__(settings, built_in, use)
         if settings.attention not in (None, CROSS, *PICTURE_PARTS):
             raise AttnvizError(
@@ -97,7 +107,7 @@ class PictureTextReader(FolderReader):
         """A layer of the decoder that gets pictures for cross-attention; ``None`` if they are among the text's tokens.
 
         Raises:
-            AttnvizError: if cross-attention is asked for and there is none.
+            AttnvizError: if the settings choose cross-attention and the model has none.
         """
         import inspect
 
@@ -145,16 +155,17 @@ class PictureTextReader(FolderReader):
             inputs = self._inputs(prompt, pictures)
             picture_numbers, places = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
-            tokens = tokens_of_ids(self._tokenizer, prompt, ids)
+            text_tokens = tokens_of_ids(self._tokenizer, prompt, ids)
             new_ids = self._generate(inputs) if self.settings.generate else []
             if new_ids:
-                tokens = with_generated(self._tokenizer, tokens, new_ids)
-                tokens, inputs = with_generated_from(tokens, len(ids)), self._continued(inputs, new_ids)
+                all_tokens = with_generated(self._tokenizer, text_tokens, new_ids)
+                text_tokens = with_generated_from(all_tokens, len(ids))
+                inputs = self._inputs_with_generated(inputs, new_ids)
         images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
-        context = None
+        tokens, context = text_tokens, None
         if self.cross_module is None:
-            tokens = with_pictures(tokens, images, picture_numbers, places)
+            tokens = with_pictures(text_tokens, images, picture_numbers, places)
         elif self.settings.attention != "text":
             context = picture_keys(images, picture_numbers, places)
         return Prepared(
@@ -169,7 +180,7 @@ class PictureTextReader(FolderReader):
         """Records the attention of the part that reads text, or of the tower that reads pictures alone.
 
         For a model with cross-attention, the maps are those of its self-attention if the settings choose ``text``, else
-        those of its cross-attention.
+        those of its cross-attention. The tower's maps have patches as tokens, and its recording has no remarks.
 
         Args:
             example: the text and its pictures.
@@ -179,22 +190,22 @@ class PictureTextReader(FolderReader):
         Raises:
             AttnvizError: if a selected layer or head does not exist.
         """
+        if self.settings.attention != TOWER and self.cross_module is None:
+            return super().record(example, selection, values)
+        whole_recording = super().record(example, Selection(), values)
         if self.settings.attention != TOWER:
-            if self.cross_module is None:
-                return super().record(example, selection, values)
-            recording = super().record(example, Selection(), values)
             kind = "self" if self.settings.attention == "text" else "cross"
-            return self._with_layers(recording, [maps for maps in recording.maps if maps.kind == kind], selection)
-        recording = super().record(example, Selection(), values)
+            maps_of_kind = [maps for maps in whole_recording.maps if maps.kind == kind]
+            return self._with_layers(whole_recording, maps_of_kind, selection)
         names = {id(module): name for name, module in self.module.named_modules()}
-        decoder = f"{names[id(self.decoder)]}."
-        maps = [maps for maps in recording.maps if not maps.module.startswith(decoder)]
-        recording = self._with_layers(recording, maps, selection)
+        decoder_prefix = f"{names[id(self.decoder)]}."
+        tower_maps = [maps for maps in whole_recording.maps if not maps.module.startswith(decoder_prefix)]
+        recording = self._with_layers(whole_recording, tower_maps, selection)
         placed_maps = tuple(self._tower_maps(example, recording.maps))
         return replace(recording, maps=placed_maps, model=f"the picture's tower of {self.name}", remarks=())
 
     def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
-        """Returns the decoder and the arguments with which the model calls it.
+        """Returns the decoder, and ``prepared`` with the arguments with which the model calls the decoder as inputs.
 
         If the settings choose the attention of the tower, returns the whole model and ``prepared`` unchanged.
         """
@@ -209,19 +220,18 @@ class PictureTextReader(FolderReader):
         return self.decoder, replace(prepared, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
-        """Returns the recording with some of its maps, those whose layers are selected.
+        """Returns the recording with only those of the maps whose layers are selected; all of them without a selection.
 
         Args:
             recording: the recording.
             maps: the maps to select from.
-            selection: the layers.
+            selection: the selected layers; its heads are not used.
 
         Raises:
-            AttnvizError: if there are none.
+            AttnvizError: if no map is of a selected layer.
         """
-        chosen_maps = [
-            layer_maps for layer_maps in maps if layer_maps.layer in (selection.chosen_layers or (layer_maps.layer,))
-        ]
+        layers = selection.chosen_layers
+        chosen_maps = [layer_maps for layer_maps in maps if not layers or layer_maps.layer in layers]
         if not chosen_maps:
             missing_layers = number_ranges(selection.chosen_layers or ())
             existing_layers = number_ranges(layer_maps.layer for layer_maps in maps)
@@ -230,7 +240,15 @@ class PictureTextReader(FolderReader):
         return replace(recording, maps=tuple(chosen_maps))
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
-        """Returns the maps of the tower with patches at their measured places as tokens."""
+        """Returns the maps of the tower with patches at their measured places as tokens.
+
+        Args:
+            example: the text and its pictures.
+            maps: the maps of the tower, not empty, with numbered tokens.
+
+        Raises:
+            AttnvizError: if the places cannot be measured, or a layer has another number of tokens than the first.
+        """
         from attnviz.media.image_file import image_of, open_image
         from attnviz.models.huggingface.picture_tower import tower_maps
 
@@ -286,12 +304,18 @@ class PictureTextReader(FolderReader):
         return example.text if mark_count else f"{' '.join([picture_mark] * count)} {example.text}"
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
-        """Returns the model's keyword arguments for a prompt and its pictures, on its device, without a cache."""
-        encoded = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
+        """Returns the model's keyword arguments for a prompt and its pictures, without a cache.
+
+        Results of the processor that are no tensors, or that the model does not take, are left out. Tensors are on the
+        model's device, and the pixels have its dtype.
+        """
+        encoding = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
         parameter_names = self._parameter_names
-        inputs = {name: value for name, value in encoded.items() if name in parameter_names and hasattr(value, "dtype")}
+        tensors = {
+            name: value for name, value in encoding.items() if name in parameter_names and hasattr(value, "dtype")
+        }
         device = "cpu" if self.device.type == "meta" else self.device
-        inputs = {name: value.to(device) for name, value in inputs.items()}
+        inputs = {name: tensor.to(device) for name, tensor in tensors.items()}
         inputs["pixel_values"] = inputs["pixel_values"].to(next(self.module.parameters()).dtype)
         return inputs | ({"use_cache": False} if "use_cache" in parameter_names else {})
 
@@ -310,7 +334,7 @@ class PictureTextReader(FolderReader):
         from attnviz.models.huggingface.picture_places import picture_places
 
         def process(images: "Sequence[PillowImage]") -> "torch.Tensor":
-            """Returns the numbers that the model reads for some images."""
+            """Returns the ``pixel_values`` that the image processor of the model computes for images."""
             pixels: torch.Tensor = self.loaded[1].image_processor(list(images), return_tensors="pt")["pixel_values"]
             return pixels
 
@@ -325,10 +349,14 @@ class PictureTextReader(FolderReader):
         new_ids: list[int] = output[0, count:].tolist()
         return new_ids
 
-    def _continued(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
-        """Returns the inputs with generated tokens after the prompt.
+    def _inputs_with_generated(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
+        """Returns a copy of the inputs with generated tokens after the prompt.
 
-        Other numbers of each token are extended too: the attention mask by 1, token types by 0.
+        The attention mask is extended by 1, token types by 0, and the mask of cross-attention by its last row.
+
+        Args:
+            inputs: the model's keyword arguments for the prompt.
+            new_ids: the ids of the generated tokens.
         """
         import torch
 
@@ -378,7 +406,8 @@ class JoinedProcessor:
     def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
         """Returns the inputs of a text with pictures; the token of a picture is repeated for each of its parts.
 
-        Repeated tokens are separated by spaces if the text has a space before one of its picture tokens.
+        The inputs are those of tokenizer and image processor, and ``mm_token_type_ids``, 1 for tokens of pictures and 0
+        for others. Repeated tokens are separated by spaces if the text has a space before one of its picture tokens.
 
         Args:
             images: the pictures, one for each ``image_token`` of the text.
@@ -390,12 +419,12 @@ class JoinedProcessor:
         first_text, *texts_after = text.split(self.image_token)
         separator = " " if f" {self.image_token}" in text else ""
         picture_parts = [separator.join([self.image_token] * next(counts)) for _ in texts_after]
-        repeated = first_text + "".join(
+        repeated_text = first_text + "".join(
             part + text_after for part, text_after in zip(picture_parts, texts_after, strict=True)
         )
-        encoded = self.tokenizer(repeated, return_tensors=return_tensors)
-        is_picture = encoded["input_ids"] == self.tokenizer.convert_tokens_to_ids(self.image_token)
-        return {**encoded, **pixels, "mm_token_type_ids": is_picture.int()}
+        encoding = self.tokenizer(repeated_text, return_tensors=return_tensors)
+        is_picture = encoding["input_ids"] == self.tokenizer.convert_tokens_to_ids(self.image_token)
+        return {**encoding, **pixels, "mm_token_type_ids": is_picture.int()}
 
 
 def load_text_processor(folder: Path) -> Any:
@@ -406,7 +435,6 @@ def load_text_processor(folder: Path) -> Any:
     Raises:
         AttnvizError: if torchvision is missing, and the processor merges no patches or the model has no image token.
     """
-
     import transformers
 
     processor_class: Any = transformers.AutoProcessor

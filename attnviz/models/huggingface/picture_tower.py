@@ -17,33 +17,40 @@ if TYPE_CHECKING:
 def tower_maps(
     maps: Sequence[LayerMaps], images: Sequence[Image], picture_numbers: "IntArray", places: "IntArray"
 ) -> list[LayerMaps]:
-    """Returns the maps with patches at their places as tokens; each tile of a picture has maps of its own.
+    """Returns the maps with patches at their places as tokens; those of tiles without a picture are left out.
 
     Args:
-        maps: the maps of the tower, whose tokens are numbered; an item is a tile.
+        maps: the maps of the tower, one for each layer and tile, with numbered tokens; ``item`` is the tile's number.
         images: the pictures.
         picture_numbers: the picture of each token of all tiles, -1 for none.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
 
     Raises:
-        AttnvizError: if a layer has other tokens than the first one, as after merging.
+        AttnvizError: if a layer has another number of keys than the first one, as after merging.
     """
-    tiles: dict[int, Tokens] = {}
+    tokens_of_tiles: dict[int, Tokens] = {}
     size = len(maps[0].key_tokens)
     for item in sorted({layer_maps.item for layer_maps in maps}):
         tile = slice(item * size, (item + 1) * size)
         picture = int(picture_numbers[tile].max(initial=-1))
         if picture >= 0:
-            tiles[item] = image_tokens(images[picture], places[tile])
-    return [_placed(layer_maps, tiles, size) for layer_maps in maps if layer_maps.item in tiles]
+            tokens_of_tiles[item] = image_tokens(images[picture], places[tile])
+    return [
+        _with_tile_tokens(layer_maps, tokens_of_tiles[layer_maps.item], size)
+        for layer_maps in maps
+        if layer_maps.item in tokens_of_tiles
+    ]
 
 
-def _placed(maps: LayerMaps, tiles: "dict[int, Tokens]", size: int) -> LayerMaps:
-    """Returns maps with the tokens of their tile; the only query of a pooling is labelled as a probe.
+def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens", size: int) -> LayerMaps:
+    """Returns maps with the tokens of their tile as queries and keys.
+
+    If the queries are not the tile's tokens, only the keys are replaced, and a single query, that of an attention
+    pooling, is labelled ``[probe]``.
 
     Args:
         maps: the maps of one layer and one tile.
-        tiles: the tokens of each tile, by the number of the tile.
+        tokens: the tokens of the tile.
         size: the number of keys in the first layer.
 
     Raises:
@@ -54,7 +61,6 @@ def _placed(maps: LayerMaps, tiles: "dict[int, Tokens]", size: int) -> LayerMaps
             f"layer {maps.layer} of the picture's tower has {len(maps.key_tokens)} tokens and its first layer {size}; "
             "record it in Python with attnviz.record(model)"
         )
-    keys = tiles[maps.item]
     if len(maps.query_tokens) == size:
-        return replace(maps, query_tokens=keys, key_tokens=keys)
-    return with_probe(replace(maps, key_tokens=keys))
+        return replace(maps, query_tokens=tokens, key_tokens=tokens)
+    return with_probe(replace(maps, key_tokens=tokens))

@@ -174,6 +174,8 @@ class HuggingFaceReader(FolderReader):
     def read(self, example: Example) -> Prepared:
         """Prepares an example for the forward pass.
 
+        For an answer with log-probabilities, ``use`` becomes ``predictions``: they are compared with the model's.
+
         Raises:
             AttnvizError: if the model does not exist, cannot be loaded safely, or does not read such an example.
         """
@@ -183,7 +185,7 @@ class HuggingFaceReader(FolderReader):
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with discard_output():
-                model_input = self._read(self.loaded[0], tokenizer, example)
+                model_input = self._model_input(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
                     model_input = truncated_input(model_input, position_limit(model))
         self._refuse_unreadable(model_input)
@@ -246,10 +248,11 @@ class HuggingFaceReader(FolderReader):
     def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text.
 
-        With a context, the encoder reads the context and the decoder the tokens.
+        With a context, the encoder reads the context and the decoder the tokens. Token types, and the number of kept
+        logits, are among the arguments if there are any and the module takes them.
         """
-        encoded = model_input.tokens if model_input.context is None else model_input.context
-        inputs = self.inputs_of(self.tensor(encoded.ids[None]))
+        encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
+        inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
         if model_input.context is not None:
             inputs["decoder_input_ids"] = self.tensor(model_input.tokens.ids[None])
         if model_input.check is not None and "logits_to_keep" in self.parameters:
@@ -284,20 +287,23 @@ class HuggingFaceReader(FolderReader):
                 )
 
     def _refuse_long(self, tokens: "Tokens") -> None:
-        """Raises AttnvizError if the text has more tokens than the model reads."""
+        """Raises AttnvizError if the text has more tokens than the model has positions."""
         if self.limit is not None and len(tokens) > self.limit:
             raise AttnvizError(
                 f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; "
                 f"cut it with {option('truncate', True)}"
             )
 
-    def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
-        """Returns the tokens of an example, with generated ones if the settings say so.
+    def _model_input(
+        self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
+    ) -> ModelInput:
+        """Returns the tokens of an example, followed by generated tokens if the settings ask for them.
 
-        A server's answer is read by its ids, and an encoder-decoder reads the text as `_read_encoder_decoder` says.
+        Of a server's answer, the tokens are those of its ids. For an encoder-decoder, see `_read_encoder_decoder`.
 
         Raises:
-            AttnvizError: if the example or the settings need an encoder-decoder or a picture, and there is none.
+            AttnvizError: if the example or the settings need an encoder-decoder or a picture, and there is none, or the
+                prompt of generated tokens is longer than the model reads.
         """
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
@@ -325,7 +331,7 @@ class HuggingFaceReader(FolderReader):
         return ModelInput(tokens_with_answer, remarks=(remark, *remarks))
 
     def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
-        """Returns the tokens of a server's answer, whose log-probabilities are compared if there are any.
+        """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any.
 
         Raises:
             AttnvizError: if the model is an encoder-decoder, or lacks one of the ids.
@@ -344,6 +350,8 @@ class HuggingFaceReader(FolderReader):
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
         """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text.
+
+        The decoder reads the tokens that it generates if the settings ask for them, else the text.
 
         Raises:
             AttnvizError: if the settings name an attention of models that read pictures, or decoder or cross attention
@@ -394,21 +402,21 @@ def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
     tokens = model_input.tokens.shortened(limit)
     types = model_input.types
     if types is not None:
-        types = [*types[: limit - 1], types[-1]]  # as of the tokens, the last one stays: [SEP]
+        types = [*types[: limit - 1], types[-1]]  # the type of the last token, [SEP], which `shortened` keeps
     remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
     return replace(model_input, tokens=tokens, types=types, remarks=(remark, *model_input.remarks))
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """Generates tokens greedily and returns their ids; for an encoder-decoder all ids of its decoder.
+    """Generates tokens greedily and returns their ids; for an encoder-decoder all ids of its decoder with the start.
 
-    The model's generation settings are replaced: of the folder's, which may ask for sampling, beams or penalties, only
+    Changes ``model.generation_config``: of the folder's settings, which may ask for sampling, beams or penalties, only
     ``KEPT_GENERATION_SETTINGS`` stay.
 
     Args:
         model: the model.
         tokens: the tokens of the prompt, or of the encoder's text.
-        count: number of tokens to generate.
+        count: the largest number of tokens to generate; generation ends before at an end token.
     """
     import torch
     from transformers import GenerationConfig
