@@ -163,7 +163,8 @@ class PictureTextReader(FolderReader):
                 inputs = self._inputs_with_generated(inputs, new_ids)
         images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
-        tokens, context = text_tokens, None
+        context = None
+        tokens = text_tokens
         if self.cross_module is None:
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
         elif self.settings.attention != "text":

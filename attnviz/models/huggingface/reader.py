@@ -416,7 +416,7 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     Args:
         model: the model.
         tokens: the tokens of the prompt, or of the encoder's text.
-        count: the largest number of tokens to generate; generation ends before at an end token.
+        count: the largest number of tokens to generate; fewer if an end token comes first.
     """
     import torch
     from transformers import GenerationConfig
