@@ -54,7 +54,8 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     """
     selection = selection or Selection()
     refuse_mismatch(a, b)
-    pairs = head_pairs(*block_cells((a, b), selection), selection)
+    cells_a, cells_b = block_cells((a, b), selection)
+    pairs = head_pairs(cells_a, cells_b, selection)
     heads_a, heads_b = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     change_columns = np.array(changes).reshape(len(pairs), 4)  # the four numbers of a head, also for no head
