@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
 
 LOGIT = "logit:"
@@ -54,8 +55,8 @@ def ablation_effects(
     from attnviz.models.sources import open_reader, refuse_untrained
 
     texts = _texts(input, settings, batch)
-    reads_image = any(text is not None and text.image is not None for text in texts)
-    reader = open_reader(settings, "images" if reads_image else "predictions")
+    use = _use(texts, metric)
+    reader = open_reader(settings, use)
     refuse_untrained(settings.model)
 
     prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
@@ -67,7 +68,12 @@ def ablation_effects(
     metric_name = first_text.metric if metric is None and share_metric else metric
     measured_metric = metric_name
     if metric_name is not None and metric_name.startswith(LOGIT):
-        token = reader.find_token(metric_name.removeprefix(LOGIT), first_text.tokens)
+        is_example_metric = metric_name == first_text.metric and first_text.metric_token is not None
+        token = (
+            first_text.metric_token
+            if is_example_metric
+            else reader.find_token(metric_name.removeprefix(LOGIT), first_text.tokens)
+        )
         measured_metric = f"{LOGIT}{token}"  # with the token's id instead of its text
     effects = ablate(
         reader.module,
@@ -78,12 +84,26 @@ def ablation_effects(
         pairs=pairs,
         top=top,
         by=by if by in ("zero", "mean") else reader.read(Example.of(by, settings)).inputs,
-        attention=first_text.attention,
+        attention="encoder" if use in ("images", "labels") else first_text.attention,  # without an attention pooling
+        module=reader.ablated_module,
         positions=positions,
     )
     title = first_text.title if len(prepared) == 1 else f"{len(prepared)} texts"
     remarks = (*position_remarks, *first_text.remarks)
     return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=remarks)
+
+
+def _use(texts: "list[Example | None]", metric: str | None) -> "Use":
+    """Returns the purpose of the reader: predictions from texts or from pictures, or the features of an image.
+
+    Args:
+        texts: the texts; ``None`` for a built-in example.
+        metric: the number to measure; ``None`` for the default.
+    """
+    examples = [text for text in texts if text is not None]
+    if any(example.image is not None for example in examples):
+        return "images" if metric in ("cosine", "distance") else "labels"
+    return "answers" if any(example.images for example in examples) else "predictions"
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":

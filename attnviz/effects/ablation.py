@@ -33,6 +33,7 @@ def ablate(
     top: int | None = None,
     by: Any = "zero",
     attention: AttentionPart | None = None,
+    module: str | None = None,
     positions: slice = slice(None),
 ) -> Effects:
     """Ablates heads of a model and measures how its output changes without each head, or without each set of heads.
@@ -55,7 +56,9 @@ def ablate(
         by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
             with the same number of tokens, whose outputs are then used.
         attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
-        positions: the tokens at which metrics of tokens are measured.
+        module: the path of the part of a model whose heads are ablated, such as ``model.language_model`` of one that
+            reads text and pictures; ``None`` for all heads.
+        positions: the tokens at which metrics of tokens are measured; the label of a classifier has no position.
 
     Raises:
         AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
@@ -85,6 +88,7 @@ def ablate(
         pairs=pairs,
         by=by,
         attention=attention,
+        module=module,
         positions=positions,
     )
     with restore_afterwards(model):
@@ -133,6 +137,7 @@ class Ablation:
         pairs: True to ablate every pair of the heads too.
         by: ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads.
         attention: the part of an encoder-decoder whose heads are ablated; ``None`` for other models.
+        module: the path of the module whose heads are ablated; ``None`` for all heads.
         positions: the tokens at which metrics of tokens are measured.
     """
 
@@ -143,6 +148,7 @@ class Ablation:
     pairs: bool
     by: Any
     attention: AttentionPart | None
+    module: str | None
     positions: slice
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
@@ -152,10 +158,14 @@ class Ablation:
         its ``__name__``, or ``metric`` if it has none.
         """
         args, kwargs = arguments_of(inputs)
-        intact_run = clean_run(self.model, args, kwargs, self.attention)
+        intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
         metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
         is_named_replacement = self.by in ("zero", "mean")
-        replacement = self.by if is_named_replacement else clean_run(self.model, *arguments_of(self.by), self.attention)
+        replacement = (
+            self.by
+            if is_named_replacement
+            else clean_run(self.model, *arguments_of(self.by), self.attention, self.module)
+        )
         run = TextRun(self.model, args, kwargs, intact_run, _run_measure(metric), self.positions, replacement)
         metric_name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
         return run, metric_name

@@ -20,6 +20,7 @@ from attnviz.metrics.needs import Need
 FORMAT, VERSION = "attnviz effects", 1
 MAX_BYTES = 10**8  # of a file of effects
 MAX_TEXTS = 10**9
+LOGIT_PREFIX = "logit:"  # of a metric that is the logit of a token or label
 HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")  # layer.head
 OUTPUTS = {
     measure.name: measure
@@ -92,7 +93,9 @@ class Effects:
     @property
     def output(self) -> Measure:
         """The measure of the output whose change is the effect; for a user's function, a measure without a unit."""
-        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
+        is_logit = self.metric.startswith(LOGIT_PREFIX)
+        meaning = f"the logit of {self.metric.removeprefix(LOGIT_PREFIX)!r}" if is_logit else "a number of the output"
+        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", meaning)
 
     def __getitem__(self, name: str) -> Effect:
         """Returns the effect of the heads with this name, such as ``0.1`` or ``0.1+1.0``; they must be in the table."""

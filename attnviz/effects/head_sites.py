@@ -90,7 +90,7 @@ class SiteFinder(Capture):
 
     observer_kind = SiteObserver
 
-    def __init__(self, model: nn.Module, attention: AttentionPart | None) -> None:
+    def __init__(self, model: nn.Module, attention: AttentionPart | None, module: str | None = None) -> None:
         modules = ModuleIndex(model)
         super().__init__(model, modules, CaptureOptions(selection=Selection(), attention=attention, values=True))
         self.module_calls = ModuleCalls(keeps_results=True, on_call=self.enter, on_return=self.runs.leave)
@@ -100,18 +100,22 @@ class SiteFinder(Capture):
         self.observer.search = self.value_norms.search
         self.sites: dict[Key, HeadSite] = {}
         self.sites_without_projection: list[CallSite] = []
+        self.module = module
+        self.modules_of_heads: dict[HeadName, set[str]] = {}
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         """Counts the heads of an attention call, and asks to be told of the product that projects its output.
 
-        The site counts as one without a projection until the product is found. The heads of a call without an output
-        are not counted.
+        Does nothing for a call outside the chosen module. The site counts as one without a projection until the product
+        is found. The heads of a call without an output are not counted.
 
         Args:
             site: the place of the call in the model.
             call: the call; ``None``, or a call without an output, has no projection.
             shape: unused; the capture passes the shape of the maps.
         """
+        if self.module is not None and not f"{site.module}.".startswith(f"{self.module}."):
+            return
         self.sites_without_projection.append(site)
         if call is None or call.output is None:
             return
@@ -135,6 +139,8 @@ class SiteFinder(Capture):
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}
+        for head in columns:
+            self.modules_of_heads.setdefault(head, set()).add(site.module)
         existing_site = self.sites.get(self.site_observer.key)
         if existing_site is not None:
             existing_site.columns.update(columns)
@@ -151,7 +157,11 @@ class SiteFinder(Capture):
 
 
 def clean_run(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], attention: AttentionPart | None = None
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    attention: AttentionPart | None = None,
+    module: str | None = None,
 ) -> CleanRun:
     """Runs the model with all its heads, and returns its output and the products that project the heads.
 
@@ -160,13 +170,14 @@ def clean_run(
         args: its positional arguments.
         kwargs: its keyword arguments.
         attention: the part of an encoder-decoder whose heads are found; ``None`` for a model with one part.
+        module: the path of the module whose heads are found, such as ``model.language_model``; ``None`` for all.
 
     Raises:
         AttnvizError: if the calls of the model cannot be observed, it has no attention, the projection of a head is
             not found, or heads of several kinds of attention have the same numbers.
     """
     refuse_opaque(model)
-    finder = SiteFinder(model, attention)
+    finder = SiteFinder(model, attention, module)
     output = run_observed(finder, args, kwargs)
     _check_sites(finder)
     return CleanRun(output, list(finder.sites.values()))
@@ -211,6 +222,7 @@ def _check_sites(finder: SiteFinder) -> None:
             f"{name} has {or_list(attention_parts)} attention, whose heads have the same numbers; "
             f"choose one kind, as {option('attention', attention_parts[0])}"
         )
+    _refuse_two_stacks(finder)
     if finder.sites_without_projection:
         site = finder.sites_without_projection[0]
         raise AttnvizError(
@@ -219,3 +231,21 @@ def _check_sites(finder: SiteFinder) -> None:
         )
     if not finder.sites:
         raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
+
+
+def _refuse_two_stacks(finder: SiteFinder) -> None:
+    """Raises AttnvizError if the heads of several layers have the same names as heads of another part of the model.
+
+    A single layer may share its names, as an attention pooling after the layers does.
+    """
+    shared_names = [head for head, modules in finder.modules_of_heads.items() if len(modules) > 1]
+    if len({layer for layer, _ in shared_names}) < 2:
+        return
+    layer, head = shared_names[0]
+    first, second = (module.split(".") for module in sorted(finder.modules_of_heads[layer, head])[:2])
+    common = next(index for index, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+    parts = [".".join(path[: common + 1]) for path in (first, second)]
+    raise AttnvizError(
+        f"{type(finder.model).__name__} has two heads {layer}.{head}, in {parts[0]} and in {parts[1]}; choose one of "
+        f"these parts, as module={parts[0]!r}"
+    )

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.effects.effect_table import LOGIT_PREFIX
 
-LOGIT_PREFIX = "logit:"
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
 ID_ARGUMENTS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
 
@@ -49,7 +49,7 @@ def accuracy(run: MeasuredRun) -> float:
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
     changed_logits, clean_logits = (
-        logits_of(output)[:, run.positions].flatten(0, 1) for output in (run.output, run.clean)
+        prediction_logits(output, run.positions).flatten(0, 1) for output in (run.output, run.clean)
     )
     return sum(_divergence(*block) for block in _row_blocks(changed_logits, clean_logits)) / len(changed_logits)
 
@@ -77,11 +77,14 @@ def distance(run: MeasuredRun) -> float:
 
 
 def logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a token's logit at the last of the positions, as a mean over texts."""
+    """Returns the function that measures a token's logit at the last of the positions, as a mean over texts.
+
+    Of a classifier, it measures the logit of a label.
+    """
 
     def logit(run: MeasuredRun) -> float:
         """Returns the mean logit of ``token``, which the enclosing function names, at the last of the positions."""
-        return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
+        return float(prediction_logits(run.output, run.positions)[:, -1, token].float().mean())
 
     return logit
 
@@ -156,6 +159,25 @@ def logits_of(output: Any) -> Tensor:
             f"use {option('metric', 'cosine')} or distance"
         )
     return logits
+
+
+def prediction_logits(output: Any, positions: slice) -> Tensor:
+    """Returns the logits of tokens at some positions, or of a classifier's labels, which have no position.
+
+    Args:
+        output: the output of the model.
+        positions: the positions of tokens.
+
+    Returns:
+        ``(batch, positions, vocabulary)``, or ``(batch, 1, labels)``.
+
+    Raises:
+        AttnvizError: if the output has no logits.
+    """
+    logits = logits_in(output)
+    if logits is not None and logits.dim() == 2:
+        return logits[:, None]
+    return logits_of(output)[:, positions]
 
 
 def features_of(output: Any) -> Tensor:

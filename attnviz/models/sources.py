@@ -77,7 +77,7 @@ SOUNDS = SourceRow(  # any other name, if the command was given a sound
     "attnviz.models.huggingface.sound_reader:SoundReader",
     ("attention", "device_map", "dense"),
 )
-MEDIA_ROWS = {"images": IMAGES, "pictures": PICTURES, "sounds": SOUNDS}  # by use
+MEDIA_ROWS = {"images": IMAGES, "labels": IMAGES, "pictures": PICTURES, "answers": PICTURES, "sounds": SOUNDS}  # by use
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
@@ -86,7 +86,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
     Args:
         settings: settings that build or load the model.
-        use: the purpose: maps of a text, of an image, of both or of a sound, predictions, or texts of a corpus.
+        use: the purpose: maps of a text, an image, both or a sound, predictions from them, or texts of a corpus.
 
     Raises:
         AttnvizError: if a setting was given that the model does not use, an image for a model of texts, or memory is

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
 from attnviz.models.huggingface.folder import find_model
 from attnviz.models.huggingface.folder_reader import FolderReader
 from attnviz.models.huggingface.loading import (
+    IMAGE_CLASSIFIERS,
     forbid_pickles_and_network,
     load_model,
     refusals,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
+MAX_LISTED_LABELS = 8
 
 
 @final
@@ -58,24 +60,58 @@ class ImageReader(FolderReader):
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """Model and image processor, loaded once."""
         with self.running(), refusals(self.settings.model):
-            return load_model(self.folder, self.settings), load_processor(self.folder)
+            model = load_model(self.folder, self.settings, with_labels=self.use == "labels")
+            return model, load_processor(self.folder)
 
     @cached_property
     def module(self) -> "nn.Module":
         """The part of the model that reads images: its vision tower or the model itself, else its first such part.
 
+        It is the whole model if that is a classifier whose labels are measured.
+
         Raises:
             AttnvizError: if no part of the model reads images without a text.
         """
         model = self.loaded[0]
+        if self.labels:
+            return model
         named_part = getattr(model, "vision_model", model)
-        parts = [part for part in (named_part, *model.modules()) if _reads_images(part)]
+        parts = [part for part in (named_part, *model.modules()) if reads_images(part)]
         if not parts:
             raise AttnvizError(
                 f"{self.settings.model} has no part that reads images alone; give a text too, and "
                 f"{option('attention', 'picture')}, or record it in Python with attnviz.record(model)"
             )
         return parts[0]
+
+    @cached_property
+    def labels(self) -> dict[int, str]:
+        """The labels of a classifier by number; none unless its predictions are measured."""
+        model: Any = self.loaded[0]
+        is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
+        return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
+
+    def find_token(self, label: str, tokens: Tokens) -> int:
+        """Returns the number of a label: of this name, of a part of it between commas, or the number itself.
+
+        Raises:
+            AttnvizError: if the model has no labels, or none of this name.
+        """
+        if not self.labels:
+            raise AttnvizError(
+                f"{self.name} is no image classifier, whose labels {option('metric', f'logit:{label}')} needs; use "
+                f"{option('metric', 'cosine')}"
+            )
+        names = {number: [name, *name.split(", "), str(number)] for number, name in self.labels.items()}
+        for wanted_name in (label, label.casefold()):
+            for number, label_names in names.items():
+                if wanted_name in label_names or wanted_name in map(str.casefold, label_names):
+                    return number
+        listed_labels = list(map(repr, self.labels.values()))
+        if len(listed_labels) > MAX_LISTED_LABELS:
+            listed_labels[MAX_LISTED_LABELS:] = ["another of its labels"]
+        question = did_you_mean(label, self.labels.values())
+        raise AttnvizError(f"{self.name} has no label {label!r}; {question}use {or_list(listed_labels)}")
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads no text."""
@@ -97,6 +133,8 @@ class ImageReader(FolderReader):
         self.refuse_parts(example)
         assert example.image is not None
         image_file = open_image(example.image)
+        if self.labels:
+            return self._classified(image_file, example.image.name)
         with self.running(), refusals(self.settings.model), discard_output():
             pixels, places = self._pixels_of(image_file), self._places(image_file)
         image = image_of(image_file, example.image.name)
@@ -113,6 +151,29 @@ class ImageReader(FolderReader):
             title=image.title,
             positions=positions,
             positions_remark=positions_remark,
+        )
+
+    def _classified(self, image_file: "PillowImage", title: str) -> Prepared:
+        """Returns an image as a classifier reads it; the metric is the logit of the label that it gives.
+
+        Args:
+            image_file: the image.
+            title: the name of its file.
+        """
+        import torch
+
+        with self.running(), refusals(self.settings.model), discard_output(), torch.inference_mode():
+            pixels = self._pixels_of(image_file)
+            shares = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
+        number = int(shares.argmax())
+        label = self.labels.get(number, str(number))
+        return Prepared(
+            {"pixel_values": pixels},
+            Tokens.numbered(1),
+            title=title,
+            remarks=(f"The model answers {label!r}, with a probability of {float(shares[number]):.0%}.",),
+            metric=f"logit:{label}",
+            metric_token=number,
         )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
@@ -176,7 +237,7 @@ class ImageReader(FolderReader):
         return places
 
 
-def _reads_images(module: "nn.Module") -> bool:
+def reads_images(module: "nn.Module") -> bool:
     """True if a module of transformers says that pixels are its main input."""
     return getattr(module, "main_input_name", "") == "pixel_values"
 

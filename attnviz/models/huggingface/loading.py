@@ -28,6 +28,7 @@ SPARE_BYTES = 2**28  # for weights that no file holds: computed tables, and modu
 PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are larger
 PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
+IMAGE_CLASSIFIERS = ("ForImageClassification",)
 GIGABYTE = 1e9
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
 
@@ -49,6 +50,7 @@ def load_model(
     with_head: bool = False,
     with_pictures: bool = False,
     with_speech: bool = False,
+    with_labels: bool = False,
 ) -> "PreTrainedModel":
     """Loads the model with all weights that its attention needs, in evaluation mode on its device.
 
@@ -58,6 +60,7 @@ def load_model(
         with_head: if true, the model is loaded with its language head if it has one.
         with_pictures: if true, a model with a language head is loaded as one that also reads pictures.
         with_speech: if true, an encoder-decoder is loaded with the head by which it writes the spoken text.
+        with_labels: if true, a model that was saved as a classifier of images is loaded with the head for its labels.
 
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model
@@ -72,6 +75,8 @@ def load_model(
         use_torch_attention(config)
         needs_language_head = bool(settings.generate) or (with_head and _has_language_head(config))
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
+        if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
+            auto_class = transformers.AutoModelForImageClassification
         refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(
@@ -128,8 +133,12 @@ def use_torch_attention(config: Any) -> None:
 
 def _has_language_head(config: Any) -> bool:
     """True if the model was saved with a head that predicts tokens."""
-    heads = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-    return any(str(name).endswith(heads) for name in getattr(config, "architectures", None) or ())
+    return _has_head(config, ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+
+
+def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
+    """True if the class that the model was saved as ends with one of these names of heads."""
+    return any(str(name).endswith(endings) for name in getattr(config, "architectures", None) or ())
 
 
 def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:

@@ -20,14 +20,15 @@ from attnviz.models.huggingface.loading import (
     refusals,
     refuse_failing,
 )
-from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
+from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
 from attnviz.text.named_groups import with_generated_from
-from attnviz.text.selection import Selection
+from attnviz.text.selection import AttentionPart, Selection
+from attnviz.text.tokens import Tokens, readable_label
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
-CROSS, CROSS_ARGUMENT, CROSS_MASK = "cross", "cross_attention_states", "cross_attention_mask"
+CROSS: AttentionPart = "cross"
+CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
 TOWER = "picture"  # the attention of the tower that reads pictures alone
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
@@ -79,7 +81,8 @@ class PictureTextReader(FolderReader):
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """The model, and the processor of its texts and pictures; loaded once."""
         with self.running(), refusals(self.settings.model):
-            return load_model(self.folder, self.settings, with_pictures=True), load_text_processor(self.folder)
+            model = load_model(self.folder, self.settings, with_head=self.use == "answers", with_pictures=True)
+            return model, load_text_processor(self.folder)
 
     @property
     def module(self) -> "nn.Module":
@@ -126,6 +129,25 @@ class PictureTextReader(FolderReader):
         token_ids = (getattr(self.loaded[0].config, name, None) for name in PICTURE_TOKENS)
         return next((token_id for token_id in token_ids if isinstance(token_id, int)), None)
 
+    @property
+    def ablated_module(self) -> str | None:
+        """The path of the decoder; of the tower that reads pictures, if the settings choose its attention."""
+        names = {id(part): name for name, part in self.module.named_modules()}
+        decoder: str = names[id(self.decoder)]
+        if self.settings.attention != TOWER:
+            return decoder
+        parent, _, decoder_name = decoder.rpartition(".")
+        siblings = self.module.get_submodule(parent).named_children()
+        # beside the decoder stand the tower and a projector of few modules
+        sizes = {name: sum(1 for _ in part.modules()) for name, part in siblings if name != decoder_name}
+        if not sizes:
+            raise AttnvizError(f"no part of {self.name} reads pictures alone; leave {option('attention', TOWER)} out")
+        return f"{parent}.{max(sizes, key=lambda name: sizes[name])}".removeprefix(".")
+
+    def find_token(self, label: str, tokens: "Tokens") -> int:
+        """Returns the id of a token, as `single_token` finds it."""
+        return single_token(self._tokenizer, label)
+
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads a text together with its pictures."""
         raise AttnvizError(f"{self.settings.model} reads a text with pictures; give a picture with {option('image')}")
@@ -169,13 +191,44 @@ class PictureTextReader(FolderReader):
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
         elif self.settings.attention != "text":
             context = picture_keys(images, picture_numbers, places)
-        return Prepared(
+        prepared = Prepared(
             inputs,
             tokens,
             context=context,
             title=f"{example.text} ({title})",
             remarks=self._remarks(picture_numbers, len(new_ids)),
         )
+        return self._answered(prepared) if self.use == "answers" else prepared
+
+    def _answered(self, prepared: Prepared) -> Prepared:
+        """Returns the example with the logit of the token that the model writes next as its metric.
+
+        Losses are measured where words are predicted: at the last part of a picture and after it.
+        """
+        import numpy as np
+        import torch
+
+        with self.running(), torch.inference_mode():
+            output = self.module(**prepared.inputs)
+        parts = np.flatnonzero(prepared.tokens.ids < 0)
+        positions = slice(int(parts[-1]), None) if len(parts) else slice(None)
+        attention: AttentionPart | None = None
+        if self.cross_module is not None:
+            attention = "encoder" if self.settings.attention in PICTURE_PARTS else CROSS
+        part = replace(
+            prepared,
+            attention=attention,
+            positions=positions,
+            positions_remark="Measured after the picture, where words are predicted." if len(parts) else "",
+        )
+        logits = getattr(output, "logits", None)
+        if logits is None:  # the model was saved without its language head
+            return part
+        shares = logits[0, -1].float().softmax(-1)
+        token = int(shares.argmax())
+        label = readable_label(str(self._tokenizer.decode([token])).strip()) or f"token {token}"
+        remark = f"The model goes on with {label!r}, with a probability of {float(shares[token]):.0%}."
+        return replace(part, metric=f"logit:{label}", metric_token=token, remarks=(remark, *part.remarks))
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the part that reads text, or of the tower that reads pictures alone.

@@ -222,11 +222,9 @@ class HuggingFaceReader(FolderReader):
         Raises:
             AttnvizError: if neither is a single token of the model.
         """
-        for candidate in (f" {label}", label):
-            ids = self.loaded[1](candidate, add_special_tokens=False)["input_ids"]
-            if len(ids) == 1:
-                return int(ids[0])
-        raise AttnvizError(f"{label!r} is not a single token of the model; give a word that is one")
+        from attnviz.models.huggingface.tokens import single_token
+
+        return single_token(self.loaded[1], label)
 
     def ordinary_ids(self) -> "IntArray":
         """Returns the ids that both embedding and tokenizer have, except special tokens."""

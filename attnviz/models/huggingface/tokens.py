@@ -199,3 +199,16 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
         f"{unknown_count} of {len(tokens)} tokens are unknown to the model's tokenizer: "
         "is it the tokenizer of this model?",
     )
+
+
+def single_token(tokenizer: Any, label: str) -> int:
+    """Returns the id of the token of this label after a space; if that is not one token, of the label alone.
+
+    Raises:
+        AttnvizError: if neither is a single token of the model.
+    """
+    for candidate in (f" {label}", label):
+        ids = tokenizer(candidate, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1:
+            return int(ids[0])
+    raise AttnvizError(f"{label!r} is not a single token of the model; give a word that is one")

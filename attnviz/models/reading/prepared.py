@@ -27,6 +27,8 @@ class Prepared:
         check: called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError
             if this is not the model that the example was made with. ``None`` if the pass may end after the last map.
         metric: what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default.
+        metric_token: the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by
+            the name.
     """
 
     inputs: dict[str, Any]
@@ -39,6 +41,7 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     check: Callable[[Any], tuple[str, ...]] | None = None
     metric: str | None = None
+    metric_token: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
-Use = Literal["maps", "predictions", "texts", "images", "pictures", "sounds"]
+Use = Literal["maps", "predictions", "texts", "images", "labels", "pictures", "answers", "sounds"]
 FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 
@@ -44,7 +44,8 @@ class Reader(ABC):
         settings: settings that build or load the model, and run it.
         built_in: names of the models of this package, for messages.
         use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, ``texts`` of a corpus,
-            many at once, maps of ``images``, of texts with ``pictures``, or of ``sounds``.
+            many at once, maps of ``images``, of texts with ``pictures``, or of ``sounds``; ``labels`` that a classifier
+            gives to images, or ``answers`` to texts with pictures, to measure.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)
@@ -240,6 +241,11 @@ class Reader(ABC):
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too; called with the inputs of a failed run."""
         return
+
+    @property
+    def ablated_module(self) -> str | None:
+        """The path of the part of the module whose heads are ablated; ``None`` for all heads."""
+        return None
 
     def recorded_part(self, prepared: "Prepared") -> "tuple[nn.Module, Prepared]":
         """Returns the part of the module that is recorded, and the example as this part reads it."""

@@ -6,8 +6,8 @@ import torch
 from attnviz.capture.calls.layout import (
     BatchShape,
     Layout,
-    WeightsPart,
     Roles,
+    WeightsPart,
     fold,
     layout_of_queries,
     roles_of,

@@ -21,6 +21,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -160,3 +161,73 @@ def test_refuses_what_does_not_fit(vit: Path, photo: Path, tmp_path: Path) -> No
             recorded(vit, photo)
     finally:
         (tmp_path / "kept.json").rename(vit / "preprocessor_config.json")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    names = {0: "tabby, tabby cat", 1: "dog", 2: "temple"}
+    config = t.ViTConfig(
+        **SMALL, image_size=[32, 48], patch_size=16, id2label=names, label2id={name: id for id, name in names.items()}
+    )
+    folder = tmp_path_factory.mktemp("classifier")
+    with torch.no_grad():
+        model: Any = t.ViTForImageClassification(config)
+        model.classifier.weight.mul_(30)
+    return folder_of(folder, model, t.ViTImageProcessor(size={"height": 32, "width": 48}))
+
+
+def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
+    classifier: Path, photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model: Any = t.ViTForImageClassification.from_pretrained(classifier)
+    pixels = t.ViTImageProcessor.from_pretrained(classifier)(Pillow.open(photo), return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**pixels).logits[0]
+        answer = int(logits.argmax())
+        model.vit.layers[1].attention.o_proj.weight[:, 8:16] = 0  # the columns that read head 1
+        changes = model(**pixels).logits[0] - logits
+    label = model.config.id2label[answer]
+    out = tmp_path / "effects.json"
+    assert main(["ablate", str(photo), "--model", str(classifier), "-o", str(out)]) == 0
+    effects = json.loads(out.read_text())
+    assert effects["metric"] == f"logit:{label}"
+    assert effects["baseline"] == pytest.approx(float(logits[answer]), abs=1e-5)
+    [row] = [row for row in effects["effects"] if row["heads"] == ["1.1"]]
+    assert row["effect"] == pytest.approx(float(changes[answer]), abs=1e-5)
+    share = f"{float(logits.softmax(-1)[answer]):.0%}"
+    assert f"The model answers {label!r}, with a probability of {share}." in effects["remarks"]
+    reader = open_reader(ModelSettings(model=str(classifier)), "labels")
+    assert [reader.find_token(name, Tokens.numbered(1)) for name in ("Tabby cat", "DOG", "2")] == [0, 1, 2]
+    capsys.readouterr()
+    assert (
+        main(["ablate", str(photo), "--model", str(classifier), "--metric", "logit:temple", "-o", str(out), "--force"])
+        == 0
+    )
+    [row] = [row for row in json.loads(out.read_text())["effects"] if row["heads"] == ["1.1"]]
+    assert row["effect"] == pytest.approx(float(changes[2]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--metric", "logit:bird"], "has no label 'bird'; use 'tabby, tabby cat', 'dog' or 'temple'"),
+        (["--metric", "loss"], "the model reads no token ids"),
+        (["--queries", "3:5"], "no tokens at --queries 3:5"),
+    ],
+)
+def test_ablation_of_a_classifier_refuses_what_it_cannot_measure(
+    arguments: list[str], line: str, classifier: Path, photo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ablate", str(photo), "--model", str(classifier), *arguments]) == 1
+    assert line in capsys.readouterr().err
+
+
+def test_ablation_without_labels_measures_features(
+    vit: Path, photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "effects.json"
+    assert main(["ablate", str(photo), "--model", str(vit), "-o", str(out)]) == 0
+    assert json.loads(out.read_text())["metric"] == "cosine"
+    assert main(["ablate", str(photo), "--model", str(vit), "--metric", "logit:dog"]) == 1
+    assert "is no image classifier, whose labels --metric logit:dog needs" in capsys.readouterr().err

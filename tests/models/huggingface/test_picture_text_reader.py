@@ -1,5 +1,6 @@
 """Vision-language models in folders: where their tokens stand in pictures, what is recorded, and what is refused."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.effects.ablation import ablate
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
@@ -290,3 +293,53 @@ def test_a_head_is_that_of_the_part_that_is_drawn(
     recording = reader.record(Example(QUESTION, images=(photo,)), Selection.parse(heads=f"{layer}.1"))
     assert {maps.layer for maps in recording.maps} == {layer}
     assert all(1 in maps.heads for maps in recording.maps)
+
+
+@pytest.mark.parametrize(
+    ("attention", "module"),
+    [
+        (None, "model.language_model.layers.0.self_attn.o_proj"),
+        ("picture", "model.vision_tower.encoder.layers.0.self_attn.out_proj"),
+    ],
+)
+def test_ablation_removes_heads_of_the_text_or_of_the_tower(
+    attention: str | None, module: str, llava: Path, photo: Path, tmp_path: Path
+) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(llava)), "pictures")
+    inputs = reader.read(Example(QUESTION, images=(photo,))).inputs
+    model: Any = t.AutoModelForImageTextToText.from_pretrained(llava)
+    with torch.no_grad():
+        logits = model(**inputs).logits[0, -1]
+        token = int(logits.argmax())
+        model.get_submodule(module).weight[:, 8:16] = 0  # the columns that read head 1
+        change = float(model(**inputs).logits[0, -1, token] - logits[token])
+    out, chosen = tmp_path / "effects.json", [] if attention is None else ["--attention", attention]
+    assert main(["ablate", QUESTION, "--image", str(photo), "--model", str(llava), "-o", str(out), *chosen]) == 0
+    effects = json.loads(out.read_text())
+    assert effects["baseline"] == pytest.approx(float(logits[token]), abs=1e-5)
+    assert sorted(row["heads"] for row in effects["effects"]) == [
+        [f"{layer}.{head}"] for layer in (0, 1) for head in range(4)
+    ]
+    [row] = [row for row in effects["effects"] if row["heads"] == ["0.1"]]
+    assert row["effect"] == pytest.approx(change, abs=1e-5)
+    assert any("The model goes on with" in remark for remark in effects["remarks"])
+
+
+def test_ablation_in_python_refuses_two_heads_of_one_name(llava: Path, photo: Path) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(llava)), "answers")
+    prepared = reader.read(Example(QUESTION, images=(photo,)))
+    with pytest.raises(AttnvizError, match=r"has two heads 0\.0, in model\.language_model and in model\.vision_tower;"):
+        ablate(reader.module, prepared.inputs, "loss")
+    effects = ablate(
+        reader.module, prepared.inputs, "kl", module="model.language_model", heads=["0.1"], positions=prepared.positions
+    )
+    assert effects["0.1"].mean > 0
+
+
+def test_ablation_of_cross_attention_to_a_picture(mllama: Path, photo: Path) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(mllama)), "answers")
+    prepared = reader.read(Example(QUESTION, images=(photo,)))
+    assert (prepared.attention, reader.ablated_module) == ("cross", "model.language_model")
+    options = {"attention": prepared.attention, "module": reader.ablated_module}
+    effects = ablate(reader.module, prepared.inputs, f"logit:{prepared.metric_token}", **options)
+    assert {row.heads[0][0] for row in effects.rows} == {1}  # the layer with cross-attention
