@@ -2,11 +2,12 @@
 
 Two facts are measured and joined, as the places of patches are. *A click tells the column*: where the extractor's
 output changes when one sample changes. *Own values*: the encoder runs with attention that gives each query the value of
-its own key, so that the gradient of a frame reaches only the columns from which it is computed. The gradient's centre,
-of a few frames far apart in one pass, lies on a line over the number of the frame.
+its own key, and with convolutions that mix no frames, so that the gradient of a frame reaches only the columns from
+which it is computed. The gradient's centre, of a few frames far apart in one pass, lies on a line over the number of
+the frame.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,54 @@ from attnviz.models.huggingface.patch_places import OwnValueAttention
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+class OwnFrameConvolution(OwnValueAttention):
+    """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
+
+    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Its weights
+    are replaced by those of the middle of its kernel; a causal one by those of the end. Convolutions with strides,
+    which make frames of samples, stay.
+
+    Attributes:
+        lengths: the numbers of values that attention got: one for each frame over which it ran.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: set[int] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the result of a convolution by one tap of its kernel; other functions as `OwnValueAttention` does."""
+        name = getattr(func, "__name__", "")
+        if name in ("softmax", "scaled_dot_product_attention"):
+            tensor = args[0] if args else next(iter((kwargs or {}).values()))
+            self.lengths.add(tensor.shape[-1 if name == "softmax" else -2])
+        if name != "conv1d":
+            return super().__torch_function__(func, types, args, kwargs)
+        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
+        weight, stride = arguments["weight"], arguments.get("stride", 1)
+        width = weight.shape[-1]
+        is_mixing = stride in (1, (1,), [1]) and width > 1 and (weight.shape[1] == 1 or _keeps_length(arguments))
+        if is_mixing:
+            tap = width // 2 if _keeps_length(arguments) else width - 1
+            single_tap = torch.zeros_like(weight)
+            single_tap[..., tap] = weight[..., tap]
+            arguments["weight"] = single_tap
+        return func(**arguments)
+
+
+def _keeps_length(arguments: dict[str, Any]) -> bool:
+    """True if a convolution of stride 1 returns as many frames as it reads, or one more, as of an even kernel."""
+    padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
+    if isinstance(padding, str):
+        return padding == "same"
+    count = padding if isinstance(padding, int) else padding[0]
+    return 2 * int(count) in (width - 1, width)
+
 
 Extract = Callable[[FloatArray], "Tensor"]
 CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
@@ -139,18 +188,24 @@ def _columns_of_frames(
         name: the encoder's argument that takes the features.
 
     Raises:
-        AttnvizError: if the encoder's output is not a sequence of frames.
+        AttnvizError: if the encoder's output is not a sequence of frames, or has other frames than its attention.
     """
     leaf = features.detach().float().clone().requires_grad_()
     dtype = features.dtype
     encoder.float()
     try:
-        with torch.inference_mode(mode=False), torch.enable_grad(), OwnValueAttention():
+        with torch.inference_mode(mode=False), torch.enable_grad(), OwnFrameConvolution() as own_frames:
             output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
             if output is None or output.dim() != 3:
                 raise AttnvizError(
                     "the model's output is no row of frames, so their seconds are not known; record it in Python "
                     "with attnviz.record(model)"
+                )
+            if own_frames.lengths and output.shape[1] not in own_frames.lengths:
+                raise AttnvizError(
+                    f"attention runs over {max(own_frames.lengths)} frames, and the output has {output.shape[1]}, so "
+                    "the seconds of attention's frames are not known; record it in Python with "
+                    "attnviz.record(model)"
                 )
             # random, because a plain sum over the output of a LayerNorm hardly depends on its input
             directions = torch.randn(output.shape[-1], generator=torch.Generator().manual_seed(1)).to(output)

@@ -145,6 +145,55 @@ def test_an_encoder_alone_looks_from_frames_at_frames(wav2vec2: Path, speech: Pa
         record(wav2vec2, speech, attention="cross")
 
 
+CONVOLUTIONS: dict[str, Any] = {
+    "conv_dim": (16,) * 7,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "extractor", "seconds_of_frame", "seconds_of_first"),
+    [
+        ("WavLM", CONVOLUTIONS, "Wav2Vec2", 0.02, 0.0125),  # the middle of 400 samples, every 320
+        ("UniSpeechSat", CONVOLUTIONS, "Wav2Vec2", 0.02, 0.0125),
+        ("Wav2Vec2Conformer", CONVOLUTIONS, "Wav2Vec2", 0.02, 0.0125),  # its convolutions mix 31 frames in each layer
+        ("Data2VecAudio", CONVOLUTIONS | {"num_conv_pos_embeddings": 5}, "Wav2Vec2", 0.02, 0.0125),
+        ("Wav2Vec2Bert", {}, "SeamlessM4T", 0.02, 0.0175),  # two columns of 25 ms, 10 ms apart
+    ],
+)
+def test_encoders_of_any_make_have_the_seconds_of_their_strides(
+    name: str, options: Any, extractor: str, seconds_of_frame: float, seconds_of_first: float
+) -> None:
+    torch.manual_seed(0)
+    model = getattr(t, f"{name}Model")(getattr(t, f"{name}Config")(**SMALL, **options)).eval()
+    features: Any = getattr(t, f"{extractor}FeatureExtractor")()
+    key = model.main_input_name
+    spans = measured_spans(
+        model, lambda samples: features(samples, sampling_rate=RATE, return_tensors="pt")[key], 2 * RATE, key
+    )
+    middles = spans[1:].mean(axis=1) / RATE  # the first frame begins with the sound
+    assert len(spans) == 99
+    np.testing.assert_allclose(np.diff(middles), seconds_of_frame, atol=0.0005)
+    np.testing.assert_allclose(middles, seconds_of_first + seconds_of_frame * np.arange(1, 99), atol=0.008)
+
+
+@pytest.mark.slow
+def test_attention_over_other_frames_than_the_output_is_refused() -> None:
+    torch.manual_seed(0)
+    options = {"squeeze_factor": 2, **CONVOLUTIONS, "conv_dim": (16,) * 13}
+    model = T.SEWModel(T.SEWConfig(**SMALL, **options)).eval()
+    features: Any = T.Wav2Vec2FeatureExtractor()
+    with pytest.raises(AttnvizError, match="attention runs over 49 frames, and the output has 99"):
+        measured_spans(
+            model,
+            lambda samples: features(samples, sampling_rate=RATE, return_tensors="pt")["input_values"],
+            2 * RATE,
+            "input_values",
+        )
+
+
 def test_patches_of_a_spectrogram_are_refused() -> None:
     torch.manual_seed(0)
     model = T.ASTModel(T.ASTConfig(**SMALL, max_length=256, num_mel_bins=64)).eval()
