@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.base.printable import printable
 from attnviz.browse.drawing.images import image_lines
 from attnviz.browse.drawing.pixels import cell_lines, text_lines
+from attnviz.browse.drawing.sounds import over_sound_lines
 from attnviz.browse.drawing.themes import themed_line
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import ANSI_COLORS
@@ -20,6 +21,7 @@ from attnviz.browse.view.boxes import (
     Cells,
     FixedBox,
     OverImage,
+    OverSound,
     Paragraph,
     ScreenView,
     ShareBar,
@@ -30,7 +32,7 @@ from attnviz.browse.view.screen import compose
 from attnviz.render.terminal.bars import bar
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right_aligned, wrap
 
-IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
+IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉▁▂▃▄▅▆▇", ">v^|+-+#@*oO->^.::-=+#.:-=+*#")
 HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1, so cell_len need not be called
 
 
@@ -93,7 +95,9 @@ def _box_lines(box: Box, colors: int) -> list[Line]:
             return _leaf_lines(box, colors)
 
 
-def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage, colors: int) -> list[Line]:
+def _leaf_lines(
+    box: StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage | OverSound, colors: int
+) -> list[Line]:
     """Returns the lines of a box that contains no other box, drawn for a terminal of ``colors`` colours."""
     match box:
         case Cells():
@@ -102,6 +106,8 @@ def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | O
             return text_lines(box, colors)
         case OverImage():
             return image_lines(box, colors)
+        case OverSound():
+            return over_sound_lines(box, colors)
         case _:
             return _text_box_lines(box)
 

@@ -14,8 +14,9 @@ from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
+from attnviz.media.sound import Sound
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import Tokens, is_padding
 from attnviz.text.units import Units
 
 MAX_JOINED_CELLS = 4_000_000  # larger maps show single tokens only: joining reads every cell
@@ -192,7 +193,11 @@ class InspectedHeads:
         return reduce_heads(pairs, combination)
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
-        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``."""
+        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``.
+
+        Frames after the end of a sound never have a unit.
+        """
+        special = special and not (isinstance(tokens.canvas, Sound) and is_padding(tokens, len(tokens) - 1))
         return self._units.get(
             (tokens, words, special), lambda: Units.of(tokens, self._unit_name if words else "tokens", special)
         )

@@ -4,6 +4,8 @@ from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBl
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import View
+from attnviz.media.sound import Sound
+from attnviz.text.tokens import Tokens
 
 MAX_THUMBNAIL_CELLS = 1_000_000  # pairs of tokens that are read in one slice of work
 MAX_KEPT_VIEWS = 8  # views of which the cache keeps a thumbnail of every head
@@ -58,8 +60,8 @@ class HeadThumbnails:
         if not missing:
             return []
         maps = self.heads.heads[missing[0]][0]
-        queries, keys = len(maps.query_tokens), len(maps.key_tokens)
-        spans = slice(0, queries), slice(0, keys)
+        spans = _drawn_span(maps.query_tokens), _drawn_span(maps.key_tokens)
+        queries, keys = (span.stop - span.start for span in spans)
         if queries * keys > MAX_POOLED_CELLS:
             block = RefinedBlock(self.heads.inspected_head(missing[0]), view, *spans, pixels, pixels)
             self._cache.keep((missing[0], *key), block)
@@ -70,6 +72,11 @@ class HeadThumbnails:
         for head, thumbnail in zip(batch, thumbnails, strict=True):
             self._cache.keep((head, *key), thumbnail)
         return batch
+
+
+def _drawn_span(tokens: Tokens) -> slice:
+    """Returns the span of the tokens that a thumbnail draws: all tokens, or the frames until the end of a sound."""
+    return tokens.unpadded if isinstance(tokens.canvas, Sound) else slice(0, len(tokens))
 
 
 def pooled_key(view: View, *extra: int) -> tuple[object, ...]:

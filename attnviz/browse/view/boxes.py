@@ -134,6 +134,24 @@ class OverImage(NamedTuple):
     character: tuple[int, int] | None
 
 
+class OverSound(NamedTuple):
+    """The weights of a row of a map over the frames of a sound.
+
+    Attributes:
+        panel: the row, whose keys are frames of the sound.
+        columns: columns of the screen.
+        envelope_lines: lines of the envelope.
+        words: the spoken words with the second at which each begins; empty for no line of words.
+        cursor: the second under the cursor with its label; ``None`` for none.
+    """
+
+    panel: Panel
+    columns: int
+    envelope_lines: int
+    words: tuple[tuple[float, str], ...]
+    cursor: tuple[float, str] | None
+
+
 class BoxRow(NamedTuple):
     """Boxes next to each other, from left to right."""
 
@@ -160,7 +178,7 @@ class FixedBox(NamedTuple):
     height: int | None = None
 
 
-Box = StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage | BoxRow | BoxColumn | FixedBox
+Box = StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage | OverSound | BoxRow | BoxColumn | FixedBox
 
 
 class Body(NamedTuple):

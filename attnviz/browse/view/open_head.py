@@ -21,8 +21,10 @@ from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, Fixed
 from attnviz.browse.view.head_layout import OpenHead, lay_out
 from attnviz.browse.view.legends import preview_status
 from attnviz.browse.view.side_pane import listed_heads, side_lines
+from attnviz.browse.view.sound_pane import marked_seconds, seconds_of_columns
 from attnviz.browse.view.text_pane import text_pane, token_at
 from attnviz.maps.heads import maps_over_tokens
+from attnviz.media.sound import Sound
 from attnviz.report.picture.panels import Panel
 
 _GAP = StyledText(" ", style="dim")
@@ -238,9 +240,16 @@ def _header(head: OpenHead, cursor_column: int) -> list[Box]:
 def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
     """Composes a mark over the cursor's column with the key's label at its right, or at its left if it fits only there.
 
-    A label wider than the map is cut.
+    A label wider than the map is cut. Over frames of a sound, the line also has round seconds.
     """
     width = head.pane.width - head.pane.labels - 1
+    seconds = seconds_of_columns(head.keys, head.pane.map_width, head.pane.keys.span)
+    if seconds is not None:
+        tokens, token = head.keys.tokens, int(head.keys.starts[head.state.key])
+        assert isinstance(tokens.canvas, Sound)
+        second = float(tokens.canvas.middles(tokens.places[[token]])[0])
+        before, marked, after = marked_seconds(seconds, (second, f"{second:.2f}s"), "▾")
+        return StyledText(before, style="dim"), StyledText(marked, style="bold"), StyledText(after, style="dim")
     label, mark_column = head.keys.labels[head.state.key], head.pane.column_of(cursor_column)
     label_columns = min(cell_len(label), width - 2)
     label_box = StyledText(label, label_columns, "bold")

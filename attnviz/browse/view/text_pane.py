@@ -12,6 +12,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import BoxColumn, BoxRow, FixedBox, Paragraph, Piece, StyledText
 from attnviz.browse.view.image_pane import ImageRow, image_pane, images_of, key_at, words_start
+from attnviz.browse.view.sound_pane import SoundRow, is_sound, sound_pane, unit_at
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -64,6 +65,13 @@ class ShadedTokens:
             are_shares=self.are_shares,
         )
 
+    @property
+    def sound_row(self) -> SoundRow | None:
+        """The values over the sound whose frames the tokens are; ``None`` if they are not."""
+        if not is_sound(self.units.tokens):
+            return None
+        return SoundRow(self.units, self.values, self.visible, self.scale, self.cursor)
+
 
 def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
     """Returns the caption of a shaded text: what the shades show, and their limits.
@@ -78,10 +86,10 @@ def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> s
 
 
 def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
-    """Composes the caption, and below it the images that the tokens are patches of, or else the tokens as a paragraph.
+    """Composes the caption, and below it the images or the sound that the tokens are of, or else a paragraph of tokens.
 
     Beside the images are the words of the prompt, below the share of the row on each image and on the words. Images
-    that would be too small to recognise are replaced by the paragraph.
+    that would be too small to recognise are replaced by the paragraph, and so is a sound without enough lines.
 
     Args:
         tokens: the tokens.
@@ -91,6 +99,10 @@ def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
     caption = StyledText(tokens.caption, size.width, "dim")
     image_row = tokens.image_row
     images = None if image_row is None else image_pane(image_row, size.width, max_lines - 1, size)
+    sound_row = tokens.sound_row
+    sound = None if sound_row is None else sound_pane(sound_row, size.width - 2, max_lines - 1)
+    if sound is not None:
+        return BoxColumn((caption, BoxRow((FixedBox(StyledText(" "), 1, max_lines - 1), sound))))
     if image_row is None or images is None:
         return BoxColumn((caption, _paragraph(tokens, wrapped_tokens(tokens, size.width, max_lines - 1))))
     start = words_start(image_row, size.width, max_lines - 1)
@@ -135,7 +147,7 @@ def _word_lines(tokens: ShadedTokens, image_row: ImageRow, columns: int, max_lin
 
 
 def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
-    """Returns the index of the token, or of the image patch, under a position of the pane; ``None`` if none is there.
+    """Returns the index of the token, image patch or frame under a position of the pane; ``None`` if none is there.
 
     Args:
         tokens: the tokens.
@@ -151,6 +163,9 @@ def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -
             return key_at(image_row, size.width, max_lines - 1, x, y - 1)
         word_lines = _word_lines(tokens, image_row, size.width - start, max_lines - 1)
         return _token_in(word_lines, x - start, y - 1 - len(image_row.share_texts))
+    sound_row = tokens.sound_row
+    if sound_row is not None and sound_pane(sound_row, size.width - 2, max_lines - 1) is not None:
+        return unit_at(sound_row, size.width - 2, x - 1) if x >= 1 and y >= 1 else None
     return _token_in(wrapped_tokens(tokens, size.width, max_lines - 1), x, y - 1)  # the caption is above
 
 

@@ -28,27 +28,49 @@ def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
     columns = min(look.width, int(in_sound.sum()))
     first, last = int(frames[in_sound, 0].min()), int(frames[in_sound, 1].max())
     edges = np.linspace(first, last, columns + 1)
-    yield [Span(_envelope_text(sound, edges, look), style="dim")]
-    yield list(_weight_spans(panel, edges, look))
-    yield [Span(_seconds_text(edges / sound.rate), style="dim")]
+    bars = ASCII_BARS if look.ascii else BARS
+    yield [Span(envelope_text(sound, edges, bars), style="dim")]
+    yield list(weight_spans(panel, edges, bars, has_colors=bool(look.colors) and not look.ascii))
+    yield [Span(seconds_text(edges / sound.rate), style="dim")]
     yield []
 
 
-def _envelope_text(sound: Sound, edges: Float64Array, look: Look) -> str:
-    """Returns a bar for each column: the largest amplitude between its two edges, which are indices of samples."""
-    bars = ASCII_BARS if look.ascii else BARS
+def envelope_text(sound: Sound, edges: Float64Array, bars: str = BARS) -> str:
+    """Returns a bar for each column: the largest amplitude between its two edges.
+
+    Args:
+        sound: the sound.
+        edges: ``(columns + 1,)``, indices of samples.
+        bars: the characters for no amplitude up to the largest.
+    """
+    return "".join(bars[round(height * (len(bars) - 1))] for height in envelope_heights(sound, edges).tolist())
+
+
+def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
+    """Returns the largest amplitude of each column, from 0 to 1, ``(columns,)``.
+
+    Args:
+        sound: the sound.
+        edges: ``(columns + 1,)``, indices of samples.
+    """
     points = edges / sound.samples * len(sound.envelope)
     heights = [
         sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0) for start, stop in _pairs(points)
     ]
-    return "".join(bars[round(int(height) / 255 * (len(bars) - 1))] for height in heights)
+    return np.array(heights, dtype=np.float64) / 255
 
 
-def _weight_spans(panel: Panel, edges: Float64Array, look: Look) -> Iterator[Span]:
-    """Yields a span for each column, in the colour of its largest weight; without colours, one span of bars."""
+def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bool) -> Iterator[Span]:
+    """Yields a span for each column, in the colour of its largest weight; without colours, one span of bars.
+
+    Args:
+        panel: the row of weights, whose columns are frames of the sound.
+        edges: ``(columns + 1,)``, indices of samples.
+        bars: the characters for the lowest up to the highest weight of the scale.
+        has_colors: True to draw colours instead of bars.
+    """
     values = _largest_weights(panel, edges)
-    if not look.colors or look.ascii:
-        bars = ASCII_BARS if look.ascii else BARS
+    if not has_colors:
         shares = np.clip(panel.scale.fraction(values), 0, 1)
         yield Span("".join(bars[round(float(share) * (len(bars) - 1))] for share in shares))
         return
@@ -71,8 +93,13 @@ def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
     return largest
 
 
-def _seconds_text(edges: Float64Array) -> str:
-    """Returns a line with round seconds, each at its column; a label that would not fit the line is left out."""
+def seconds_text(edges: Float64Array, covered: range = range(0)) -> str:
+    """Returns a line with round seconds, each at its column; a label that would not fit the line is left out.
+
+    Args:
+        edges: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
+        covered: columns without labels, since other words stand there.
+    """
     columns = len(edges) - 1
     seconds_per_column = (edges[-1] - edges[0]) / columns
     step = next(
@@ -82,7 +109,8 @@ def _seconds_text(edges: Float64Array) -> str:
     for time in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
         column = int((time - edges[0]) / seconds_per_column + 1e-6)
         label = f"{time:g}s"
-        if column + len(label) <= columns:
+        is_covered = column < covered.stop + 1 and column + len(label) >= covered.start if covered else False
+        if column + len(label) <= columns and not is_covered:
             text = text.ljust(column) + label
     return text
 

@@ -1,0 +1,179 @@
+"""Composes the row of a map over the frames of a sound: words, envelope, weights and seconds; clicks choose a frame."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.cells import cell_len
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.browse.view.boxes import OverSound
+from attnviz.media.sound import Sound
+from attnviz.metrics.alignment import PAUSE
+from attnviz.render.terminal.over_sound import seconds_text
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.panels import PERCENT, Axis, Panel
+from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.units import Units
+
+MIN_LINES = 3  # envelope, weights and seconds
+LINES_WITH_WORDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class SoundRow:
+    """The weights of one query over the sound whose frames its keys are.
+
+    Attributes:
+        keys: the units of the keys: frames, or spoken words.
+        values: the weight of each unit, ``(units,)``.
+        visible: False for masked units, ``(units,)``.
+        scale: the colour scale.
+        cursor: the unit under the cursor.
+    """
+
+    keys: Units
+    values: FloatArray
+    visible: BoolArray
+    scale: ColorScale
+    cursor: int
+
+    @property
+    def sound(self) -> Sound:
+        """The sound."""
+        sound = self.keys.tokens.canvas
+        assert isinstance(sound, Sound)
+        return sound
+
+    @property
+    def frames(self) -> IntArray:
+        """The indices of the tokens that are frames of the sound and have a unit, ``(frames,)``."""
+        tokens = self.keys.tokens
+        return np.flatnonzero((self.keys.numbers >= 0) & (tokens.medium >= 0))
+
+
+def is_sound(tokens: Tokens) -> bool:
+    """True if some token is a frame of a sound."""
+    return isinstance(tokens.canvas, Sound) and bool((tokens.medium >= 0).any())
+
+
+def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
+    """Composes the sound with the weights of its frames; ``None`` if the pane has too few lines.
+
+    Args:
+        row: the weights.
+        width: columns of the pane.
+        lines: lines of the pane.
+    """
+    if lines < MIN_LINES:
+        return None
+    keys, frames = row.keys, row.frames
+    units = keys.numbers[frames]
+    tokens = keys.tokens
+    edges = tuple(range(len(frames) + 1))
+    panel = Panel(
+        title="",
+        values=row.values[units][None],
+        visible=row.visible[units][None],
+        rows=Axis("queries", ("",), (0, 1)),
+        columns=Axis("keys", ("",) * len(frames), edges, canvas=row.sound, places=tokens.places[frames]),
+        quantity=PERCENT,
+        scale=row.scale,
+    )
+    words = spoken_starts(tokens) if lines >= LINES_WITH_WORDS else ()
+    envelope_lines = lines - MIN_LINES + 1 - bool(words)
+    return OverSound(panel, min(width, len(frames)), envelope_lines, words, _cursor(row))
+
+
+def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
+    """Returns each spoken word after the second at which it begins, in the order of the sound; empty if unknown."""
+    groups, sound = tokens.groups.get(WORDS), tokens.canvas
+    if groups is None or not isinstance(sound, Sound):
+        return ()
+    numbers, first_frames = np.unique(groups.numbers, return_index=True)
+    return tuple(
+        (float(tokens.places[frame, 0]) / sound.rate, groups.labels[number])
+        for number, frame in zip(numbers.tolist(), first_frames.tolist(), strict=True)
+        if number >= 0 and groups.labels[number] != PAUSE
+    )
+
+
+def unit_at(row: SoundRow, width: int, column: int) -> int | None:
+    """Returns the unit that is drawn in a column of the pane; ``None`` right of the sound.
+
+    Args:
+        row: the weights.
+        width: columns of the pane.
+        column: the column.
+    """
+    frames = row.frames
+    columns = min(width, len(frames))
+    if column >= columns:
+        return None
+    edges = sample_edges(row.keys.tokens.places[frames], columns)
+    middles = row.keys.tokens.places[frames].mean(axis=1)
+    in_column = np.flatnonzero((middles >= edges[column]) & (middles < edges[column + 1]))
+    units = row.keys.numbers[frames[in_column]]
+    return int(max(units, key=lambda unit: row.values[unit])) if len(units) else None
+
+
+def sample_edges(places: IntArray, columns: int) -> Float64Array:
+    """Returns the samples between which each column is, ``(columns + 1,)``.
+
+    Args:
+        places: ``(frames, 2)``, the first sample of each frame, and the one after the last.
+        columns: the number of columns.
+    """
+    return np.linspace(float(places[:, 0].min()), float(places[:, 1].max()), columns + 1)
+
+
+def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark: str) -> tuple[str, str, str]:
+    """Returns a line of round seconds in three parts: before the cursor's mark and label, these, and after them.
+
+    The label is left of the mark if it fits only there. Without a cursor in these seconds, all is in the first part.
+
+    Args:
+        seconds: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
+        cursor: the cursor's second and its label; ``None`` for no mark.
+        mark: the character of the mark.
+    """
+    columns = len(seconds) - 1
+    if cursor is None or not seconds[0] <= cursor[0] <= seconds[-1]:
+        return seconds_text(seconds), "", ""
+    column = min(columns - 1, int(np.searchsorted(seconds, cursor[0], side="right")) - 1)
+    width = 2 + cell_len(cursor[1])
+    fits_right = column + width <= columns
+    start, text = (column, f"{mark} {cursor[1]}") if fits_right else (max(0, column + 1 - width), f"{cursor[1]} {mark}")
+    line = seconds_text(seconds, range(start, start + width)).ljust(start)
+    return line[:start], text, line[start + width :]
+
+
+def seconds_of_columns(keys: Units, columns: int, span: slice) -> Float64Array | None:
+    """Returns the seconds at which the columns of a map begin, and the end, ``(columns + 1,)``.
+
+    ``None`` if the columns are no frames of a sound, or spoken words.
+
+    Args:
+        keys: the units of the keys.
+        columns: columns of the map.
+        span: the units on the screen.
+    """
+    tokens, first, last = keys.tokens, int(keys.starts[span.start]), int(keys.starts[span.stop - 1])
+    is_frames = is_sound(tokens) and last - first == span.stop - 1 - span.start
+    if not is_frames or (tokens.medium[[first, last]] < 0).any() or not isinstance(tokens.canvas, Sound):
+        return None
+    return sample_edges(tokens.places[first : last + 1], columns) / tokens.canvas.rate
+
+
+def _cursor(row: SoundRow) -> tuple[float, str] | None:
+    """Returns the second in the middle of the cursor's unit, with a label; ``None`` if it is not in the sound.
+
+    The label of a frame has the word that is said there.
+    """
+    tokens, unit = row.keys.tokens, row.cursor
+    frames = row.frames[row.keys.numbers[row.frames] == unit]
+    if not len(frames):
+        return None
+    second = float(row.sound.middles(tokens.places[frames]).mean())
+    groups = tokens.groups.get(WORDS)
+    word = groups.labels[groups.numbers[frames[0]]] if groups is not None and groups.numbers[frames[0]] >= 0 else ""
+    return second, f"{second:.2f}s {word}".strip()
