@@ -332,6 +332,9 @@ def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, A
         Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
         source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
     size = {"width": image.width, "height": image.height}
+    left, top, right, bottom = places.T
+    order = np.argsort(-(right - left) * (bottom - top), kind="stable")  # patches of tiles over those of a whole image
+    cells, places = cells[order], places[order]
     return {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,58 @@ def test_saved_text_has_images_shares_and_words(show: Opener) -> None:
     assert content.count("<image") == 2
     assert "on image 1" in content
     assert "[image 2: 6 patches]" in content
+
+
+def test_a_chosen_word_shows_each_head_over_the_images_with_its_share(show: Opener) -> None:
+    opened = show(report_of(WORDS))
+    opened.show_maps()
+    opened.evaluate(f"pin({{ query: {RED}, key: null }})")
+    opened.until("state.list === 'lens' && scene.shown?.whole")
+    opened.settle()
+    rows = dense(WORDS).weights[:, RED]
+    shares = [row[:6].sum() + row[SECOND : SECOND + 6].sum() for row in rows]
+    captions = opened.page.locator(".lens-images > button").all_inner_texts()
+    assert [caption.strip() for caption in captions] == [
+        f"0.{head} · {share:.0%} on images" for head, share in enumerate(shares)
+    ]
+    in_second = rows[:, SECOND : SECOND + 6]
+    strongest, weakest = in_second.argmax(axis=1), in_second.argmin(axis=1)
+    bright = [opened.page.evaluate(PATCH_IN_LENS, [head, int(strongest[head])]) for head in range(3)]
+    faint = [opened.page.evaluate(PATCH_IN_LENS, [head, int(weakest[head])]) for head in range(3)]
+    yellow = [green - blue for _, green, blue in bright]
+    assert int(np.argmax(yellow)) == int(in_second.max(axis=1).argmax())  # one scale for all heads
+    assert all(green - blue < most for (_, green, blue), most in zip(faint, yellow, strict=True))
+    opened.page.locator(".lens-images > button").nth(1).click()
+    opened.until(f"state.head === 1 && state.pin?.query === {RED}")
+
+
+def test_a_pointer_on_a_head_over_the_images_names_the_patch_and_the_head(show: Opener) -> None:
+    opened = show(report_of(WORDS))
+    opened.show_maps()
+    opened.evaluate(f"pin({{ query: {RED}, key: null }})")
+    opened.until("state.list === 'lens' && scene.shown?.whole")
+    canvas = opened.page.locator(".lens-images > button").nth(2).locator("canvas").nth(1)
+    bounds = canvas.bounding_box()
+    opened.page.mouse.move(bounds["x"] + bounds["width"] * 15 / 120, bounds["y"] + bounds["height"] * 60 / 80)
+    opened.until(f"state.mark?.head === 2 && state.mark.key === {SECOND + 3}")
+    assert "2:r1c0" in opened.text("#pointed")
+
+
+PATCH_IN_LENS = """([row, patch]) => {
+    const { lens, images, drawn } = scene.current.images;
+    const { canvases: [, canvas] } = drawn.get(lens.heads[row]);
+    const [left, top, right, bottom] = images[1].boxes[patch];
+    const size = canvas.width / images[1].width;
+    const pixel = contextOf(newCanvas(1, 1));
+    pixel.drawImage(canvas, -Math.round(size * (left + right) / 2), -Math.round(size * (top + bottom) / 2));
+    return Array.from(pixel.getImageData(0, 0, 1, 1).data.slice(0, 3));
+}"""
+
+
+def test_patches_of_tiles_are_drawn_over_those_of_the_whole_image() -> None:
+    tokens = WORDS.maps[0].query_tokens
+    places = tokens.places.copy()
+    places[1] = (0, 0, 120, 80)
+    maps = random_maps(replace(tokens, places=places), heads=1)
+    [text] = texts_of(Recording(maps=(maps,), model="a model of tiles"))
+    assert text["images"][0]["tokens"] == [1, 0, 2, 3, 4, 5]

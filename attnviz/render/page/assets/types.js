@@ -369,6 +369,7 @@
  * @property {() => void} fit
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
+ * @property {{ draw: () => void }} [images] of a lens over images
  */
 
 /**

@@ -10,6 +10,7 @@ import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { LensShown } from "./lens.js";
+import { LensImages } from "./lens_images.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
@@ -208,7 +209,9 @@ function drawList() {
   const lens = shown instanceof LensShown && isOf(shown, state.pin) ? shown : new LensShown(state.pin, () => redrawLens(lens));
   lens.arrange();
   scene.shown = lens;
-  scene.current = stageView(parent, new LensPicture(lens), "one token in all heads", before);
+  const images = lens.tokens.images ? new LensImages(parent, lens) : undefined;
+  scene.current = { ...stageView(parent, new LensPicture(lens), "one token in all heads", before), images };
+  images?.draw();
 }
 
 const LEAD = "Click a token of the text: every head shows what that token attends to.";
@@ -219,6 +222,7 @@ function redrawLens(lens) {
   if (stage?.picture.shown !== lens) return;
   if (lens.whole) stage.fit();
   else stage.draw();
+  scene.current?.images?.draw();
   scene.strip?.drawOver();
   refreshInspector();
   drawLegend();

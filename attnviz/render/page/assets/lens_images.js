@@ -1,0 +1,98 @@
+/** A token in all heads over the images: what it looks at in each head, or what looks at it, on one colour scale. */
+
+import { openHead, pointTo } from "./actions.js";
+import { cssOf } from "./colors.js";
+import { page } from "./data.js";
+import { make } from "./elements.js";
+import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
+import { shareOn } from "./patch_runs.js";
+import { fractionOf, levelOf } from "./scales.js";
+import { state } from "./state.js";
+import { ABSENT } from "./values.js";
+
+/** @import { LensShown } from "./lens.js" */
+/** @import { Mark, ShownImage } from "./types.js" */
+
+const MAX_WIDTH = 150; // pixels
+const MAX_HEIGHT = 110;
+const OPACITY_RANGE = [0.35, 0.8]; // of the colours of the smallest and the largest weight, as in figures
+
+/** @typedef {{ element: HTMLElement, canvases: HTMLCanvasElement[], caption: HTMLElement }} DrawnHead */
+
+export class LensImages {
+  /** @param {HTMLElement} parent @param {LensShown} lens of an axis with images */
+  constructor(parent, lens) {
+    this.lens = lens;
+    /** @type {ShownImage[]} */
+    this.images = lens.tokens.images ?? [];
+    /** @type {Map<number, DrawnHead>} */
+    this.drawn = new Map();
+    this.element = make("div", { className: "lens-images" });
+    parent.append(this.element);
+    for (const image of this.images) whenRead(image, () => this.draw());
+  }
+
+  /** Paints every head in the order of the lens. */
+  draw() {
+    const elements = this.lens.heads.map((number) => this.headOf(number).element);
+    if (elements.some((element, place) => element !== this.element.children[place])) this.element.replaceChildren(...elements);
+    this.lens.heads.forEach((number, row) => this.paint(this.headOf(number), row));
+  }
+
+  /** @param {number} number */
+  headOf(number) {
+    const head = this.drawn.get(number) ?? this.newHead(number);
+    this.drawn.set(number, head);
+    return head;
+  }
+
+  /** @param {number} number @returns {DrawnHead} */
+  newHead(number) {
+    const canvases = this.images.map((image) => {
+      const canvas = make("canvas", { className: "patches-image" });
+      const width = Math.min(MAX_WIDTH, (MAX_HEIGHT * image.width) / image.height);
+      sizeCanvas(canvas, width, (width * image.height) / image.width);
+      canvas.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(this.markOf(number, tokenAt(image, event))));
+      canvas.addEventListener("pointerleave", () => pointTo(null));
+      return canvas;
+    });
+    const caption = make("span");
+    const element = make("button", { type: "button" }, make("span", { className: "patches-images" }, ...canvases), caption);
+    element.addEventListener("click", () => openHead(number));
+    return { element, canvases, caption };
+  }
+
+  /** The mark of a patch in a head; null beside the patches. @param {number} number @param {number | null} token @returns {Mark | null} */
+  markOf(number, token) {
+    if (token === null) return null;
+    const { axis, place } = this.lens;
+    return axis === "query" ? { query: place, key: token, head: number } : { query: token, key: place, head: number };
+  }
+
+  /** @param {DrawnHead} head @param {number} row of the lens */
+  paint({ canvases, caption }, row) {
+    const { lens } = this;
+    const { scale } = lens;
+    const line = lens.tokenLine(row);
+    canvases.forEach((canvas, place) => {
+      const image = this.images[place];
+      paintImage(canvas, image, (token) => {
+        const value = line ? line[token] : ABSENT;
+        if (value === ABSENT || Number.isNaN(value)) return { color: "", opacity: 0 };
+        const level = levelOf(value, scale, lens.seen(row, token));
+        const strength = scale.change ? Math.abs(2 * fractionOf(level, scale) - 1) : fractionOf(level, scale);
+        return { color: cssOf(level, scale), opacity: OPACITY_RANGE[0] + (OPACITY_RANGE[1] - OPACITY_RANGE[0]) * strength };
+      });
+      const patch = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
+      if (patch >= 0) framePatch(canvas, image, patch);
+    });
+    caption.textContent = [page.heads[lens.heads[row]].name, line ? this.shareText(line) : ""].filter(Boolean).join(" · ");
+  }
+
+  /** The share of a query's row on the images; "" if the line is no such row. @param {Float32Array} line */
+  shareText(line) {
+    if (this.lens.axis === "key" || state.side === "change" || state.of !== "weight" || page.block > 1) return "";
+    const share = this.images.reduce((sum, { tokens }) => sum + shareOn(line, tokens), 0);
+    return `${Math.round(100 * share)}% on ${this.images.length > 1 ? "images" : "image"}`;
+  }
+}
