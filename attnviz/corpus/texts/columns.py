@@ -67,7 +67,7 @@ def _refusal(path: Path, kind: str, error: Exception) -> Exception:
     """
     if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
-    return AttnvizError(f"{str(path)!r} is not a readable {kind}: {error or type(error).__name__}")
+    return AttnvizError(f"{str(path)!r} is not a readable {kind}: {str(error) or type(error).__name__}")
 
 
 def _import_pyarrow(path: Path) -> Any:

@@ -86,3 +86,14 @@ def test_a_few_bytes_that_stand_for_many_texts_are_read_one_by_one(
     parquet.write_table(pyarrow.table({"text": ["a" * 2_000_000]}), tmp_path / "b.parquet", compression="zstd")
     with pytest.raises(AttnvizError, match="has a text longer than 1 MB"):
         texts(tmp_path / "b.parquet")
+
+
+def test_an_error_without_words_is_named_by_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_stream(tmp_path / "a.arrow", pyarrow.array(["one"]))
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(pyarrow.ipc, "open_stream", fail)
+    with pytest.raises(AttnvizError, match=r"is not a readable stream of Arrow: ValueError"):
+        texts(path)
