@@ -24,6 +24,7 @@ MAX_LABEL_INCHES = 1.7
 MAX_CELL_INCHES = 1.5
 MAX_LABEL_ROUNDS = 3  # to find larger cells whose labels still fit
 MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
+MAX_SOUND_RATIO = 2.4  # of a map of words over frames, whose rows are few
 MAX_STRETCH = 1.35  # of the cells of a slide, so that maps fill more of it
 UNEVEN_SIDES = 2.0  # maps are equally large if the longest has this many times the tokens of the shortest
 MAX_FACTOR_OF_OTHER_AXES = 2.3
@@ -333,7 +334,9 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
         return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)
-    stretch = max(rows / columns, columns / rows, MAX_ASPECT_RATIO) / MAX_ASPECT_RATIO
+    is_timed = any(panel.columns.seconds is not None and panel.rows.seconds is None for panel in picture.panels)
+    limit = MAX_SOUND_RATIO if is_timed else MAX_ASPECT_RATIO
+    stretch = max(rows / columns, columns / rows, limit) / limit
     return stretch if rows > columns else 1 / stretch
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 HEIGHT, GAP = 0.9, 0.3  # inches of a sound, with its seconds, and between two
 WIDTH = 8.0  # inches, where the page has space for them
 LARGEST_FONT = 14.0  # points, at which sounds have this width
-TITLE_POINTS, TICK_POINTS = 10.0, 8.0
+MAX_GROWTH = 2.4  # of the height on a page with space
+MARGIN = 0.2  # inches at least to the edge of the page, where labels of seconds extend beyond the sound
+TITLE_POINTS, TICK_POINTS, MAX_TICK_POINTS = 10.0, 8.0, 12.0
 ENVELOPE_SHARE, SECONDS_SHARE = 0.5, 0.24  # of the height; the weights have what remains
 
 
@@ -63,7 +65,7 @@ def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
         for spine in axes.spines.values():
             spine.set_visible(False)
     envelope_axes.set_xticks([])
-    points = TICK_POINTS * box.height / HEIGHT  # the height has the scale of the page
+    points = min(MAX_TICK_POINTS, TICK_POINTS * box.height / HEIGHT)  # the height has the scale of the page
     weights_axes.tick_params(axis="x", colors=theme["faint"], labelsize=points, length=2, width=0.6)
     weights_axes.xaxis.set_major_formatter("{x:g} s")
 
@@ -90,13 +92,19 @@ def _sounds_content(picture: Picture, points: float, width: float, scale: float,
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    sound_width, height = min(width, WIDTH * points / LARGEST_FONT), HEIGHT * scale
+    margin = max(0.0, MARGIN * scale - page_size(picture.look).margin)
+    sound_width = min(width, WIDTH * points / LARGEST_FONT)
+    height = HEIGHT * scale * min(MAX_GROWTH, max(1.0, points / (LARGEST_FONT * scale)))
     title_points = TITLE_POINTS * scale
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     sounds, lines = [], []
     for panel_index, panel in enumerate(picture.panels):
         y = -panel_index * (line_height + height + GAP * scale)
-        lines.append(TextLine(0, y, ruler.cut(panel.title, title_points, sound_width), title_points, faint=False))
-        sounds.append(PlacedImage(Box(0, y - line_height - height, sound_width, height), panel))
+        lines.append(
+            TextLine(
+                margin, y, ruler.cut(panel.title, title_points, sound_width - 2 * margin), title_points, faint=False
+            )
+        )
+        sounds.append(PlacedImage(Box(margin, y - line_height - height, sound_width - 2 * margin, height), panel))
     total = len(picture.panels) * (line_height + height) + (len(picture.panels) - 1) * GAP * scale
     return Content(width=sound_width, height=total, words=(), lines=tuple(lines), images=tuple(sounds))
