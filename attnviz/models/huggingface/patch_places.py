@@ -279,8 +279,10 @@ def ramp_of(size: tuple[int, int]) -> "PillowImage":
     from PIL import Image as Pillow
 
     width, height = size
-    red, green = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
-    return Pillow.fromarray(np.rint(np.stack([red, green, np.ones_like(red)], axis=-1) * WHITE).astype(np.uint8))
+    colors = np.full((height, width, 3), WHITE, dtype=np.uint8)  # in bytes, since an image may have 100 megapixels
+    colors[..., 0] = np.rint((np.arange(width) + 0.5) / width * WHITE)
+    colors[..., 1] = np.rint((np.arange(height) + 0.5) / height * WHITE)[:, None]
+    return Pillow.fromarray(colors)
 
 
 def _extent(is_token: Any) -> tuple[int, int, int, int]:

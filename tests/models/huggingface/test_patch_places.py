@@ -1,5 +1,6 @@
 """The place of each token in its image, measured, against the layouts that these models are known to have."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import transformers as t
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.patch_places import measured_places
+from attnviz.models.huggingface.patch_places import measured_places, ramp_of
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -124,3 +125,18 @@ def test_refuses_a_random_order_of_patches() -> None:
 def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
     with pytest.raises(AttnvizError, match="not one row of tokens"):
         places_in(t.SegformerConfig(), t.SegformerModel, resized_axis(64, 64))
+
+
+def test_colours_are_coordinates_and_take_little_more_memory_than_their_image() -> None:
+    tracemalloc.start()
+    try:
+        image = ramp_of((2000, 1000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 2000 * 1000 * 3  # bytes of the image; 100 megapixels fit into memory
+    pixels = np.asarray(image)
+    assert pixels.shape == (1000, 2000, 3)
+    assert pixels[0, :, 0].tolist() == np.rint((np.arange(2000) + 0.5) / 2000 * 255).tolist()
+    assert pixels[:, 5, 1].tolist() == np.rint((np.arange(1000) + 0.5) / 1000 * 255).tolist()
+    assert (pixels[..., 2] == 255).all()
