@@ -5,14 +5,13 @@ from attnviz.version import __version__
 project, author = "attnviz", "the attnviz maintainers"
 version = release = __version__
 copyright = author  # Sphinx's name for the line at the foot of a page
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "tools.docs.run"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions += ["tools.docs.run", "tools.docs.notebooks", "tools.docs.flags"]
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"
-nb_execution_raise_on_error = True
-nb_execution_in_temp = True
-nb_execution_timeout = 300  # seconds for a cell
+nb_execution_mode = "off"  # tools.docs.notebooks runs them
+nb_merge_streams = True  # a kernel sends a long output in pieces
 smartquotes = False  # which would turn --by into a dash
 html_theme = "furo"
 html_title = "attnviz"

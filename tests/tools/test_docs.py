@@ -1,6 +1,8 @@
 """The site: its reference lists every command and name, and what a page's command does stands beneath it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -11,6 +13,7 @@ from attnviz.cli.commands import app
 sphinx = pytest.importorskip("sphinx.cmd.build")
 pytest.importorskip("myst_parser")
 pytest.importorskip("furo")
+from tools.docs.flags import with_unbroken_flags  # noqa: E402
 from tools.docs.reference import command_line, names  # noqa: E402
 from tools.docs.run import answer  # noqa: E402
 
@@ -94,3 +97,33 @@ def test_a_command_leaves_the_folder_and_the_environment_as_they_were(tmp_path: 
     code, printed = answer(["samples"], tmp_path)
     assert (code, Path.cwd()) == (0, before)
     assert "repeat" in printed
+
+
+def test_an_option_in_a_command_or_in_inline_code_is_not_broken_at_its_hyphens() -> None:
+    block = '<div class="highlight-sh notranslate"><pre><span class="k-a">show</span> -o a-b.svg --num-heads 2</pre>'
+    other = '<div class="highlight-text notranslate"><pre>--left</pre> <code><span class="pre">--by</span> x-y</code>'
+    marked = with_unbroken_flags(f"{block}</div>{other}")
+    flag = '<span class="flag">{}</span>'.format
+    shown = f'<span class="k-a">show</span> {flag("-o")} a-b.svg {flag("--num-heads")} 2</pre>'
+    assert shown in marked
+    assert "<pre>--left</pre>" in marked
+    assert '<span class="pre flag">--by</span> x-y' in marked
+
+
+def test_a_notebook_runs_and_a_cell_that_fails_breaks_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    from nbclient.exceptions import CellExecutionError
+
+    from tools.docs.notebooks import executed
+
+    cell: dict[str, Any] = {"cell_type": "code", "id": "one", "execution_count": None, "metadata": {}, "outputs": []}
+    for source in ("print(6 * 7)", "1 / 0"):
+        book = {"cells": [{**cell, "source": source}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        (tmp_path / "a.ipynb").write_text(json.dumps(book), encoding="utf-8")
+        if source == "1 / 0":
+            with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+                executed(tmp_path / "a.ipynb")
+        else:
+            [run] = json.loads(executed(tmp_path / "a.ipynb"))["cells"]
+            assert run["outputs"][0]["text"] == ["42\n"]

@@ -38,7 +38,7 @@ def build(fast: bool) -> int:
     """Builds the site, and returns 0 if there was no warning."""
     prepare_source()
     os.environ.update(SCREEN)  # which notebooks inherit: their pages show no colours of a terminal
-    options = ["-D", "attnviz_runs=0", "-D", "nb_execution_mode=off"] if fast else []
+    options = ["-D", "attnviz_runs=0"] if fast else []
     return build_main(
         [*STRICT, *options, "-b", "dirhtml", "-d", str(SOURCE.with_name("doctrees")), str(SOURCE), str(SITE)]
     )

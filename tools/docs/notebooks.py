@@ -1,0 +1,47 @@
+"""Runs the notebooks of the site in kernels while Sphinx reads the other pages; a cell that fails breaks the build."""
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from sphinx.application import Sphinx
+
+SECONDS_OF_A_CELL = 300
+
+
+def executed(notebook: Path) -> str:
+    """Runs a notebook in a temporary folder, and returns it with its outputs.
+
+    Raises:
+        CellExecutionError: if a cell fails.
+    """
+    cells = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
+        client = NotebookClient(cells, timeout=SECONDS_OF_A_CELL, resources={"metadata": {"path": folder}})
+        return str(nbformat.writes(client.execute()))  # type: ignore[no-untyped-call]
+
+
+def start_notebooks(app: Sphinx) -> None:
+    """Starts to run every notebook of the site, unless its pages are built without commands."""
+    source = Path(app.srcdir)
+    files = sorted(source.rglob("*.ipynb")) if app.config.attnviz_runs else []
+    pool = ThreadPoolExecutor(1)
+    runs = {file.relative_to(source).with_suffix("").as_posix(): pool.submit(executed, file) for file in files}
+    setattr(app, "attnviz_notebooks", runs)  # noqa: B010
+    pool.shutdown(wait=False)
+
+
+def insert_outputs(app: Sphinx, page: str, text: list[str]) -> None:
+    """Replaces the text of a notebook by the notebook with its outputs, when Sphinx reads its page."""
+    runs = getattr(app, "attnviz_notebooks")  # noqa: B009  # Sphinx declares no such attribute
+    if page in runs:
+        text[0] = runs[page].result()
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Registers the runs with Sphinx."""
+    app.connect("builder-inited", start_notebooks)
+    app.connect("source-read", insert_outputs)
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
