@@ -182,3 +182,10 @@ def test_the_battery_finds_heads_that_look_where_the_word_points(capsys: pytest.
 
 def test_vocabulary_names_each_id_once() -> None:
     assert len(set(VOCABULARY)) == len(VOCABULARY)
+
+
+def test_a_short_list_of_heads_advises_a_metric_that_patches_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heads", "middle-right", "--model", "trained-picture"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "--sort border sorts by weight on patches at the edges." in out
+    assert "previous" not in out

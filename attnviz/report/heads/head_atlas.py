@@ -237,9 +237,9 @@ def _shorter_lists(
     """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
-    remark = (
-        f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
-    )
+    applicable_names = [measure.name for measure in table.applicable]
+    metric = next((METRICS[name] for name in ("previous", "border") if name in applicable_names), shown[0])
+    remark = f"{option('all', True)} lists every head, {option('sort', metric.name)} sorts by {metric.meaning}."
     kept_remarks = [line for line in source.remarks if line == DROPPED or line.startswith(WARNING)]
     template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown), *kept_remarks))
     clearest = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
