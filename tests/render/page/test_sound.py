@@ -1,13 +1,16 @@
 """Sounds in the page: seconds and the envelope over maps, words that are heard, and an interval that is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from tests.conftest import dense
-from tests.metrics.sound_examples import FRAME, heard_recording
+from tests.metrics.sound_examples import FRAME, frames, heard_recording
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import report_of
+from tests.render.page.examples import long_maps, report_of
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +68,20 @@ def test_interval_restricts_map_shades_shares_and_thumbnails(show: Opener) -> No
     opened.until("state.head === null && document.querySelector('.overview .thumb canvas')")
     width = opened.evaluate("document.querySelector('.overview .thumb canvas').width")
     assert width == pytest.approx(opened.evaluate("page.heads[0].thumbnail[1]") * 0.2, abs=2)
+
+
+def test_interval_fills_a_map_whose_cells_are_computed(show: Opener) -> None:
+    computed = long_maps()
+    count = len(computed.key_tokens)
+    maps = replace(computed, key_tokens=frames(count=count, heard=count))
+    opened = show(report_of(Recording(maps=(maps,), model="drawn")))
+    opened.evaluate("location.hash = 'head=4.0&seconds=0.50-1.50'")
+    picture = "scene.current.stage.picture"
+    opened.until(f"scene.current?.stage && {picture}.factor > 1.5")
+    left, width = opened.evaluate(f"(({{ stage }}) => [stage.area.x, stage.width - {picture}.left])(scene.current)")
+    wide = opened.evaluate(f"{picture}.wide")
+    assert left / wide == pytest.approx(0.5 / FRAME, abs=2)
+    assert width / wide == pytest.approx(1 / FRAME, abs=4)
 
 
 @pytest.mark.parametrize("place", [".waveform-canvas", ".stage-over"])

@@ -18,7 +18,7 @@ export class LensPicture extends MatrixPicture {
   constructor(shown) {
     super(shown);
     this.lens = shown;
-    this.names = { rows: "heads ↓", columns: shown.axis === "query" ? "keys →" : "queries →" };
+    this.names = { rows: "heads ↓", columns: shown.axis === "query" ? this.names.columns : "queries →" };
   }
 
   get scale() {

@@ -20,6 +20,7 @@ import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { OverlayPicture, OverlayShown } from "./overlay.js";
 import { scoreMaps, showsScores } from "./score_map.js";
+import { cellAt } from "./seconds.js";
 import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { scene, state, writeAddress } from "./state.js";
@@ -33,8 +34,8 @@ import { ZoomPicture } from "./zoom.js";
 
 /** @import { ListName, Mark, Picture, Quantity, Shown, State, Text, Together, View } from "./types.js" */
 
-/** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity }} */
-const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
+/** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity, interval: State["interval"] }} */
+const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity, interval: state.interval }; // number of the latest drawing: one that takes long is let go of when another begins
 
 /** @type {Set<keyof State>} */
 const UNDRAWN = new Set(["size", "noting", "note", "found"]); // what is shown by those that listen to it
@@ -126,10 +127,26 @@ async function drawHead(number, id) {
   if (id !== drawn.id) return;
   scene.shown = new ShownHead(number, sides);
   const parent = one("view");
-  const before = scene.current?.stage ?? null;
+  const before = drawn.interval === state.interval ? (scene.current?.stage ?? null) : null;
   parent.replaceChildren();
   scene.current = newView(parent, scene.shown, before);
+  if (!scene.shown.values && !before) zoomToInterval(scene.current.stage);
+  drawn.interval = state.interval;
   if (!scene.shown.values) warm(scene.shown);
+}
+
+/** Enlarges a map whose cells are computed, until the kept interval of its sound fills it. @param {View["stage"]} stage */
+function zoomToInterval(stage) {
+  const { interval } = state;
+  const { keys, same } = stage?.picture.shown ?? {};
+  if (!stage || !interval || !keys?.seconds) return;
+  const [first, last] = interval.map((second) => cellAt(keys, second));
+  stage.picture.factor = keys.labels.length / (last + 1 - first);
+  stage.fit();
+  const { left, top } = stage.picture.fixed;
+  const { x, y } = stage.picture.placeOf({ query: same ? first : null, key: first });
+  stage.element.scrollTo(x - left, same ? y - top : 0);
+  stage.draw();
 }
 
 /** Computes a row and a column before they are pointed at: the first ones take several times as long. @param {Shown} shown */

@@ -41,7 +41,7 @@ test("a token that is there twice, or is a number, is named by its place", () =>
 });
 
 test("a token is named without the space before it, in other letters, or by its word", () => {
-  const places = placesOf({ ...SIX, queries: ["<s>", "␣Amer", "icans", "␣ask", "Ask"] });
+  const places = placesOf({ ...SIX, queries: ["<s>", "␣Amer", "icans", "␣ask", "␣Ask"] });
   places.texts[0].words = { starts: [0, 1, 3, 4], labels: ["", "␣Americans", "", ""] };
   for (const [written, query] of [["Americans", 1], ["ask", 3], ["Ask", 4], ["ASK", 3], ["␣ask", 3], ["icans", 2]]) {
     assert.deepEqual(opened(`#query=${encodeURIComponent(written)}`, places).pin, { query, key: null });
