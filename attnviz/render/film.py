@@ -12,23 +12,28 @@ if TYPE_CHECKING:
     from attnviz.report.film import Film
 
 COLORS = 256
+MAX_SAMPLES = 16  # pictures from which the palette is made
 LAST_SECONDS = 2.0  # the last picture stays longer, so that the end is seen
 
 
 def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     """Writes a film; the same film gives the same bytes. The last picture is shown for `LAST_SECONDS` or longer.
 
+    Smaller pictures are padded to the size of the largest.
+
     Args:
-        film: the pictures.
+        film: the reports to draw, with the seconds for which each picture is shown.
         suffix: ``.gif`` or ``.apng``.
         file: the open file to write to.
+
+    Raises:
+        AttnvizError: if a report has nothing to draw, or a picture would have too many pixels.
     """
-    pictures = [_picture(film, number) for number in track(range(len(film.frames)), "writing")]
+    pictures = [_picture(film, index) for index in track(range(len(film.frames)), "writing")]
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
-    first_picture, *other_pictures = [_padded(picture, size) for picture in pictures]
+    first_picture, *other_pictures = _with_one_palette([_padded(picture, size) for picture in pictures])
     milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
     film_file = io.BytesIO()
-    first_picture, *other_pictures = _with_one_palette([first_picture, *other_pictures])
     if suffix == ".gif":
         first_picture.save(
             film_file,
@@ -46,17 +51,24 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     file.write(film_file.getvalue())
 
 
-def _picture(film: "Film", number: int) -> "PillowImage":
-    """Returns one report of a film as an RGB image."""
+def _picture(film: "Film", index: int) -> "PillowImage":
+    """Returns the report of a film with this index, drawn as an RGB image."""
     from PIL import Image
 
     png_file = io.BytesIO()
-    draw.write(film.frames[number], ".png", png_file)
+    draw.write(film.frames[index], ".png", png_file)
     return Image.open(png_file).convert("RGB")
 
 
 def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
-    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel."""
+    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel.
+
+    Returns the picture unchanged if it has this size.
+
+    Args:
+        picture: the picture, which is not larger.
+        size: the width and height in pixels.
+    """
     from PIL import Image
 
     if picture.size == size:
@@ -68,10 +80,13 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
 
 
 def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    """Returns the pictures in one palette, made from at most 16 of them, so that a colour means one number in all."""
+    """Returns the pictures in one palette, so a colour means the same number in all of them.
+
+    The palette is made from at most `MAX_SAMPLES` of the pictures, evenly chosen.
+    """
     from PIL import Image
 
-    sample_count = min(len(pictures), 16)
+    sample_count = min(len(pictures), MAX_SAMPLES)
     samples = [pictures[sample_index * len(pictures) // sample_count] for sample_index in range(sample_count)]
     sheet = Image.new("RGB", (samples[0].width, samples[0].height * sample_count))
     for sample_index, picture in enumerate(samples):

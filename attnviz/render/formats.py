@@ -58,7 +58,10 @@ class Format:
     sorts_heads: bool = False
 
     def medium(self, look: Look) -> Medium:
-        """Returns the medium for which a report with this look is decided."""
+        """Returns the limits of this format for a report with this look, such as the largest number of cells.
+
+        Only the terminal, for a look with a height, can say whether a report fits its screen.
+        """
         return Medium(
             draws_maps=self.max_cells is not None,
             max_cells=_limit_for_look(self.max_cells or 0, look),
@@ -111,7 +114,7 @@ def _slide_cells(look: Look) -> int:
 
 
 def _figure_format(suffix: str) -> Format:
-    """Returns the row of the table for a figure with this suffix."""
+    """Returns the row of the table of formats for figures with this suffix: ``.png``, ``.svg`` or ``.pdf``."""
     return Format(
         suffix=suffix,
         kind="figure",
@@ -181,10 +184,11 @@ def draw(report: "Report", suffix: str) -> bytes:
 
 
 def medium_of(suffix: str, look: Look) -> Medium:
-    """Returns the medium for which a report with this look is decided if it is written with this suffix.
+    """Returns the limits of the format with this suffix for a report with this look.
 
     Raises:
-        AttnvizError: if no format has this suffix, or the format cannot draw the look's style or marks.
+        AttnvizError: if no format has this suffix, or the format cannot draw the look's style, heads over each other,
+            or landmarks.
     """
     file_format = format_of(suffix)
     style = look.drawn_style
@@ -203,14 +207,20 @@ def medium_of(suffix: str, look: Look) -> Medium:
 
 
 def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
-    """Raises AttnvizError if one of some options of the look has no effect in files of this suffix.
+    """Raises AttnvizError if an option of the look has no effect in files of this suffix.
 
-    Accepts options that are not of the look, and unknown suffixes.
+    Accepts options that are not of the look, options with an effect in every format, and unknown suffixes.
+
+    Args:
+        names: the names of the options that the user gave.
+        suffix: the suffix of the file, such as ``.png``.
     """
-    kind, look_options = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
+    if suffix not in FORMATS:
+        return
+    kind, look_options = FORMATS[suffix].kind, declared_options(Look)
     for name in names:
         media = look_options[name].option.media if name in look_options else ()
-        if kind and media and kind not in media:
+        if media and kind not in media:
             showing_suffix = next(row.suffix for row in FORMATS.values() if row.kind in media)
             advice = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
             raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {advice} shows it, or leave it out")

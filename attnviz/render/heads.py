@@ -21,10 +21,10 @@ HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
 def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
-    """Writes the numbers of heads; the same report gives the same bytes.
+    """Writes the numbers of heads, or of results about them, unrounded; the same report gives the same bytes.
 
     Args:
-        report: the report to write.
+        report: the report with a table of heads or other results.
         suffix: ``.csv`` or ``.json``.
         file: the open file to write to.
 
@@ -72,18 +72,25 @@ def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
 
 
 def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """Returns groups of columns, each with its names and numbers, ``(rows, names)``.
+    """Returns groups of columns, each with the columns' names and their numbers, ``(rows, names)``.
 
-    These are values, spreads over texts if there are several, and the statistics of a survey if the table has them.
+    The groups are values, spreads if there are several texts, and margins, counts of texts and deciles if the frame,
+    as that of a survey, has them.
     """
-    kinds: dict[str, NDArray[Any] | None] = {"": frame.values, "_spread": frame.spreads if frame.texts > 1 else None}
-    kinds |= {"_margin": frame.margins, "_texts": frame.counts}
+    groups: dict[str, NDArray[Any] | None] = {  # by the end of their columns' names
+        "": frame.values,
+        "_spread": frame.spreads if frame.texts > 1 else None,
+        "_margin": frame.margins,
+        "_texts": frame.counts,
+    }
     columns = [
-        ([name + kind for name in frame.names], numbers) for kind, numbers in kinds.items() if numbers is not None
+        ([name + name_end for name in frame.names], numbers)
+        for name_end, numbers in groups.items()
+        if numbers is not None
     ]
     if frame.deciles is not None:
-        count = frame.deciles.shape[2]
-        names = [f"{name}_decile_{number}" for name in frame.names for number in range(count)]
+        decile_count = frame.deciles.shape[2]
+        names = [f"{name}_decile_{decile}" for name in frame.names for decile in range(decile_count)]
         columns.append((names, frame.deciles.reshape(len(frame.rows), -1)))
     return columns
 
@@ -94,7 +101,7 @@ def measure_names(frame: HeadFrame) -> list[str]:
 
 
 def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    """Returns the report as JSON values; undefined numbers are ``null``."""
+    """Returns a table of heads with the report's caption and remarks as JSON values; undefined numbers are ``null``."""
     frame = table.select(measure_names(table))
     return {
         "format": HEADS_FORMAT,
@@ -111,17 +118,18 @@ def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
     """Returns the numbers of one head as JSON values: its values, and the statistics over texts that the frame has."""
     row = frame.rows[index]
     json_row: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
-    kinds = {"values": "values", "spreads": "spreads", "margins": "margins", "counts": "texts", "deciles": "deciles"}
-    for name, json_name in kinds.items():
-        if getattr(frame, name) is not None and (name != "spreads" or frame.texts > 1):
-            json_row[json_name] = {
-                measure: _number_or_none(number) for measure, number in frame.numbers_of(index, name).items()
-            }
+    json_names = {"values": "values", "margins": "margins", "counts": "texts", "deciles": "deciles"}
+    if frame.texts > 1:  # one text has no spread
+        json_names = {"values": "values", "spreads": "spreads", **json_names}
+    for name, json_name in json_names.items():
+        if getattr(frame, name) is not None:
+            numbers = frame.numbers_of(index, name)
+            json_row[json_name] = {measure: _number_or_none(number) for measure, number in numbers.items()}
     return json_row
 
 
 def _number_or_none(number: Any) -> Any:
-    """Returns a number, or ``None`` for NaN; lists are converted element by element."""
+    """Returns a number unchanged, ``None`` for NaN, and a list with its elements converted so, at any depth."""
     if isinstance(number, list):
         return [_number_or_none(element) for element in number]
     return None if math.isnan(number) else number

@@ -1,6 +1,7 @@
 """Draws a report as a figure for a slide or a paper, as PNG, SVG or PDF, with matplotlib but without pyplot."""
 
 import io
+import math
 import warnings
 from typing import IO, TYPE_CHECKING, Any, Literal, assert_never
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
+TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths below
+MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8
+MARK_POINTS = 2.0  # width of the frame around a marked token
+TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -68,38 +73,48 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if reports of this type have nothing to draw.
+        AttnvizError: if the report has nothing to draw, or its content does not fit the page, or a PNG would have too
+            many pixels.
     """
     if isinstance(report, SurveyedHeads):
-        words = Picture(title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look)
-        _save(_survey_figure(report), words, suffix, file)
+        metadata_picture = Picture(
+            title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look
+        )
+        _save(_survey_figure(report), metadata_picture, suffix, file)
         return
-    report = _drawable_report(report)
-    write_picture(report, picture_of(report), suffix, file)
+    drawn_report = _drawable_report(report)
+    write_picture(drawn_report, picture_of(drawn_report), suffix, file)
 
 
 def write_picture(
     report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
-    """Writes a picture, drawn as the type of its report says; thumbnails in a PNG are drawn without matplotlib.
+    """Writes a picture to a file. Thumbnails in a PNG are drawn without matplotlib, everything else with it.
 
     Args:
-        report: the report, whose type says how it is drawn.
+        report: the report, whose type says how the picture is drawn.
         picture: the content to draw.
         suffix: ``.png``, ``.svg`` or ``.pdf``.
         file: the open file to write to.
-        letters: ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes.
+        letters: ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes. For SVG only.
+
+    Raises:
+        AttnvizError: if the content does not fit the page, or a PNG would have too many pixels.
     """
     if isinstance(report, Thumbnails) and suffix == ".png":
         from attnviz.render.figure.thumbnails import draw_thumbnails
 
         file.write(draw_thumbnails(picture))
         return
-    _save(_figure(report, picture, vector=suffix != ".png"), picture, suffix, file, letters)
+    _save(_figure(report, picture, is_vector=suffix != ".png"), picture, suffix, file, letters)
 
 
 def _survey_figure(report: SurveyedHeads) -> "Figure":
-    """Returns the figure of a survey, drawn in installed fonts that have its characters."""
+    """Returns the figure of a survey, drawn in installed fonts that have its characters.
+
+    Raises:
+        AttnvizError: if the survey is drawn as points, and no head has numbers on both axes.
+    """
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
     matplotlib = import_matplotlib()
@@ -119,7 +134,7 @@ def _save(
 
     Args:
         matplotlib_figure: the figure.
-        picture: the content of the figure.
+        picture: the content of the figure, with its resolution; it has no panels for a survey.
         suffix: the format, such as ``.png``.
         file: the open file to write to.
         letters: ``path`` writes the letters of an SVG as shapes; ``none`` writes them as text. For SVG only.
@@ -128,7 +143,8 @@ def _save(
         AttnvizError: if a PNG would have too many pixels.
     """
     matplotlib = import_matplotlib()
-    is_photo = suffix == ".png" and any(isinstance(panel.columns.canvas, Image) for panel in picture.panels[:1])
+    is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
+    png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
         refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.dpi)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
@@ -140,7 +156,7 @@ def _save(
             dpi=picture.look.dpi,
             metadata=_metadata(picture, suffix),
             transparent=picture.look.transparent,
-            **({"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_photo else {}),
+            **png_settings,
         )
     file.write(buffer.getvalue())
 
@@ -157,12 +173,12 @@ def figure(report: Report) -> "Figure":
     """Returns a report as a matplotlib figure, which callers can change further.
 
     Raises:
-        AttnvizError: if reports of this type have nothing to draw.
+        AttnvizError: if the report has nothing to draw, or its content does not fit the page.
     """
     if isinstance(report, SurveyedHeads):
         return _survey_figure(report)
-    report = _drawable_report(report)
-    return _figure(report, picture_of(report), vector=False)
+    drawn_report = _drawable_report(report)
+    return _figure(drawn_report, picture_of(drawn_report), is_vector=False)
 
 
 def _drawable_report(report: Report) -> DrawnReport:
@@ -174,31 +190,38 @@ def _drawable_report(report: Report) -> DrawnReport:
     return report
 
 
-def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
-    """Returns the figure of a report of any type that is drawn, in fonts that have its characters.
+def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "Figure":
+    """Returns the figure of a report: thumbnails, arcs, shaded text, or else maps, in fonts that have its characters.
 
     Args:
-        report: the report, whose type says how it is drawn.
+        report: the report, whose type says how the picture is drawn.
         picture: the content to draw.
-        vector: True for SVG and PDF, whose cells stay sharp when they are enlarged.
+        is_vector: True for SVG and PDF, in which the cells of maps stay sharp when they are enlarged.
+
+    Raises:
+        AttnvizError: if the content does not fit the page.
     """
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
-    picture, ruler = with_readable_texts(picture, fonts), Ruler(fonts.families)
+    readable_picture = with_readable_texts(picture, fonts)
+    ruler = Ruler(fonts.families)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(fonts.families)}):
         match report:
             case Thumbnails():
-                return _draw_sheet(picture)
+                return _draw_sheet(readable_picture)
             case Arcs():
-                return _draw_tokens(arrange_arcs(picture, ruler), picture.look)
+                return _draw_tokens(arrange_arcs(readable_picture, ruler), picture.look)
             case ShadedText():
-                return _draw_tokens(_medium_layout(picture, ruler), picture.look)
+                return _draw_tokens(_medium_layout(readable_picture, ruler), picture.look)
             case _:
-                return _draw_maps(arrange_maps(picture, ruler), picture.look, vector)
+                return _draw_maps(arrange_maps(readable_picture, ruler), picture.look, is_vector)
 
 
 def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of rows of weights over the medium of their keys: paragraphs of text, images or sounds."""
+    """Returns the layout of the weights of each panel over its keys: tokens of a text, an image, or a sound.
+
+    All panels have the medium of the first.
+    """
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -212,13 +235,13 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
             assert_never(unknown)
 
 
-def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
+def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
     """Returns the figure of a layout of maps.
 
     Args:
         layout: the maps, colour bars and texts with their places.
         look: the colours and the resolution.
-        vector: True for a vector format, in which cells are shapes if they are at most `MAX_SHAPES`.
+        is_vector: True for SVG and PDF, in which each cell is a shape if there are at most `MAX_SHAPES` cells.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -226,10 +249,10 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
     theme = THEME_COLORS[look.paper]
     matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
-    as_shapes = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
+    as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
         axes = _add_axes(matplotlib_figure, place.box, layout, theme)
-        _draw_cells(axes, place.panel, vector, as_shapes)
+        _draw_cells(axes, place.panel, is_vector, as_shapes)
         _draw_outline(axes, place.panel, theme)
         if layout.numbers:
             _draw_numbers(axes, place.panel, layout.numbers)
@@ -243,7 +266,11 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
 
 
 def _draw_sheet(picture: Picture) -> "Figure":
-    """Returns a figure of all thumbnails as one image, with text over it."""
+    """Returns a figure of all thumbnails as one image, with text over it.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit the page.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -257,17 +284,24 @@ def _draw_sheet(picture: Picture) -> "Figure":
     axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(palette(picture)[sheet.pixels], interpolation="none", aspect="auto")
-    sides = {"l": "left", "r": "right", "s": "baseline", "m": "center"}
+    alignments = {"l": "left", "r": "right", "s": "baseline", "m": "center"}  # by the letters of Pillow's anchors
     for mark in sheet.marks:
-        color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
-        horizontal, vertical = (sides[letter] for letter in mark.anchor)
-        points, position = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (height - mark.y) / dpi)
-        _draw_text(matplotlib_figure, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
+        color = theme["faint" if mark.faint else "ink"]
+        weight = "bold" if mark.bold else "normal"
+        x_alignment, y_alignment = (alignments[letter] for letter in mark.anchor)
+        x, y = mark.x / dpi, (height - mark.y) / dpi  # a figure counts from its lower edge, a mark from the upper
+        points = mark.size * POINTS_PER_INCH / dpi
+        _draw_text(matplotlib_figure, x, y, mark.text, points, color, weight=weight, ha=x_alignment, va=y_alignment)
     return matplotlib_figure
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """Returns a figure of arcs, text or images: tokens with lines between them or colours behind them, or images."""
+    """Returns the figure of a layout of tokens: arcs between them or colours behind them, or images or sounds.
+
+    Args:
+        layout: the tokens, the strokes of arcs, the images or sounds, colour bars and texts with their places.
+        look: the colours and the resolution.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -278,7 +312,7 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
-        widths = (0.6 + 1.8 * strokes.strengths) * layout.points / 14
+        widths = (MIN_STROKE_POINTS + STROKE_POINTS_PER_STRENGTH * strokes.strengths) * layout.points / TOKEN_POINTS
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
         lines.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(lines)
@@ -286,8 +320,8 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
         from attnviz.render.figure.over_image import draw_image
 
         for image in layout.images:
-            draw = draw_sound if isinstance(image.panel.columns.canvas, Sound) else draw_image
-            draw(matplotlib_figure, image, layout, theme)
+            draw_medium = draw_sound if isinstance(image.panel.columns.canvas, Sound) else draw_image
+            draw_medium(matplotlib_figure, image, layout, theme)
     for word in layout.words:
         _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
     for bar in layout.bars:
@@ -301,6 +335,12 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
     """Draws a token, on its colour if it has one, and in a frame if it is marked.
 
     A token that has a box but no colour is masked, and is faint. A token without a box is plain text.
+
+    Args:
+        matplotlib_figure: the figure.
+        word: the token with its position, its box and its colour.
+        points: the font size.
+        theme: the colours.
     """
     from matplotlib.patches import Rectangle
 
@@ -308,8 +348,9 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
     if word.box is not None:
         box, fill = word.box, word.fill
         facecolor = [channel / 255 for channel in fill] if fill else "none"
-        edge, width = (theme["mark"], 2.0 * points / 14) if word.marked else ("none", 0.0)
-        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor=edge, linewidth=width)
+        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor="none", linewidth=0.0)
+        if word.marked:
+            patch.set(edgecolor=theme["mark"], linewidth=MARK_POINTS * points / TOKEN_POINTS)
         patch.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(patch)
         ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
@@ -317,7 +358,7 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
 
 
 def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without a frame to the page, and returns them; masked cells show their hatched background.
+    """Adds axes without an outline to the page, and returns them; masked cells show their hatched background.
 
     Args:
         matplotlib_figure: the figure.
@@ -325,48 +366,48 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
         layout: the layout, with the size of the page.
         theme: the colours.
     """
-    share_of_page = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
-    axes = matplotlib_figure.add_axes(share_of_page, facecolor=theme["absent"], frameon=True)
+    page_shares = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
+    axes = matplotlib_figure.add_axes(
+        page_shares, facecolor=theme["absent"], frameon=True
+    )  # the frame has the hatching
     axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
     return axes
 
 
-def _draw_cells(axes: "Axes", panel: Panel, vector: bool, as_shapes: bool) -> None:
-    """Draws the visible cells of a panel in the colours of their values.
+def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) -> None:
+    """Draws the visible cells of a panel in the colours of their values; masked cells stay transparent.
 
     Args:
         axes: the axes of the panel.
         panel: the cells.
-        vector: True for SVG and PDF: small maps become an enlarged image, which viewers cannot blur.
-        as_shapes: True to draw each cell as a shape instead.
+        is_vector: True for SVG and PDF: small maps become an enlarged image, which viewers cannot blur.
+        as_shapes: True to draw each cell as a shape, not all cells as one image.
     """
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if as_shapes:
         _draw_shapes(axes, colors)
     else:
-        repetitions = -(-MIN_PICTURE_PIXELS // min(rows, columns)) if vector else 1
-        enlarged_colors = (
-            colors.repeat(repetitions, axis=0).repeat(repetitions, axis=1)
-            if max(rows, columns) < MIN_PICTURE_PIXELS
-            else colors
-        )
+        pixels = colors
+        if is_vector and max(rows, columns) < MIN_PICTURE_PIXELS:
+            pixels_per_cell = math.ceil(MIN_PICTURE_PIXELS / min(rows, columns))
+            pixels = colors.repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        axes.imshow(enlarged_colors, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
+        axes.imshow(pixels, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
 def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
-    """Draws a frame around the marked cell, row or column of a panel, if there is one."""
+    """Draws a frame around the marked cell, row or column of a panel; draws nothing if none is marked."""
     from matplotlib.patches import Rectangle
 
     if panel.outline is None:
         return
     top, left, height, width = panel.outline
     frame = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2)
-    axes.add_patch(frame).set_clip_on(False)
+    axes.add_patch(frame).set_clip_on(False)  # half of the line may lie outside the axes
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
@@ -388,7 +429,7 @@ def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
 
 
 def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
-    """Draws the number of each visible cell into it."""
+    """Draws the number of each visible cell into it, black or white, whichever is easier to read on its colour."""
     inks = ink_on(panel.scale.rgb(panel.levels)) / 255
     for row, column in np.argwhere(panel.visible).tolist():
         text = panel.cell(float(panel.values[row, column]))
@@ -396,7 +437,7 @@ def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
 
 
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """Draws the title of a panel, and the labels and the name of each axis that the place gives labels.
+    """Draws the title of a panel, and the labels and the name of each axis; an axis without labels has no name.
 
     Args:
         axes: the axes of the panel.
@@ -405,8 +446,8 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
         theme: the colours of text.
     """
     scale = layout.scale
-    pad = 5 * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
-    axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=pad)
+    padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
+    axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=padding)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
     label_width, label_height = place.reach
@@ -419,11 +460,11 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
         - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
     )
     style: dict[str, Any] = {"fontsize": layout.names, "color": theme["faint"], "transform": inches}
-    middle = (place.box.x + place.box.width / 2, place.box.y + place.box.height / 2)
+    middle_x, middle_y = place.box.x + place.box.width / 2, place.box.y + place.box.height / 2
     if place.rows is not None:
-        axes.text(x_of_name, middle[1], place.rows.name, rotation=90, ha="right", va="center", **style)
+        axes.text(x_of_name, middle_y, place.rows.name, rotation=90, ha="right", va="center", **style)
     if place.columns is not None:
-        axes.text(middle[0], y_of_name, place.columns.name, ha="center", va="bottom", **style)
+        axes.text(middle_x, y_of_name, place.columns.name, ha="center", va="bottom", **style)
 
 
 def _label_axis(
@@ -454,7 +495,7 @@ def _label_axis(
 def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
     """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal.
 
-    The name stands at the right of the bar if the bar says so, and then is one line; else its lines stand above it.
+    With ``bar.name_beside``, the first line of the name stands at the right of the bar; else all lines stand above it.
 
     Args:
         matplotlib_figure: the figure.
@@ -465,21 +506,21 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
     axes = _add_axes(matplotlib_figure, bar.box, layout, theme)
     is_flat = bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
-    strip = colors[None] if is_flat else colors[::-1, None]
+    strip = colors[None] if is_flat else colors[::-1, None]  # the largest value is at the top
     axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
     points = bar.points
-    pad = LABEL_PADDING * layout.scale
+    padding = LABEL_PADDING * layout.scale
     value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
     other_axis.set_ticks([])
     axes.yaxis.tick_right()
     tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
     value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=points)
-    value_axis.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
+    value_axis.set_tick_params(length=0, pad=padding * POINTS_PER_INCH, labelcolor=theme["ink"])
     if bar.name_beside:
         middle = bar.box.y + bar.box.height / 2
         _draw_text(
             matplotlib_figure,
-            bar.box.x + bar.box.width + 4 * pad,
+            bar.box.x + bar.box.width + 4 * padding,
             middle,
             bar.name[0],
             points,
@@ -488,12 +529,12 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
         )
         return
     for lines_below, text in enumerate(reversed(bar.name)):
-        y = bar.box.y + bar.box.height + pad * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
+        y = bar.box.y + bar.box.height + padding * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
         _draw_text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 
 def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> None:
-    """Draws a line of a title or a remark."""
+    """Draws a line of text with its upper left corner at its position, in the ink of text or fainter."""
     color = theme["faint" if line.faint else "ink"]
     _draw_text(
         matplotlib_figure,
@@ -510,7 +551,7 @@ def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> Non
 def _draw_text(
     matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any
 ) -> None:
-    """Draws a text at a position on the page.
+    """Draws a text at a position on the page; ``$`` and other signs of formulas are plain characters.
 
     Args:
         matplotlib_figure: the figure.
@@ -527,7 +568,10 @@ def _draw_text(
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    """Returns the metadata of a file of this format: title, caption and remarks, and nothing that differs by run."""
+    """Returns the metadata of a PNG, SVG or PDF: title, caption and remarks, under the keys of that format.
+
+    ``None`` leaves out what matplotlib would add: a date, or its version, which would change the bytes of the file.
+    """
     description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
         return {"Title": picture.title, "Description": description, "Software": None}

@@ -33,11 +33,10 @@ VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # they choose a variant of the char
 REGULAR_WEIGHT = 400
 FIRST_UNCOMMON = 0x250  # characters below it are in every font
 MAX_NAMED_CHARACTERS = 4  # in a remark
-FONT_PACKAGES = (
-    ("EMOJI", "Symbola (Debian: fonts-symbola)"),
-    ("CJK", "Noto Sans CJK (Debian: fonts-noto-cjk)"),
-    ("", "Noto Sans (Debian: fonts-noto-core, fonts-noto-extra)"),
-)
+EMOJI_CODE_POINTS = range(0x1F000, 0x20000)
+EMOJI_FONT = "Symbola (Debian: fonts-symbola)"
+CJK_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
+OTHER_FONT = "Noto Sans (Debian: fonts-noto-core, fonts-noto-extra)"
 
 
 @dataclass(frozen=True)
@@ -54,27 +53,34 @@ class Fonts:
 
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
-    """Returns the default font family and others that add characters of the texts, and the characters that none has."""
-    uncovered = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
-    uncovered = {
-        character
-        for character in uncovered
-        if unicodedata.category(character) not in INVISIBLE_CATEGORIES and ord(character) not in VARIATION_SELECTORS
-    }
+    """Returns the default font family, the installed families that add characters of the texts, and missing characters.
+
+    Other families are read only if the texts have characters that some fonts lack.
+    """
+    characters = set[str]().union(*texts)
+    uncovered = {character for character in characters if _may_be_missing(character)}
     families = [DEFAULT_FAMILY]
     if uncovered:
         for family, file in _font_files().items():
             font_characters = uncovered & _characters_of(file)
             if font_characters:
-                families += [family] if family != DEFAULT_FAMILY else []
+                if family != DEFAULT_FAMILY:
+                    families.append(family)
                 uncovered -= font_characters
             if not uncovered:
                 break
     return Fonts(tuple(families), frozenset(uncovered))
 
 
+def _may_be_missing(character: str) -> bool:
+    """True if a character is visible and some fonts have no glyph for it."""
+    if ord(character) < FIRST_UNCOMMON or ord(character) in VARIATION_SELECTORS:
+        return False
+    return unicodedata.category(character) not in INVISIBLE_CATEGORIES
+
+
 def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
-    """Returns a picture in which characters without a font are code points, ⟨U+1F600⟩, and a remark names fonts.
+    """Returns a picture with code points, ⟨U+1F600⟩, for characters that no font has, and a remark that names them.
 
     Returns the picture unchanged if no character is missing.
     """
@@ -100,30 +106,33 @@ def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
 def font_runs(text: str) -> list[tuple[str, str | None]]:
     """Returns a text as runs of characters, each with the file of a font that has them; ``None`` for the default font.
 
-    Characters that no font has are in runs of the default font.
+    Characters that no font has are in runs of the default font; an empty text is one empty run.
     """
     if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
     paths = [_font_files()[family] for family in choose_fonts([text]).families]
     for character in text:
-        index = next((number for number, path in enumerate(paths) if character in _characters_of(path)), 0)
-        path = paths[index] if index else None
-        if runs and runs[-1][1] == path:
-            runs[-1] = (runs[-1][0] + character, path)
+        covering_paths = (path for path in paths if character in _characters_of(path))
+        path = next(covering_paths, paths[0])
+        file = None if path == paths[0] else path
+        if runs and runs[-1][1] == file:
+            runs[-1] = (runs[-1][0] + character, file)
         else:
-            runs.append((character, path))
+            runs.append((character, file))
     return runs
 
 
 def _with_character_names(panel: Panel, names: dict[int, str]) -> Panel:
-    """Returns the panel with each character that is a code point of ``names`` replaced by its name.
+    """Returns the panel with some characters of its title and labels replaced.
 
-    Its title and its labels are changed.
+    Args:
+        panel: the panel.
+        names: the text to write for each of these characters, by code point.
     """
 
     def axis_with_names(axis: Axis) -> Axis:
-        """Returns the axis with the characters of its labels replaced."""
+        """Returns the axis with the characters in ``names`` replaced in its labels."""
         return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
 
     return replace(
@@ -145,21 +154,25 @@ def _missing_remark(missing: frozenset[str]) -> str:
 
 
 def _font_package(character: str) -> str:
-    """Returns the package to install for a character: of emoji, of wide characters (CJK), or of all others."""
-    is_wide = unicodedata.east_asian_width(character) in "WF"
-    kind = "EMOJI" if 0x1F000 <= ord(character) < 0x20000 else "CJK" if is_wide else ""
-    return next(package for name, package in FONT_PACKAGES if name == kind)
+    """Returns the font to install for a character, with its package: for emoji, wide characters (CJK), or others."""
+    if ord(character) in EMOJI_CODE_POINTS:
+        return EMOJI_FONT
+    is_wide = unicodedata.east_asian_width(character) in "WF"  # Unicode's classes wide and full-width
+    return CJK_FONT if is_wide else OTHER_FONT
 
 
 @cache
 def _font_files() -> dict[str, str]:
-    """Returns the file of each installed font family that matplotlib can draw; preferred families are first."""
+    """Returns the file of each installed font family that matplotlib can draw, by name; preferred families are first.
+
+    Each file has upright letters, of the weight nearest to regular. Silences matplotlib's warnings about fonts.
+    """
     from matplotlib.font_manager import fontManager
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
     files: dict[str, str] = {}
     for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight_number(entry.weight) - REGULAR_WEIGHT)):
-        if entry.style == "normal" and not any(unusable in entry.name for unusable in UNUSABLE_FAMILIES):
+        if entry.style == "normal" and not any(name in entry.name for name in UNUSABLE_FAMILIES):
             files.setdefault(entry.name, entry.fname)
     order = sorted(files, key=lambda name: (_family_rank(name), name))
     return {name: files[name] for name in order}
@@ -173,7 +186,7 @@ def _family_rank(name: str) -> int:
 
 
 def _weight_number(weight: str | int) -> int:
-    """Returns the weight of a font as a number; matplotlib may have it as a word, which counts as regular."""
+    """Returns the weight of a font; that of a regular font if matplotlib has a word for the weight, not a number."""
     return weight if isinstance(weight, int) else REGULAR_WEIGHT
 
 

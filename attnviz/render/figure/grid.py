@@ -21,6 +21,8 @@ MIN_LABEL_POINTS = 6.0  # smallest labels on a page of any size
 MIN_FRAME_POINTS = 4.0  # smallest labels in the frame of a slide, which the slide enlarges
 MIN_FLAT_LABEL_POINTS = 12.0  # key labels are turned rather than made smaller than this
 MAX_LABEL_INCHES = 1.7
+MAX_LABEL_SHARE = 0.22  # largest width of a label, as a share of the width for all panels
+MIN_CELL_INCHES = 1e-4  # the labels alone may need more than the area; a cell stays above 0 even then
 MAX_CELL_INCHES = 1.5
 MAX_LABEL_ROUNDS = 3  # to find larger cells whose labels still fit
 MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
@@ -104,40 +106,44 @@ def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
-def needs_query_labels(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
+def needs_query_labels(panels: tuple[Panel, ...], panel_index: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs query labels: it is the first of its row, or its left neighbour has other labels.
 
     Args:
         panels: all panels, row by row.
-        number: the index of the panel.
+        panel_index: the index of the panel.
         across: the number of panels side by side.
         labelling: the style of the labels.
     """
-    return number % across == 0 or not _have_same_labels(panels[number - 1].rows, panels[number].rows, labelling)
+    if panel_index % across == 0:
+        return True
+    return not _have_same_labels(panels[panel_index - 1].rows, panels[panel_index].rows, labelling)
 
 
-def needs_key_labels(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
+def needs_key_labels(panels: tuple[Panel, ...], panel_index: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs key labels: it is the last of its column, or the panel below has other labels.
 
     Args:
         panels: all panels, row by row.
-        number: the index of the panel.
+        panel_index: the index of the panel.
         across: the number of panels side by side.
         labelling: the style of the labels.
     """
-    below = number + across
-    return below >= len(panels) or not _have_same_labels(panels[below].columns, panels[number].columns, labelling)
+    index_below = panel_index + across
+    if index_below >= len(panels):
+        return True
+    return not _have_same_labels(panels[index_below].columns, panels[panel_index].columns, labelling)
 
 
 def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
-    """True if two axes have the same labels, or the same positions if these are shown instead of tokens."""
+    """True if two axes have the same labels, or the same positions if both show positions and no landmarks."""
     if labelling.shows_positions(axis) and labelling.shows_positions(other) and not (axis.marks or other.marks):
         return axis.edges == other.edges and len(axis.labels) == len(other.labels)
     return axis.labels == other.labels
 
 
 def axis_depth(label_inches: float, scale: float) -> float:
-    """Returns the inches beside a panel for the labels and the name of an axis together.
+    """Returns the space in inches beside a panel for the labels and the name of an axis together.
 
     Args:
         label_inches: the inches for the labels.
@@ -165,21 +171,22 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
 
-    Landmarks, positions of pooled maps, and labels in a journal are never larger than titles, and sizes too small to
-    read are left out. If the user chose a font size, it is the only one.
+    Landmarks, positions of pooled maps, and labels in a journal have at most `MIN_FLAT_LABEL_POINTS`, and sizes too
+    small to read are left out. If the user chose a font size, it is the only one.
     """
     font_size = picture.look.font_size
     has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)
-    no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column or has_positions
-    limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
+    needs_small_labels = picture.look.mark is not None or page_size(picture.look).column or has_positions
+    limit = min(MAX_LABEL_INCHES * area.scale, MAX_LABEL_SHARE * area.width)
     smallest_points = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:
         yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
         return
-    largest = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if no_larger_than_titles else 0
+    first_size = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if needs_small_labels else 0
     for is_turned in (False, True):
-        for points in LABEL_POINTS[largest:]:
-            if (is_turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest_points:
+        for points in LABEL_POINTS[first_size:]:
+            is_large_enough = is_turned or points >= MIN_FLAT_LABEL_POINTS
+            if is_large_enough and points * area.scale >= smallest_points:
                 yield Labelling(points * area.scale, is_turned, limit)
 
 
@@ -190,9 +197,16 @@ def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
 
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """Returns the grid's labelling with positions on axes where only few tokens would have a label.
+    """Returns the grid's labelling with positions on axes where fewer than every third token would have a label.
 
-    If both axes show positions, the labels may grow, unless the user chose their size or the width of a column.
+    If both axes show positions, labels have at least `MIN_FLAT_LABEL_POINTS`, unless the user chose their size or gave
+    only the page's width.
+
+    Args:
+        picture: the panels.
+        grid: the grid whose labels do not all fit.
+        area: the area of the panels, with the scale of fonts.
+        ruler: measures the labels.
     """
     dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
@@ -207,7 +221,7 @@ def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, rul
 
 
 def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
-    """Yields the axes of all panels, each with the size of a cell along it."""
+    """Yields the query axis and the key axis of each panel, each with the size of a cell along it in inches."""
     for panel, factor in zip(picture.panels, grid.factors, strict=True):
         yield panel.rows, grid.cell[1] * factor
         yield panel.columns, grid.cell[0] * factor
@@ -242,7 +256,7 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
     """
     grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
     strides = first_strides = _strides(picture, grid, ruler)
-    if max(first_strides.values()) == 1:
+    if max(first_strides.values()) == 1:  # every token has its label
         return grid
     for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
         tighter_grid = _grid_of_depth(picture, area, across, labelling, ruler, strides)
@@ -253,45 +267,46 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
 
 
 def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
-    """Returns the step from one labelled token to the next, by the axis' identity."""
-    sides = _axes_with_cells(picture, grid)
-    return {id(axis): label_stride(axis, grid.labelling, size, ruler) for axis, size in sides}
+    """Returns the step from one labelled token to the next on each axis of the panels, by the axis' identity."""
+    axes_with_cells = _axes_with_cells(picture, grid)
+    return {id(axis): label_stride(axis, grid.labelling, cell, ruler) for axis, cell in axes_with_cells}
 
 
 def _grid_of_depth(
     picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
 ) -> PanelGrid:
-    """Returns the grid that leaves as much space beside the panels as their labels are deep.
+    """Returns the grid with the largest cells that leave space for the labels of every ``strides``-th token.
 
     Args:
         picture: the panels.
         area: the area that they may fill.
-        across: the number of panels side by side.
+        across: the largest number of panels side by side.
         labelling: the style of the labels.
         ruler: measures the labels.
-        strides: the step from one label to the next on each axis, by the axis' identity; 1 for others.
+        strides: the step from one labelled token to the next, by the axis' identity; 1 for an axis that it lacks.
     """
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
-    across = min(across, len(panels))
-    positions = [divmod(panel_index, across) for panel_index in range(len(panels))]
-    lefts, columns = [0.0] * across, [1.0] * across
-    bottoms, rows = [0.0] * (positions[-1][0] + 1), [1.0] * (positions[-1][0] + 1)
+    column_count = min(across, len(panels))
+    row_count = math.ceil(len(panels) / column_count)
+    lefts, columns = [0.0] * column_count, [1.0] * column_count
+    bottoms, rows = [0.0] * row_count, [1.0] * row_count
 
     def depth(axis: Axis) -> float:
-        """Returns the space in inches that the labels and the name of an axis take beside a panel."""
+        """Returns the inches beside a panel for an axis' name and its labels in the style of ``labelling``."""
         return axis_depth(label_depth(axis, labelling, ruler, strides.get(id(axis), 1)), scale)
 
-    for panel_index, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):
+    for panel_index, panel in enumerate(panels):
+        row, column = divmod(panel_index, column_count)
         columns[column] = max(columns[column], len(panel.columns.labels) * factors[panel_index])
         rows[row] = max(rows[row], len(panel.rows.labels) * factors[panel_index])
-        if needs_query_labels(panels, panel_index, across, labelling):
+        if needs_query_labels(panels, panel_index, column_count, labelling):
             lefts[column] = max(lefts[column], depth(panel.rows))
-        if needs_key_labels(panels, panel_index, across, labelling):
+        if needs_key_labels(panels, panel_index, column_count, labelling):
             bottoms[row] = max(bottoms[row], depth(panel.columns))
     group = picture.across or 1
-    gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
+    gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(column_count)]
     grid = PanelGrid(
-        across=across,
+        across=column_count,
         labelling=labelling,
         lefts=tuple(lefts),
         bottoms=tuple(bottoms),
@@ -305,20 +320,25 @@ def _grid_of_depth(
 
 
 def _title_height(lines: int) -> float:
-    """Returns the inches above a panel for a title of ``lines`` lines, and the gap to the panel above."""
+    """Returns the inches above a panel for a title of ``lines`` lines and a gap; without lines, a smaller gap."""
     return (PANEL_TITLE_POINTS * lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) if lines else PANEL_GAP / 4
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
     """Returns the width and height of a cell in inches, in whole pixels if it has at least two.
 
-    On a page of a given size cells are stretched along the side that has free space, by up to ``MAX_STRETCH``. On other
-    pages they keep their ratio, and are at most ``MAX_CELL_INCHES`` large.
+    On a page of a given size, square cells are stretched along the side that has free space, by up to `MAX_STRETCH`.
+    On other pages cells keep their ratio, and are at most `MAX_CELL_INCHES` large.
+
+    Args:
+        picture: the panels.
+        area: the area that they may fill.
+        grid: the panels' labels and gaps, with cells of size 0.
+        ruler: measures the numbers in cells.
     """
     ratio = cell_ratio(picture, ruler)
-    # The labels alone may need more than the area; a cell stays above 0 even then.
-    width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
-    height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
+    width = max((area.width - grid.width) / sum(grid.columns), MIN_CELL_INCHES)
+    height = max((area.height - grid.height) / sum(grid.rows), MIN_CELL_INCHES)
     side = min(height, width / ratio)
     if not area.fixed:
         side = min(side, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
@@ -328,9 +348,13 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
 
 
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
-    """Returns the width of a cell divided by its height: 1, unless it contains a number or the map is very long."""
+    """Returns the width of a cell divided by its height.
+
+    A cell with a number is wide enough for it. Other cells are square, unless the longest side of the maps has more
+    than `MAX_ASPECT_RATIO` times the cells of the other; then cells are stretched along the other side.
+    """
     if picture.numbers:
-        number_width = widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # with space at both sides, per point
+        number_width = widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # 0.8 font sizes of space, per point
         return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)

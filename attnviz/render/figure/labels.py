@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from attnviz.report.picture.panels import Axis
 LABEL_LINE_HEIGHT = 1.18  # in font sizes
 TOKENS_GAP, HEADS_GAP = 0.6, 0.4  # between flat labels, in font sizes; numbers of heads can stand closer than words
 COLUMNS_OF_TOKENS = ("keys", "steps", "units")  # axes whose labels stand upright under the columns
+ROUNDING = 1e-6  # cells; a label exactly as wide as its cells fits, despite rounding
 MAX_LABEL_STRIDE = 3  # if fewer than every third token could be labelled, positions tell more
 ROUND_STEPS = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
@@ -40,8 +42,10 @@ class Labelling:
         return self.points * LABEL_LINE_HEIGHT / POINTS_PER_INCH
 
     def shows_positions(self, axis: Axis) -> bool:
-        """True if the axis shows positions instead of tokens."""
-        return axis.pooled or (axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens)
+        """True if the axis shows positions instead of tokens: it is pooled, or is a long one of the position axes."""
+        if axis.pooled:
+            return True
+        return axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Labels:
 
 def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
     """Returns the depth in inches of the labels beside a panel, perpendicular to the axis.
+
+    It is the height of a line for labels along the axis; else the width of the widest label, at most the limit.
 
     Args:
         axis: the axis with its labels.
@@ -90,7 +96,9 @@ def labels_fit(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> b
 
 
 def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
-    """Returns the smallest distance in inches between two labels that do not touch.
+    """Returns the smallest distance in inches between the middles of two labels that do not touch.
+
+    It is the width of the widest label and a gap for labels along the axis; else the height of a line.
 
     Args:
         axis: the axis with its labels.
@@ -104,7 +112,9 @@ def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
 
 
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
-    """Returns the labels that fit on an axis.
+    """Returns the labels that fit on an axis: landmarks if it has any, else positions if it shows these, else tokens.
+
+    Every nth token has a label, and the axis' name then says so, where labels of all tokens would touch.
 
     Args:
         axis: the axis with its labels.
@@ -114,10 +124,10 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """
     if axis.marks:
         return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
-    is_turned = axis.name in COLUMNS_OF_TOKENS and labelling.is_turned and not labelling.shows_positions(axis)
-    stride = label_stride(axis, labelling, cell, ruler)
     if labelling.shows_positions(axis):
         return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
+    is_turned = axis.name in COLUMNS_OF_TOKENS and labelling.is_turned
+    stride = label_stride(axis, labelling, cell, ruler)
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
     name = axis.name if stride == 1 else f"{axis.name}, every {ORDINALS.get(stride, f'{stride}th')}"
@@ -125,7 +135,7 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
-    """Returns the step from one labelled token to the next, so that labels do not touch.
+    """Returns the smallest step from one labelled token to the next at which labels do not touch; at least 1.
 
     Args:
         axis: the axis with its labels.
@@ -133,11 +143,11 @@ def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) ->
         cell: the size of a cell along the axis in inches.
         ruler: measures the text.
     """
-    return max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - 1e-6))
+    return max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - ROUNDING))
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis of landmarks.
+    """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis with landmarks.
 
     Args:
         axis: the axis with its labels.
@@ -157,37 +167,47 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
         min_distance: the smallest distance between two labels, in cells.
         ruler: measures the text.
     """
-    shift = 0.5 if axis.pooled else 0.0
     places: list[float] = []
     texts: list[str] = []
     for token, label in axis.marks:
-        cell_position = float(np.interp(token, axis.edges, np.arange(len(axis.edges)))) - shift
-        if not places or cell_position - places[-1] >= min_distance:
-            places.append(cell_position)
+        place = float(_places_on_axis(axis, token))
+        if not places or place - places[-1] >= min_distance:
+            places.append(place)
             texts.append(ruler.cut(label, labelling.points, labelling.limit))
     note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
-    return Labels(tuple(places), tuple(texts), axis.name in COLUMNS_OF_TOKENS, f"{axis.name}{note}")
+    return Labels(tuple(places), tuple(texts), is_turned=axis.name in COLUMNS_OF_TOKENS, name=f"{axis.name}{note}")
+
+
+def _places_on_axis(axis: Axis, positions: Any) -> Any:
+    """Returns the places of tokens along an axis in cells; 0 is the middle of the first cell.
+
+    Args:
+        axis: the axis; on a pooled one, a token stands between the two sides of its cell.
+        positions: the token's position, or an array of positions, which may be fractions.
+    """
+    half_cell = 0.5 if axis.pooled else 0.0
+    return np.interp(positions, axis.edges, np.arange(len(axis.edges))) - half_cell
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
     """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so.
 
-    Frames of a sound have labels of round seconds instead.
+    Frames of a sound whose times are known have labels of round seconds instead.
     """
     start, stop = axis.edges[0], axis.edges[-1]
     min_tokens = min_distance * (stop - start) / len(axis.labels)
-    round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
-    step = next(round_step for round_step in round_steps if round_step >= min_tokens)
     if axis.seconds is not None and axis.seconds[1] > 0:
         return _labels_of_seconds(axis, axis.seconds, min_tokens)
+    round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
+    step = next(round_step for round_step in round_steps if round_step >= min_tokens)
     positions = np.arange(math.ceil(start / step) * step, stop, step)
-    shift = 0.5 if axis.pooled else 0.0
-    places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
-    return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")
+    places = _places_on_axis(axis, positions)
+    texts = tuple(map(str, positions.tolist()))
+    return Labels(tuple(places.tolist()), texts, is_turned=False, name=f"{axis.name}, by position")
 
 
 def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
-    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart.
+    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart, and an axis name that says so.
 
     Args:
         axis: the axis of frames.
@@ -199,24 +219,26 @@ def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: flo
     step = next(round_step for round_step in round_steps if round_step >= min_tokens * seconds_per_frame)
     first, last = (start + edge * seconds_per_frame for edge in (axis.edges[0], axis.edges[-1]))
     times = np.arange(math.ceil(first / step) * step, last, step)
-    shift = 0.5 if axis.pooled else 0.0
-    places = np.interp((times - start) / seconds_per_frame, axis.edges, np.arange(len(axis.edges))) - shift
-    return Labels(
-        tuple(places.tolist()), tuple(f"{time:g}" for time in times.tolist()), False, f"{axis.name}, in seconds"
-    )
+    places = _places_on_axis(axis, (times - start) / seconds_per_frame)
+    texts = tuple(f"{time:g}" for time in times.tolist())
+    return Labels(tuple(places.tolist()), texts, is_turned=False, name=f"{axis.name}, in seconds")
 
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
-    """True if labels are side by side along the axis; the head numbers of an atlas always are."""
-    return axis.name == "heads" or (
-        axis.name in COLUMNS_OF_TOKENS and (labelling.shows_positions(axis) or not labelling.is_turned)
-    )
+    """True if labels are side by side along the axis: numbers of heads, and key labels that are not turned.
+
+    Positions on a key axis are never turned; labels of queries are below each other.
+    """
+    if axis.name == "heads":
+        return True
+    is_turned = labelling.is_turned and not labelling.shows_positions(axis)
+    return axis.name in COLUMNS_OF_TOKENS and not is_turned
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """Returns the width in inches of the widest label that an axis shows, at most the labelling's limit.
+    """Returns the width in inches of the widest token label that an axis shows, at most the labelling's limit.
 
-    Positions are as wide as zeros in the number of digits of the last one.
+    If the axis shows positions, returns the width of a number of zeros with as many digits as the last position.
 
     Args:
         axis: the axis with its labels.

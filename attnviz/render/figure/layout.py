@@ -46,6 +46,7 @@ MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into th
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of the page's height
 LARGER_CELLS_ADVICE = f"use fewer tokens or heads, or a larger {option('size')}"
+ROUNDING_INCHES = 1e-6  # a title exactly as wide as its panel fits, despite rounding
 NO_NUMBERS = f"The cells are too small for numbers; {LARGER_CELLS_ADVICE}."
 
 
@@ -112,21 +113,23 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
         AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
     """
     layout = _legible_layout(picture, ruler)
-    if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
+    # The limit grows with the fonts of a page, but is the same for columns of all widths.
+    min_points = MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale)
+    if picture.numbers and layout.numbers < min_points:
         if picture.look.bare:
             raise AttnvizError(
                 f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER_CELLS_ADVICE}"
             )
-        return _legible_layout(
-            replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.format_options(NO_NUMBERS))), ruler
-        )
+        remarks = (*picture.remarks, picture.look.format_options(NO_NUMBERS))
+        return _legible_layout(replace(picture, numbers=False, remarks=remarks), ruler)
     return layout
 
 
 def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
-    """Returns the layout on the smallest page whose numbers, or maps, are large enough; else on the largest page.
+    """Returns the layout on the smallest page on which numbers, or maps without numbers, are large enough.
 
-    A look that gives the page's width has only one page.
+    If no page makes them large enough, returns the layout on the largest. A look that gives the page's width has only
+    one page.
     """
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
@@ -139,7 +142,7 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _smallest_map_side(layout: Layout) -> float:
-    """Returns the longer side of the smallest map in inches."""
+    """Returns the longer side of a map in inches, for the map in which it is shortest."""
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
@@ -161,15 +164,16 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     legend_space = legend_height(bars, page_width - 2 * margin, scale, ruler) if page.column else 0.0
     heading = title_block(picture, page_width - 2 * margin, scale, ruler)
     remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * page_height)
+    # A column of a paper is as high as its content, so texts take no space from the panels.
     space_around = 0.0 if page.column else 2 * margin + heading.height + remarks.height
     title_lines = int(any(panel.title for panel in picture.panels))
     area = Area(
-        page_width - 2 * margin - bar_space,
-        page_height - space_around - legend_space,
-        scale,
-        picture.look.dpi,
-        page.fixed,
-        title_lines,
+        width=page_width - 2 * margin - bar_space,
+        height=page_height - space_around - legend_space,
+        scale=scale,
+        dpi=picture.look.dpi,
+        fixed=page.fixed,
+        title_lines=title_lines,
     )
     grid = fit_grid(picture, area, ruler)
     if _cuts_titles(picture, grid, scale, ruler):
@@ -188,17 +192,17 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     content_height = page_height - 2 * margin - heading.height - remarks.height - legend_space
     left = margin + max(page_width - 2 * margin - grid.width - bar_space, 0) / 2
     top = page_height - margin - heading.height - max(content_height - grid.height, 0) / 2
-    titles = _title_points(picture, grid, area.title_lines, scale, ruler)
-    names = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles))
-    bars = [replace(bar, points=names) for bar in bars]  # a legend is no larger than the names of the axes
-    places = tuple(_panel_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
+    title_points = _title_points(picture, grid, area.title_lines, scale, ruler)
+    name_points = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, title_points))
+    bars = [replace(bar, points=name_points) for bar in bars]  # a legend is no larger than the names of the axes
+    places = tuple(_panel_places(picture, grid, left, top, scale, (title_points, area.title_lines), ruler))
     if page.column:
         legend_area = Box(margin, top - grid.height - legend_space, page_width - 2 * margin, legend_space)
         placed_bars = bars_below(bars, legend_area, scale, ruler)
     else:
         boxes = [place.box for place in places]
-        x, lowest = left + grid.width + BAR_GAP * scale, margin + remarks.height
-        placed_bars = bars_beside(bars, boxes, x, lowest, scale)
+        bars_left, lowest_bottom = left + grid.width + BAR_GAP * scale, margin + remarks.height
+        placed_bars = bars_beside(bars, boxes, bars_left, lowest_bottom, scale)
     return Layout(
         width=page_width,
         height=page_height,
@@ -210,16 +214,16 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
             *remarks.lines_at(margin, margin + remarks.height),
         ),
         labels=grid.labelling.points,
-        titles=titles,
+        titles=title_points,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
-        names=names,
+        names=name_points,
     )
 
 
 def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
-    """True if a title is wider than its panel at the smallest legible size, even without "head" at its start."""
+    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head "."""
     return any(
-        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + 1e-6
+        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
         for panel, width in _panel_widths(picture, grid)
     )
 
@@ -231,7 +235,7 @@ def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which every title fits its panel, at least `MIN_PANEL_TITLE_POINTS`.
+    """Returns the largest font size at which every title fits its panel; `MIN_PANEL_TITLE_POINTS` if none does.
 
     Args:
         picture: the panels with their titles.
@@ -242,12 +246,13 @@ def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, r
     """
     widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
+        # A title may be empty; the minimum avoids a division by 0.
         largest_points = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
         return max(min(PANEL_TITLE_POINTS * scale, *largest_points), MIN_PANEL_TITLE_POINTS * scale)
     sizes = (points * scale for points in np.arange(PANEL_TITLE_POINTS, MIN_PANEL_TITLE_POINTS, -0.5).tolist())
     fitting_sizes = (
         points for points in sizes if all(len(ruler.wrap(title, points, width)) <= lines for title, width in widths)
-    )
+    )  # in steps of half a point
     return next(fitting_sizes, MIN_PANEL_TITLE_POINTS * scale)
 
 
@@ -262,9 +267,10 @@ def _panel_places(
         left: the left edge of the grid in inches.
         top: the upper edge of the grid in inches.
         scale: the size of fonts relative to those of a slide.
-        titles: the font size of titles, and the number of their lines.
+        titles: the font size of titles, and the largest number of their lines.
         ruler: measures the text.
     """
+    title_points, title_lines = titles
     max_cell_width, max_cell_height = grid.cell
     dpi = picture.look.dpi
     for panel_index, panel in enumerate(picture.panels):
@@ -286,54 +292,56 @@ def _panel_places(
         yield Place(
             panel=panel,
             box=box,
-            title=_panel_title(panel.title, *titles, width, ruler),
+            title=_panel_title(panel.title, title_points, title_lines, width, ruler),
             rows=rows,
             columns=columns,
             reach=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
         )
 
 
-def _panel_title(title: str, points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first form of a title that fits: whole, without "head", in several lines, or cut after a word.
+def _panel_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or anywhere.
 
     Args:
         title: the title.
         points: its font size.
-        lines: the number of lines that it may take.
+        max_lines: the largest number of lines that it may take.
         width: the width of the panel in inches.
         ruler: measures the text.
     """
-    texts = (title, title.removeprefix("head "))
-    for text in texts:
-        if ruler.width(text, points) <= width + 1e-6:
+    short_title = title.removeprefix("head ")
+    for text in (title, short_title):
+        if ruler.width(text, points) <= width + ROUNDING_INCHES:
             return text
-    if lines > 1 and (wrapped_title := _wrapped_title(texts, points, lines, width, ruler)):
+    wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler) if max_lines > 1 else ""
+    if wrapped_title:
         return wrapped_title
-    words = texts[1].split(" ")
-    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
+    words = short_title.split(" ")
+    word_counts = range(len(words) - 1, 1, -1)  # at least two words stay
+    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in word_counts)
     fitting_titles = (text for text in cut_titles if ruler.width(text, points) <= width)
-    return next(fitting_titles, ruler.cut(texts[1], points, width))
+    return next(fitting_titles, ruler.cut(short_title, points, width))
 
 
-def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first of some texts that fits in several lines, broken before its note if possible; "" if none does.
+def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does.
 
     Args:
         texts: the texts, the preferred one first.
         points: the font size.
-        lines: the largest number of lines.
+        max_lines: the largest number of lines.
         width: the largest width of a line in inches.
         ruler: measures the text.
     """
     for text in texts:
-        for lines_of_text in (text.split(NOTE), ruler.wrap(text, points, width)):
-            if len(lines_of_text) <= lines and ruler.longest_width(tuple(lines_of_text), points) <= width + 1e-6:
-                return "\n".join(lines_of_text)
+        for lines in (text.split(NOTE), ruler.wrap(text, points, width)):
+            if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
+                return "\n".join(lines)
     return ""
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """Returns the labels of an axis; a name longer than the axis loses its note, and is cut if it still does not fit.
+    """Returns the labels of an axis. A name longer than the axis loses its note, such as "every 2nd", or is cut.
 
     Args:
         axis: the axis.
@@ -351,11 +359,18 @@ def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale:
 
 
 def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which every number fits its cell."""
+    """Returns the largest font size, up to `MAX_NUMBER_POINTS`, at which every number fits its cell.
+
+    Args:
+        picture: the panels with their numbers.
+        grid: the grid, with the size of cells.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the numbers.
+    """
     cell_width, cell_height = grid.cell
     number_width = widest_number(picture, ruler)
     return min(
         MAX_NUMBER_POINTS * scale,
-        cell_height * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,
-        cell_width / (number_width + 0.6 / POINTS_PER_INCH),
+        cell_height * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,  # slightly tighter than cells are planned
+        cell_width / (number_width + 0.6 / POINTS_PER_INCH),  # with 0.6 font sizes of space
     )

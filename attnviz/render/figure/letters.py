@@ -16,6 +16,7 @@ INK_STEPS = 8  # shades from paper to ink, for smooth letters
 INK = COLOR_LEVELS + 3
 FAINT = INK + INK_STEPS
 PAPER = INK
+MIN_FONT_PIXELS = 6
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,23 @@ class Mark:
 
 
 def write_mark(pixels: ByteArray, mark: Mark) -> None:
-    """Writes the text of a mark into the pixels, each run in a font that has its characters."""
+    """Writes the text of a mark into the pixels, which are changed, in fonts that have its characters."""
     x, y = round(mark.x), round(mark.y)
     runs = font_runs(mark.text)
     for characters, file in runs:
         font = _font(mark.size, mark.bold, file)
         left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
-        letters = Image.new("L", (right - left + 2, bottom - top + 2))
+        letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
         ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
         _blend(pixels, np.asarray(letters), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
-        x += round(font.getlength(characters)) if len(runs) > 1 else 0
+        if len(runs) > 1:
+            x += round(font.getlength(characters))
 
 
 def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Writes letters into the pixels, in shades from paper to ink; parts outside the edges are left out.
+    """Writes letters into the pixels, in shades from paper to ink; pixels under no letter stay as they are.
+
+    Parts of letters outside the edges are left out.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
@@ -83,22 +87,26 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """Returns the font of a file, of at least 6 pixels; for ``None`` matplotlib's DejaVu Sans, without importing it.
+    """Returns a font, read from its file without importing matplotlib.
 
-    Only DejaVu Sans has bold letters.
+    Args:
+        size: the font size in pixels; smaller ones than `MIN_FONT_PIXELS` become that size.
+        bold: True for bold letters of DejaVu Sans; ignored for another font.
+        file: the font's file; ``None`` for DejaVu Sans, which comes with matplotlib.
     """
+    font_size = max(size, MIN_FONT_PIXELS)
     if file is not None:
-        return ImageFont.truetype(file, max(size, 6))
+        return ImageFont.truetype(file, font_size)
     matplotlib = find_spec("matplotlib")
     assert matplotlib is not None
     assert matplotlib.origin is not None
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(str(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / name), max(size, 6))
+    return ImageFont.truetype(str(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / name), font_size)
 
 
 @cache
 def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
-    """Returns a text in lines broken at spaces.
+    """Returns a text in lines broken at spaces; no line for a blank text.
 
     Args:
         text: the text.

@@ -23,6 +23,7 @@ MIN_TITLE_POINTS = 6.0
 GAP = 0.18  # inches between images
 MAX_ACROSS, LAYERS_ACROSS = 6, 16  # images side by side; more only if they are the heads of one layer
 PIXELS_AN_INCH = 150  # of an image; its weights are sharp at any number
+MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
 OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
 
 
@@ -32,7 +33,7 @@ def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
-    """Draws an image under its weights, with the outline of the patches inside and a frame around the query.
+    """Draws an image under its weights, with an outline around marked patches and a frame around the query, if any.
 
     Args:
         matplotlib_figure: the figure.
@@ -49,14 +50,15 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
     medium, query = panel_image(panel), query_box(panel)
     inches = matplotlib_figure.dpi_scale_trans
     area = TransformedBbox(Bbox.from_bounds(box.x, box.y, box.width, box.height), inches)
-    columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
-    pixels = overlay_pixels(panel, max(round(columns * medium.height / medium.width), 1), columns)
+    pixel_columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
+    pixel_rows = max(round(pixel_columns * medium.height / medium.width), 1)
+    pixels = overlay_pixels(panel, pixel_rows, pixel_columns)
     # Axes for each image would take four times as long as everything else in a figure of many heads.
     drawn_image = BboxImage(area, interpolation="nearest", origin="upper")
     drawn_image.set_data(pixels)
     matplotlib_figure.add_artist(drawn_image)
-    scale = box.width / medium.width, box.height / medium.height
-    from_pixels = Affine2D().scale(scale[0], -scale[1]).translate(box.x, box.y + box.height) + inches
+    x_scale, y_scale = box.width / medium.width, box.height / medium.height
+    from_pixels = Affine2D().scale(x_scale, -y_scale).translate(box.x, box.y + box.height) + inches
     if panel.inside is not None and panel.columns.places is not None:
         segments = outline_segments(panel.columns.places, panel.inside)
         outline = LineCollection(segments, colors="white", linewidths=OUTLINE_POINTS, capstyle="round")
@@ -71,7 +73,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
 
 
 def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images, each under its title, with as many images in a row as `_images_across` says.
+    """Returns rows of images of equal size, each under its title, in the order of the panels.
 
     Args:
         picture: the heads to draw.
@@ -83,8 +85,8 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     panels, gap = picture.panels, GAP * scale
     across = _images_across([panel.group for panel in panels])
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
-    shape = panel_image(panels[0])
-    image_height = image_width * shape.height / shape.width
+    first_image = panel_image(panels[0])  # all panels have the same image
+    image_height = image_width * first_image.height / first_image.width
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
     longest_title = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
     title_points = min(
@@ -95,9 +97,8 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     for panel_index, panel in enumerate(panels):
         row, column = divmod(panel_index, across)
         x, y = column * (image_width + gap), -row * (line_height + image_height + gap)
-        lines.append(
-            TextLine(x, y, ruler.cut(panel.title, title_points, image_width + 1e-6), title_points, faint=False)
-        )
+        title = ruler.cut(panel.title, title_points, image_width + 1e-6)  # one of exactly this width is not cut
+        lines.append(TextLine(x, y, title, title_points, faint=False))
         images.append(PlacedImage(Box(x, y - line_height - image_height, image_width, image_height), panel))
     rows = math.ceil(len(panels) / across)
     return Content(
@@ -112,10 +113,13 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 def _images_across(groups: list[str]) -> int:
     """Returns the number of images side by side.
 
-    If all layers have equally many heads, at most `LAYERS_ACROSS`, each row is a layer; else the rows form about a
-    square.
+    If there are several layers with equally many heads, at most `LAYERS_ACROSS`, each row is a layer. Else the rows
+    form about a square, with `MIN_ACROSS` to `MAX_ACROSS` images in a row, or all images if they are fewer.
+
+    Args:
+        groups: the layer of each image; images of one layer follow each other.
     """
-    layer_sizes = {len(list(group_members)) for _, group_members in groupby(groups)}
+    layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= LAYERS_ACROSS:
         return max(layer_sizes)
-    return min(len(groups), MAX_ACROSS, max(4, math.ceil(math.sqrt(len(groups)))))
+    return min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))

@@ -34,18 +34,18 @@ def arrange_sounds(picture: Picture, ruler: Ruler) -> TokenLayout:
     return token_layout(picture, _sounds_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
-def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
-    """Draws the envelope of a sound, the weights of its frames below, and seconds.
+def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
+    """Draws the envelope of a sound, the weights of its frames below, and an axis of seconds at the bottom.
 
     Args:
         matplotlib_figure: the figure.
-        image: the panel with its place.
+        placed_sound: the panel of the sound with its place.
         layout: the layout, with the size of the page.
         theme: the colours.
     """
-    box, panel = image.box, image.panel
+    box, panel = placed_sound.box, placed_sound.panel
     weights_share = 1 - ENVELOPE_SHARE - SECONDS_SHARE
-    parts = ((SECONDS_SHARE, weights_share), (SECONDS_SHARE + weights_share, ENVELOPE_SHARE))
+    bottoms_and_heights = ((SECONDS_SHARE, weights_share), (SECONDS_SHARE + weights_share, ENVELOPE_SHARE))
     weights_axes, envelope_axes = (
         matplotlib_figure.add_axes(
             (
@@ -56,7 +56,7 @@ def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
             ),
             facecolor="none",
         )
-        for bottom, share in parts
+        for bottom, share in bottoms_and_heights
     )
     seconds = _draw_weights(weights_axes, panel)
     draw_envelope(envelope_axes, panel, seconds, theme)
@@ -71,13 +71,16 @@ def draw_sound(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
 
 
 def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
-    """Draws the colour of each frame's weight, and returns the second at which the first begins and the last ends."""
+    """Draws the colour of each frame's weight, and returns the second at which the first begins and the last ends.
+
+    Frames without a place in the sound are left out.
+    """
     sound, places = panel.columns.canvas, panel.columns.places
     assert isinstance(sound, Sound)
     assert places is not None
-    in_sound = places[:, 1] > places[:, 0]
-    edges = np.append(places[in_sound, 0], places[in_sound, 1][-1:]) / sound.rate
-    colors = panel.scale.rgb(panel.levels)[0, in_sound] / 255
+    is_in_sound = places[:, 1] > places[:, 0]  # a frame of padding has no samples
+    edges = np.append(places[is_in_sound, 0], places[is_in_sound, 1][-1:]) / sound.rate
+    colors = panel.scale.rgb(panel.levels)[0, is_in_sound] / 255
     axes.pcolorfast(edges, np.array([0.0, 1.0]), colors[None])
     return float(edges[0]), float(edges[-1])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from attnviz.report.picture.look import Look
 
 PAGE_INCHES = (13.333, 7.5)  # a slide; without a size given, the content fills at most this
+FULL_SCALE_INCHES = (10.0, 7.5)  # the smallest page of a given size on which fonts have the scale 1
 FONT_SCALE_RANGE = (0.5, 6.0)  # limits between which fonts scale with the page
 COLUMN_SCALE = 0.67  # font scale in a journal: the names of axes then have 8 points
 COLUMN_HEIGHTS = (4.5, 0.75)  # greatest height in a journal: so many inches or times the width, whichever is more
@@ -39,15 +40,21 @@ class PageSize:
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
-    """Returns the page of a look: of its width and height, or of its width alone; else a slide that fits its content.
+    """Returns the page that a look asks for.
+
+    With a width and a height it is fixed; with a width alone it is a column, whose content chooses the height. Without
+    both, the content chooses the size, up to that of a slide times ``factor``.
 
     Args:
-        look: the look, which may have a size.
-        factor: enlarges the largest size of a page whose size the content chooses.
+        look: the look.
+        factor: enlarges a page whose size the content chooses; other pages ignore it.
     """
     if look.inches is not None:
         width, height = look.inches
-        scale = min(max(min(width / 10, height / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])
+        scale = min(
+            max(min(width / FULL_SCALE_INCHES[0], height / FULL_SCALE_INCHES[1]), FONT_SCALE_RANGE[0]),
+            FONT_SCALE_RANGE[1],
+        )
         margin = PAGE_MARGIN if look.frame is None else FRAME_MARGIN
         return PageSize(width, height, scale, margin * scale, fixed=True)
     if look.column_inches is not None:

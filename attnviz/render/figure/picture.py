@@ -38,17 +38,18 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """Returns the content of a figure of a whole report; a bare figure has all words in its caption alone.
+    """Returns the content of the figure of a report.
 
+    A bare figure has no title, source, remarks or summary; its caption then has the words of title and remarks too.
     Tables have numbers in their cells. Heatmaps and atlases have them if the look says so, and other reports have none.
     """
     match report:
         case NumberTables():
-            numbers = True
+            has_numbers = True
         case Heatmaps() | HeadAtlas():
-            numbers = report.look.annotate
+            has_numbers = report.look.annotate
         case _:
-            numbers = False
+            has_numbers = False
     is_bare = report.look.bare
     return Picture(
         title="" if is_bare else report.title,
@@ -59,6 +60,6 @@ def picture_of(report: DrawnReport) -> Picture:
         look=report.look,
         across=report.across,
         summary=None if is_bare else report.summary,
-        numbers=numbers,
+        numbers=has_numbers,
         filled=isinstance(report, Thumbnails) and report.filled,
     )

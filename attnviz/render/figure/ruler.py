@@ -38,7 +38,9 @@ class Ruler:
         return max((self.width(text, points) for text in texts), default=0.0)
 
     def cut(self, text: str, points: float, limit: float, bold: bool = False) -> str:
-        """Returns a text, cut with an ellipsis if it is wider than ``limit``.
+        """Returns a text unchanged if it fits, else its longest beginning that fits with an ellipsis after it.
+
+        Returns the ellipsis alone if no character fits.
 
         Args:
             text: one line of text.
@@ -48,15 +50,17 @@ class Ruler:
         """
         if self.width(text, points, bold) <= limit:
             return text
-        low, high = 0, len(text)
-        while low < high:
-            middle = (low + high + 1) // 2
-            middle_fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= limit
-            low, high = (middle, high) if middle_fits else (low, middle - 1)
-        return text[:low].rstrip() + ELLIPSIS
+        min_count, max_count = 0, len(text)  # of characters; a binary search
+        while min_count < max_count:
+            middle = (min_count + max_count + 1) // 2
+            if self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= limit:
+                min_count = middle
+            else:
+                max_count = middle - 1
+        return text[:min_count].rstrip() + ELLIPSIS
 
     def wrap(self, text: str, points: float, limit: float, bold: bool = False) -> list[str]:
-        """Returns a text in lines, broken at spaces, and within words that are too wide.
+        """Returns a text in lines, broken at spaces, and within words that are too wide; no line if it is blank.
 
         Args:
             text: the text.
@@ -70,7 +74,8 @@ class Ruler:
             if self.width(longer_line, points, bold) <= limit:
                 lines[-1] = longer_line
                 continue
-            lines += [""] if lines[-1] else []
+            if lines[-1]:
+                lines.append("")
             for character in word:
                 if lines[-1] and self.width(lines[-1] + character, points, bold) > limit:
                     lines.append("")
@@ -78,7 +83,7 @@ class Ruler:
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, limit: float, max_lines: int, bold: bool = False) -> list[str]:
-        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis; no line if that is 0.
+        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis in the last line.
 
         Args:
             text: the text.
@@ -101,10 +106,10 @@ class Ruler:
         return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
     def _measure(self, text: str, bold: bool) -> float:
-        """Returns the width of a text in inches per point of the font size, a little larger than measured."""
+        """Returns the width of a text in inches per point of the font size, `SLACK` times as wide as measured."""
         from matplotlib.font_manager import FontProperties
 
         weight = "bold" if bold else "normal"
         font = FontProperties(family=list(self._families), size=MEASURED_POINTS, weight=weight)
-        pixels, _, _ = self._renderer.get_text_width_height_descent(text, font, False)
+        pixels, _, _ = self._renderer.get_text_width_height_descent(text, font, ismath=False)
         return float(pixels) / POINTS_PER_INCH / MEASURED_POINTS * SLACK

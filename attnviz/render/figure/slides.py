@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pptx.slide import Slide
 
 MARGIN, TITLE_BAND = 0.5, 0.6  # lengths in this file are in inches
+HEADING_TOP = 0.15
+TITLE_TOP, TITLE_HEIGHT = 0.12, 0.25  # of the title slide, as shares of its height
+TEXT_TOP, TEXT_HEIGHT = 0.42, 0.58  # of the text under the title
 HEADING_POINTS = (40, 32, 28, 24, 20)  # the largest size that fits is used
 TEXT_POINTS = (24, 20, 18, 16)
 REMARK_POINTS = (14, 12)
@@ -82,7 +85,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if python-pptx is not installed, the report has no maps, or there are more than ``MAX_SLIDES``.
+        AttnvizError: if python-pptx is not installed, the report has no maps, there are more than `MAX_SLIDES` slides,
+            or the look's size is no size of a slide.
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
@@ -96,8 +100,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for part_index, part in enumerate(parts):
-        foot = (source_line(part), *part.remarks) if part_index == 0 and not report.story else (source_line(part),)
-        _add_picture_slide(deck, part, foot, report.story[part_index].text if report.story else "")
+        has_remarks = part_index == 0 and not report.story  # other slides would repeat them
+        remarks = (source_line(part), *part.remarks) if has_remarks else (source_line(part),)
+        _add_picture_slide(deck, part, remarks, note=report.story[part_index].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     buffer = io.BytesIO()
@@ -106,9 +111,13 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map, which may share a slide with others."""
-    picture = replace(look, frame=slide_size(look), dpi=_picture_dpi(look))
-    return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
+    """Returns the largest number of rows or columns of a map on a slide with as many maps as the look asks for.
+
+    Raises:
+        AttnvizError: if the look's size is no size of a slide.
+    """
+    slide_look = replace(look, frame=slide_size(look), dpi=_picture_dpi(look))
+    return figure_cells(slide_look) // math.ceil(math.sqrt(look.per_slide))
 
 
 def _picture_dpi(look: Look) -> int:
@@ -131,9 +140,9 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide: as many panels as the look asks for, with those that belong side by side.
+    """Returns the report of each slide: as many heads as the look asks for, each with all panels that belong to it.
 
-    Thumbnails, and heads that are drawn over each other, share one slide.
+    All thumbnails, and all heads that are drawn over each other, share one slide.
     """
     if isinstance(report, Thumbnails):
         return [report]
@@ -143,7 +152,11 @@ def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
 
 
 def _new_deck(report: DrawnReport) -> "Presentation":
-    """Returns a deck without slides, with the report's size and properties; raises AttnvizError without python-pptx."""
+    """Returns a deck without slides, with the report's size and properties.
+
+    Raises:
+        AttnvizError: if python-pptx is not installed, or the look's size is no size of a slide.
+    """
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -163,12 +176,15 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
-    """Adds a slide with the title, and under it the text, the model, the caption and the remarks."""
+    """Adds a slide with the title, and under it the text, the model, the caption and the remarks, also in its notes."""
     width, height = slide_size(report.look)
     inner_width = width - 2 * MARGIN
-    slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner_width, height * 0.25))
+    slide = _add_slide(
+        deck, report, report.title, SlideBox(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT)
+    )
     lines = [*_origin_lines(report), report.caption, *report.remarks]
-    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner_width, height * 0.58 - MARGIN), TEXT_POINTS)
+    text_box = SlideBox(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
+    _add_text(slide, report, lines, text_box, TEXT_POINTS)
     _add_notes(slide, lines)
 
 
@@ -181,15 +197,15 @@ def _origin_lines(report: DrawnReport) -> list[str]:
     return [*text_lines, f"Model: {origin['model']}"] if origin else []
 
 
-def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...], note: str) -> None:
+def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
     """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes.
 
-    A note becomes the heading if it fits on one line, else it stands under the picture.
+    A note becomes the heading if it fits on one line, and the usual heading then is a remark; a longer note is one.
 
     Args:
         deck: the deck that gets the slide.
         part: the heads of the slide.
-        foot: the remarks under the picture.
+        remarks: the remarks under the picture; the longest are left out if they do not fit.
         note: a sentence about the slide; "" for none.
     """
     from pptx.util import Inches
@@ -198,12 +214,15 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     inner_width = width - 2 * MARGIN
     note_is_heading = _fits_heading(note, inner_width)
     heading = note if note_is_heading else _slide_heading(part)
-    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner_width, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
+    note_remarks: tuple[str, ...] = ()
     if note:
-        foot = (f"{_slide_heading(part)}." if note_is_heading else note, *foot)
-    foot = _fitting_remarks(foot, inner_width)
-    remarks = _fitted_text(" ".join(foot), inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    foot_height = len(remarks.lines) * remarks.line_height + MARGIN / 4 if remarks.lines else 0.0
+        note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
+    foot_text = " ".join(_fitting_remarks((*note_remarks, *remarks), inner_width))
+    fitted_foot = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
+    foot_height = 0.0
+    if fitted_foot.lines:
+        foot_height = len(fitted_foot.lines) * fitted_foot.line_height + MARGIN / 4
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
@@ -212,14 +231,9 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     picture.name = printable_line(part_title(part))
     properties: Any = picture._element.nvPicPr
     properties.cNvPr.set("descr", printable_line(caption))
-    if remarks.lines:
-        _add_text(
-            slide,
-            part,
-            [" ".join(foot)],
-            SlideBox(MARGIN, height - foot_height, inner_width, foot_height),
-            REMARK_POINTS,
-        )
+    if fitted_foot.lines:
+        foot_box = SlideBox(MARGIN, height - foot_height, inner_width, foot_height)
+        _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
 
@@ -229,31 +243,33 @@ def _fits_heading(note: str, width: float) -> bool:
 
 
 def _slide_heading(part: DrawnReport) -> str:
-    """Returns the heading of a slide: the names of its heads, or the title of its only panel."""
+    """Returns the heading of a slide: the names of its heads, or the title of its only panel with a capital."""
     [title, *other_heads] = (panel.title for panel in part.panels)
     return part_title(part) if other_heads else title[:1].upper() + title[1:]
 
 
-def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
+def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
     """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays.
 
-    The title slide and the notes have all of them.
+    Nothing is lost, since the title slide and the notes have all of the report's remarks.
 
     Args:
-        foot: the remarks.
+        remarks: the remarks.
         width: the width of a line in inches.
     """
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
-    while len(foot) > 1 and len(wrap(" ".join(foot), columns)) > max_lines:
-        longest_remark = max(foot, key=len)
-        foot = tuple(remark for remark in foot if remark is not longest_remark)
-    return foot
+    fitting_remarks = list(remarks)
+    while len(fitting_remarks) > 1 and len(wrap(" ".join(fitting_remarks), columns)) > max_lines:
+        fitting_remarks.remove(max(fitting_remarks, key=len))
+    return tuple(fitting_remarks)
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
-    """Adds a slide with the summary as a table, cut to the rows that fit; the notes have all rows.
+    """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out.
+
+    The notes have all rows.
 
     Args:
         deck: the deck that gets the slide.
@@ -263,8 +279,9 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
-    slide = _add_slide(deck, report, TABLE_TITLE, SlideBox(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
-    max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2
+    heading_box = SlideBox(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
+    slide = _add_slide(deck, report, TABLE_TITLE, heading_box)
+    max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2  # less the header and the remark
     rows = [summary.header, *summary.rows[:max_rows]]
     shape = slide.shapes.add_table(
         len(rows),
@@ -275,20 +292,23 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
             _write_cell(shape.table.cell(row, column), text, _color(report, "ink" if row else "faint"))
-    if len(summary.rows) > max_rows:
-        remark = [f"{len(summary.rows) - max_rows} more heads are left out; -o change.csv writes them all."]
-        _add_text(slide, report, remark, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK_POINTS)
+    more_heads = len(summary.rows) - max_rows
+    if more_heads > 0:
+        heads_text = "1 more head is" if more_heads == 1 else f"{more_heads} more heads are"
+        remark = f"{heads_text} left out; -o change.csv writes all heads."
+        foot_box = SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
+        _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
 def _remove_table_colors(shape: Any) -> None:
-    """Removes the default colours of a table, so that its cells show the background of the slide."""
+    """Removes the default colours of python-pptx's table shape, so that its cells show the slide's background."""
     shape.table.first_row = shape.table.horz_banding = False
     shape._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
 
 
 def _write_cell(cell: Any, text: str, color: "RGBColor") -> None:
-    """Writes a text into a cell of a table."""
+    """Writes a text into a cell of python-pptx's table, in one line of `TABLE_POINTS`."""
     from pptx.util import Pt
 
     cell.text = printable_line(text)
@@ -297,7 +317,15 @@ def _write_cell(cell: Any, text: str, color: "RGBColor") -> None:
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    """Adds an SVG to a picture; programs that know this extension of Office 2016 show it instead of the PNG."""
+    """Adds an SVG to the PNG picture of a slide.
+
+    Programs that know this extension of Office 2016 show the SVG; all others show the PNG.
+
+    Args:
+        slide: the slide.
+        picture: the picture of python-pptx, which is changed.
+        svg: the bytes of the SVG.
+    """
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
     from pptx.oxml import parse_xml
@@ -305,15 +333,16 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
     package = slide.part.package
     name = PackURI(f"/ppt/media/vector{slide.part.partname.idx}.svg")
     relation = slide.part.relate_to(Part(name, "image/svg+xml", package, svg), IMAGE_RELATION)
-    blip = picture._element.blipFill.find(f"{{{DRAWING}}}blip")
+    blip = picture._element.blipFill.find(f"{{{DRAWING}}}blip")  # DrawingML's reference to an image file
     vector = f'<v:svgBlip xmlns:v="{SVG_DRAWING}" xmlns:r="{RELATIONS}" r:embed="{relation}"/>'
     blip.append(parse_xml(f'<a:extLst xmlns:a="{DRAWING}"><a:ext uri="{SVG_EXTENSION}">{vector}</a:ext></a:extLst>'))
 
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """Returns the panels as an image file without title and remarks, since these are text on the slide.
+    """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide.
 
-    Several panels keep their own titles; a single panel has none.
+    Several panels have their titles; a single panel has none. The picture is drawn smaller than it is on the slide,
+    except thumbnails, so that its letters are larger there.
 
     Args:
         part: the heads of the slide.
@@ -323,10 +352,9 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = _picture_dpi(part.look)
     reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
-    font = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)
-    look = replace(
-        part.look, frame=(size[0] / reduction, size[1] / reduction), dpi=round(dpi * reduction), font_size=font
-    )
+    font_size = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)
+    frame = (size[0] / reduction, size[1] / reduction)
+    look = replace(part.look, frame=frame, dpi=round(dpi * reduction), font_size=font_size)
     wordless_picture: Picture = replace(
         picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None
     )
@@ -336,7 +364,14 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
 
 
 def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
-    """Adds a slide in the theme's colours with a heading, which outlines and screen readers use, and returns it."""
+    """Adds a slide with a heading in the colours of the report's theme, and returns the slide.
+
+    Args:
+        deck: the deck that gets the slide.
+        report: the report, with the theme of the colours.
+        heading: the text of the heading, which outlines and screen readers use as the slide's title.
+        box: the place of the heading.
+    """
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -408,7 +443,9 @@ class FittedText:
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
-    """Returns a text in the largest font size at which it fits; cut in the smallest if it fits in none.
+    """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits.
+
+    An empty text has no paragraph and no line.
 
     Args:
         text: the text; line breaks separate paragraphs.
@@ -429,7 +466,7 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:
-    """Writes the notes of a slide."""
+    """Writes lines as the notes of a slide, in place of those that it had."""
     notes: Any = slide.notes_slide.notes_text_frame
     notes.text = "\n".join(map(printable_line, lines))
 
@@ -442,7 +479,7 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
 
 
 def _write_undated(dated_file: IO[bytes], file: IO[bytes]) -> None:
-    """Copies a deck to a file without the times at which its parts were written."""
+    """Copies a deck to a file, with one fixed time in place of the times at which its parts were written."""
     with zipfile.ZipFile(dated_file) as dated_archive, zipfile.ZipFile(file, "w") as undated_archive:
         for name in dated_archive.namelist():
             compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED

@@ -21,12 +21,14 @@ def strip_height(panels: tuple["Panel", ...]) -> float:
 
 
 def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> None:
-    """Draws the envelope of the sound above a map, over the same seconds as its columns; nothing without a sound.
+    """Draws the envelope of a sound above a map, over the same seconds as its columns.
+
+    Draws nothing if the columns are not frames of a sound.
 
     Args:
         map_axes: the axes of the map.
         panel: the map.
-        share: the height of the strip as a share of the map's.
+        share: the height of the strip as a share of the map's height.
         theme: the colours.
     """
     if panel.columns.seconds is None:
@@ -43,7 +45,7 @@ def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> 
 
 
 def draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], theme: Theme) -> None:
-    """Draws the envelope of a sound between two seconds as an area around a middle line.
+    """Draws the envelope of a sound between two seconds as an area around a middle line, and sets the axes' y limits.
 
     Args:
         axes: the axes to draw in.
@@ -57,4 +59,4 @@ def draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], th
     heights = sound.envelope / 255
     is_shown = (times >= seconds[0]) & (times <= seconds[1])
     axes.fill_between(times[is_shown], -heights[is_shown], heights[is_shown], color=theme["faint"], linewidth=0)
-    axes.set_ylim(-1.05, 1.05)
+    axes.set_ylim(-1.05, 1.05)  # the loudest sound, 1, stays off the edges

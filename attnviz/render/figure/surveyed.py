@@ -21,12 +21,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, MARGIN = 11.0, 0.45  # lengths in this file are in inches
-TITLE, SMALL, TINY = 16.0, 10.0, 8.5  # points
+TITLE, CARD_TITLE, SMALL, TINY = 16.0, 12.0, 10.0, 8.5  # points
 POINTS_HEIGHT, CHART_HEIGHT, TEXT_LINE = 5.6, 2.1, 0.27
 AREAS = (18.0, 160.0)  # smallest and largest area of a point, in square points
 MAX_NAMED_POINTS = 12  # number of heads whose points are labelled: those farthest from others
 MAX_LINES = 2  # lines of text per example
 LAYER = "layer"
+EQUAL_SIZE = 0.2  # of points without a metric of sizes: 0 is the smallest area, 1 the largest
+LEGEND_GAP = 0.85  # from the left edge of the legend's texts to the right margin
+REMARKS_GAP = 0.2  # above the remarks, and below them
+TITLE_TOP, CAPTION_TOP = 0.22, 0.55
+CARD_TITLE_HEIGHT = 0.35
+CHARTS_GAP, CARD_GAP = 0.65, 0.75  # below the charts of a card; the same with the gap to the next card
+EXAMPLE_LINES = 0.75  # height of an example without its text, in lines of text
+EXAMPLE_HEADING_LINES, EXAMPLE_GAP_LINES = 0.62, 0.13  # its parts above and below the text
+MAX_NAMED_BARS = 9  # bars with a label in a chart by offset
+SPACE_WIDTH, TOKEN_PADDING = 0.05, 0.06  # before a token with a space, and at both sides of its letters together
+TOKEN_HEIGHT = 0.22
 
 
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "Figure":
@@ -45,7 +56,10 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
 
 
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """Returns the font families for the figure, and the name of each character that none has, by code point."""
+    """Returns the font families for a survey's figure, and the text to write for each character that none has.
+
+    These texts, such as ⟨U+1F600⟩, are by code point.
+    """
     text_indices = {example.text for head_examples in report.examples for example in head_examples}
     texts = (
         report.title,
@@ -59,7 +73,14 @@ def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
 
 @dataclass(eq=False)
 class _Sheet:
-    """A figure that is filled from top to bottom; lengths are inches on a page of 11 inches, scaled to its size."""
+    """A figure that is filled from top to bottom; lengths are inches on a page 11 inches wide, scaled to its size.
+
+    Attributes:
+        report: the survey's heads.
+        ruler: measures the text.
+        missing: a readable name for each character that no font has, by code point.
+        height: the height of the page; 0 until `draw_frame` sets it.
+    """
 
     report: SurveyedHeads
     ruler: Ruler
@@ -73,24 +94,29 @@ class _Sheet:
 
     @cached_property
     def scale(self) -> float:
-        """The size of the figure divided by the size of the 11-inch page."""
+        """The size of the figure divided by that of the 11-inch page; 1 without a given size; needs ``height``."""
         size = self.report.look.inches
         return 1.0 if size is None else min(size[0] / WIDTH, size[1] / self.height)
 
     @cached_property
     def figure(self) -> "Figure":
-        """The matplotlib figure; ``height`` must be set before."""
+        """The matplotlib figure, of the size that the look gives, else as large as the page; needs ``height``."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         look = self.report.look
         size = look.inches or (WIDTH, self.height)
-        figure = Figure(figsize=size, dpi=look.dpi, facecolor=self.theme["paper"])
-        FigureCanvasAgg(figure)
-        return figure
+        matplotlib_figure = Figure(figsize=size, dpi=look.dpi, facecolor=self.theme["paper"])
+        FigureCanvasAgg(matplotlib_figure)
+        return matplotlib_figure
 
     def inches_at(self, x: float, y: float) -> tuple[float, float]:
-        """Returns a point in inches from the figure's lower left corner, given it from the page's upper left corner."""
+        """Returns the point of the figure, in inches from its lower left corner, for a point of the page.
+
+        Args:
+            x: the inches from the left edge of the page.
+            y: the inches from the upper edge of the page.
+        """
         return x * self.scale, self.figure.get_figheight() - y * self.scale
 
     def write_text(self, x: float, y: float, text: str, points: float, color: str = "ink", **style: Any) -> None:
@@ -111,7 +137,7 @@ class _Sheet:
         self.figure.text(left, bottom, words, fontsize=points * self.scale, transform=inches, parse_math=False, **style)
 
     def add_axes(self, x: float, y: float, width: float, height: float) -> "Axes":
-        """Adds axes without a frame, with a grid, and returns them.
+        """Adds axes with a grid and without an outline to the figure, and returns them.
 
         Args:
             x: the left edge in inches of the page.
@@ -139,7 +165,7 @@ class _Sheet:
 
     @property
     def head_height(self) -> float:
-        """The height of the title and the caption, or of the margin without them."""
+        """The height of the title and the caption in inches; that of the margin in a bare figure, which has neither."""
         return 0.2 if self.report.look.bare else 1.0
 
     def remark_lines(self) -> list[str]:
@@ -149,50 +175,47 @@ class _Sheet:
         return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
 
     def draw_frame(self, height: float) -> None:
-        """Sets the height of the page, and writes the remarks below a content of ``height`` inches.
+        """Sets the height of the page, and writes the title, the caption and the remarks around the content.
 
-        Writes the title and the caption above the content, unless the look is bare.
+        Writes none of them if the look is bare.
+
+        Args:
+            height: the height of the content in inches.
         """
-        foot = self.remark_lines()
-        self.height = self.head_height + height + 0.2 + len(foot) * SMALL * LINE_HEIGHT / POINTS_PER_INCH + 0.2
+        remark_lines = self.remark_lines()
+        remarks_height = len(remark_lines) * SMALL * LINE_HEIGHT / POINTS_PER_INCH
+        self.height = self.head_height + height + REMARKS_GAP + remarks_height + REMARKS_GAP
         if not self.report.look.bare:
-            self.write_text(
-                MARGIN,
-                0.22,
-                self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, bold=True),
-                TITLE,
-                weight="bold",
-            )
-            self.write_text(
-                MARGIN, 0.55, self.ruler.cut(self.report.caption, SMALL, WIDTH - 2 * MARGIN), SMALL, "faint"
-            )
-        for number, line in enumerate(foot):
-            y = self.head_height + height + 0.2 + number * SMALL * LINE_HEIGHT / POINTS_PER_INCH
+            title = self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, bold=True)
+            caption = self.ruler.cut(self.report.caption, SMALL, WIDTH - 2 * MARGIN)
+            self.write_text(MARGIN, TITLE_TOP, title, TITLE, weight="bold")
+            self.write_text(MARGIN, CAPTION_TOP, caption, SMALL, "faint")
+        for line_index, line in enumerate(remark_lines):
+            y = self.head_height + height + REMARKS_GAP + line_index * SMALL * LINE_HEIGHT / POINTS_PER_INCH
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "Figure":
         """Draws heads as points over two metrics, and returns the figure.
 
-        The names of the report's axes are x, y, size and colour; without the last two, points are equally large, and
-        colours show the layer.
+        ``report.axes`` names the metrics of x, y, sizes and colours, in this order. Without a third name points are
+        equally large; without a fourth colours show the layer. Heads without both x and y have no point.
 
         Raises:
             AttnvizError: if no head has both metrics.
         """
-        self.draw_frame(POINTS_HEIGHT + 0.55)
+        self.draw_frame(POINTS_HEIGHT + 0.55)  # with the ticks and the name of the x axis
         names = self.report.axes
         x_values, y_values = (self.numbers(name) for name in names[:2])
         has_both = ~(np.isnan(x_values) | np.isnan(y_values))
         if not has_both.any():
             raise AttnvizError(f"no head has both {names[0]} and {names[1]}; choose other numbers")
-        size = self.scaled_numbers(names[2]) if len(names) > 2 else np.full(len(x_values), 0.2)
+        size_name = names[2] if len(names) > 2 else None
         color_name = names[3] if len(names) > 3 else LAYER
+        sizes = self.scaled_numbers(size_name) if size_name is not None else np.full(len(x_values), EQUAL_SIZE)
         axes = self.add_axes(MARGIN + 0.6, self.head_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
-        colors = (
-            colormap(self.report.look.cmap or SEQUENTIAL)[np.rint(255 * self.scaled_numbers(color_name)).astype(int)]
-            / 255
-        )
-        areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * size) * self.scale**2
+        color_indices = np.rint(255 * self.scaled_numbers(color_name)).astype(int)
+        colors = colormap(self.report.look.cmap or SEQUENTIAL)[color_indices] / 255
+        areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * sizes) * self.scale**2
         style: dict[str, Any] = {
             "ecolor": self.theme["hatch"],
             "elinewidth": 0.7 * self.scale,
@@ -204,14 +227,14 @@ class _Sheet:
         edge: dict[str, Any] = {"edgecolors": self.theme["ink"], "linewidths": 0.5 * self.scale}
         axes.scatter(x_values[has_both], y_values[has_both], s=areas[has_both], c=colors[has_both], zorder=2, **edge)
         axes.margins(0.05)
-        for target, name in ((axes.set_xlabel, names[0]), (axes.set_ylabel, names[1])):
-            target(self.axis_title(name), fontsize=SMALL * self.scale, color=self.theme["ink"])
+        for set_label, name in ((axes.set_xlabel, names[0]), (axes.set_ylabel, names[1])):
+            set_label(self.axis_title(name), fontsize=SMALL * self.scale, color=self.theme["ink"])
         self.name_points(axes, x_values, y_values, has_both)
-        self.draw_legend(color_name, names[2] if len(names) > 2 else None)
+        self.draw_legend(color_name, size_name)
         return self.figure
 
     def axis_title(self, name: str) -> str:
-        """Returns a metric's name with its meaning, and with its unit if that is no share; a layer has only a name."""
+        """Returns a metric's name with its meaning, and with its unit unless it is a share; ``layer`` unchanged."""
         metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
         if metric is None:
             return name
@@ -219,7 +242,9 @@ class _Sheet:
         return f"{name} ({metric.meaning}{unit})"
 
     def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
-        """Writes the names of heads at the points that are farthest from their neighbours.
+        """Writes the names of at most `MAX_NAMED_POINTS` heads at their points.
+
+        These are the points with the largest sum of distances to their three nearest neighbours.
 
         Args:
             axes: the axes with the points.
@@ -232,64 +257,67 @@ class _Sheet:
             [_scaled_to_unit(x_values[heads_with_points]), _scaled_to_unit(y_values[heads_with_points])], axis=1
         )
         distances = np.hypot(*(positions[:, None] - positions[None]).transpose(2, 0, 1))
-        # The nearest point of each is itself, at distance 0; the next three count.
+        # The nearest point to each point is itself, at distance 0; the next three count.
         isolation = np.sort(distances, axis=1)[:, 1 : 1 + min(3, max(1, len(heads_with_points) - 1))].sum(axis=1)
         for index in np.argsort(-isolation, kind="stable")[:MAX_NAMED_POINTS]:
             head = heads_with_points[index]
             axes.annotate(
                 self.report.frame.rows[head].name,
                 (x_values[head], y_values[head]),
-                xytext=(5 * self.scale, 4 * self.scale),
+                xytext=(5 * self.scale, 4 * self.scale),  # points to the right and above
                 textcoords="offset points",
                 fontsize=TINY * self.scale,
                 color=self.theme["ink"],
             )
 
-    def draw_legend(self, name: str, size: str | None) -> None:
-        """Draws the legend of the colours, and of the sizes if these show a metric.
+    def draw_legend(self, color_name: str, size_name: str | None) -> None:
+        """Draws the legend of the colours at the right of the points, and of the sizes if these show a metric.
 
         Args:
-            name: the metric of the colours, or ``layer``.
-            size: the metric of the sizes; ``None`` for none.
+            color_name: the metric of the colours, or ``layer``.
+            size_name: the metric of the sizes; ``None`` if all points are equally large.
         """
-        numbers = self.numbers(name)
-        axes = self.add_axes(WIDTH - MARGIN - 0.75, self.head_height + 0.3, 0.16, 1.8)
-        axes.grid(False)
+        numbers = self.numbers(color_name)
+        axes = self.add_axes(WIDTH - MARGIN - 0.75, self.head_height + 0.3, width=0.16, height=1.8)
+        axes.grid(visible=False)
         low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        ends = (low, high if high > low else low + 1)
-        axes.imshow(colormap(self.report.look.cmap or SEQUENTIAL)[::-1, None], aspect="auto", extent=(0, 1, *ends))
+        top_of_scale = high if high > low else low + 1  # a bar needs two different ends
+        colors = colormap(self.report.look.cmap or SEQUENTIAL)[::-1, None]
+        axes.imshow(colors, aspect="auto", extent=(0, 1, low, top_of_scale))
         axes.set_xticks([])
         axes.yaxis.tick_right()
-        if name == LAYER:
+        if color_name == LAYER:
             axes.set_yticks(sorted({int(low), int(high)}))
-        self.write_text(WIDTH - MARGIN - 0.85, self.head_height, name, TINY, "faint")
-        if size is not None:
-            self.draw_size_legend(size)
+        self.write_text(WIDTH - MARGIN - LEGEND_GAP, self.head_height, color_name, TINY, "faint")
+        if size_name is not None:
+            self.draw_size_legend(size_name)
 
     def draw_size_legend(self, name: str) -> None:
         """Draws points of the smallest, a middle and the largest size, each with its number of the metric ``name``."""
-        left, top = WIDTH - MARGIN - 0.85, self.head_height + 2.35
+        left, top = WIDTH - MARGIN - LEGEND_GAP, self.head_height + 2.35  # below the legend of colours
         self.write_text(left, top, f"size:\n{name}", TINY, "faint")
-        numbers, shares = self.numbers(name), np.array([0.0, 0.5, 1.0])
+        numbers = self.numbers(name)
+        shares = np.array([0.0, 0.5, 1.0])  # from the smallest size to the largest
         low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        axes = self.add_axes(left, top + 0.55, 0.3, 0.9)
+        axes_top, axes_height = top + 0.55, 0.9
+        axes = self.add_axes(left, axes_top, 0.3, axes_height)
         axes.set_axis_off()
         areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * shares) * self.scale**2
         edge: dict[str, Any] = {"edgecolors": self.theme["ink"], "linewidths": 0.5 * self.scale}
         axes.scatter(np.zeros(len(shares)), shares, s=areas, color=self.theme["faint"], **edge)
         axes.set(xlim=(-1, 1), ylim=(-0.2, 1.2))
         for share in shares.tolist():
-            y = top + 0.55 + 0.9 * (1.2 - share) / 1.4 - 0.07
+            y = axes_top + axes_height * (1.2 - share) / 1.4 - 0.07  # level with its point, less half a line
             self.write_text(left + 0.38, y, f"{low + share * (high - low):.2g}", TINY, "ink")
 
     def numbers(self, name: str) -> Float64Array:
-        """Returns a metric of every head, or its layer for the name ``layer``, ``(heads,)``."""
+        """Returns a metric of every head, ``(heads,)``, NaN where it is unknown; the layers for the name ``layer``."""
         if name == LAYER:
             return np.array([row.layer for row in self.report.frame.rows], dtype=np.float64)
         return self.report.frame.column(name)
 
     def margins(self, name: str) -> Float64Array:
-        """Returns the margins of a metric, half of 95 % intervals, ``(heads,)``; 0 for the layer."""
+        """Returns the margins of a metric, half the widths of 95 % intervals, ``(heads,)``; 0 for ``layer``."""
         if name == LAYER:
             return np.zeros(len(self.report.frame.rows))
         return self.report.frame.column(name, "margins")
@@ -300,58 +328,61 @@ class _Sheet:
 
     def draw_cards(self) -> "Figure":
         """Draws the cards of heads under each other, and returns the figure."""
-        lines = [[self.wrapped_tokens(example) for example in head_examples] for head_examples in self.report.examples]
-        heights = [
-            0.35 + CHART_HEIGHT + 0.75 + sum(len(example_lines) + 0.75 for example_lines in head_examples) * TEXT_LINE
-            for head_examples in lines
-        ]
+        lines_of_heads = [[self.wrapped_tokens(example) for example in examples] for examples in self.report.examples]
+        heights = []
+        for lines_of_examples in lines_of_heads:
+            line_count = sum(len(example_lines) + EXAMPLE_LINES for example_lines in lines_of_examples)
+            heights.append(CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + line_count * TEXT_LINE)
         self.draw_frame(sum(heights))
         y = self.head_height
         for head, height in enumerate(heights):
-            self.draw_card(head, y, lines[head])
+            self.draw_card(head, y, lines_of_heads[head])
             y += height
         return self.figure
 
-    def draw_card(self, head: int, y: float, lines: Sequence[list[list[int]]]) -> None:
+    def draw_card(self, head: int, top: float, lines_of_examples: Sequence[list[list[int]]]) -> None:
         """Draws the card of a head: charts by offset, by class of token and by decile, then its examples.
 
-        A survey of pictures has no chart by offset.
+        A survey without offsets, such as one of pictures, has no chart by offset.
 
         Args:
             head: the index of the head in the frame.
-            y: the upper edge of the card.
-            lines: for each example, the indices of its tokens line by line.
+            top: the upper edge of the card in inches of the page.
+            lines_of_examples: for each example, the indices of its tokens line by line.
         """
         report, row = self.report, self.report.frame.rows[head]
-        self.write_text(MARGIN, y, f"{row.name}  {row.pattern}", 12, weight="bold")
+        self.write_text(MARGIN, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
         width = (WIDTH - 2 * MARGIN) / 3
-        x = MARGIN
+        x, charts_top = MARGIN, top + 0.55
+        # Each chart leaves space at its left for its ticks: numbers, names of classes, or numbers of a metric.
         if report.offsets:
-            self.draw_by_offset(head, x + 0.35, y + 0.55, width - 0.65)
+            self.draw_by_offset(head, x + 0.35, charts_top, width - 0.65)
             x += width
-        self.draw_by_class(head, x + 1.05, y + 0.55, width - 1.35)
-        self.draw_by_decile(head, x + width + 0.45, y + 0.55, width - 0.5)
-        y += 0.35 + CHART_HEIGHT + 0.65
+        self.draw_by_class(head, x + 1.05, charts_top, width - 1.35)
+        self.draw_by_decile(head, x + width + 0.45, charts_top, width - 0.5)
+        y = top + (CARD_TITLE_HEIGHT + CHART_HEIGHT + CHARTS_GAP)
         name = report.shown_by[head]
-        for example, example_lines in zip(report.examples[head], lines, strict=True):
+        for example, example_lines in zip(report.examples[head], lines_of_examples, strict=True):
             heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
             self.write_text(MARGIN, y, heading, TINY, "faint")
-            y = self.draw_shaded_text(example, example_lines, y + 0.62 * TEXT_LINE) + 0.13 * TEXT_LINE
+            text_bottom = self.draw_shaded_text(example, example_lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
+            y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's mean weight by offset from query to key.
+        """Draws the chart of a head's mean weight by offset from query to key, with at most `MAX_NAMED_BARS` ticks.
 
         Args:
             head: the index of the head in the frame.
             x: the left edge of the chart in inches.
             y: the upper edge of the chart in inches.
-            width: its width in inches.
+            width: the width of the chart in inches.
         """
         axes = self.add_chart(x, y, width, "mean weight by offset (key − query)")
+        # A range of offsets is named by the offset nearest to 0.
         names = [str(first if first >= 0 else last) for first, last in self.report.offsets]
         weights = np.nan_to_num(self.report.weights[head])
         axes.bar(range(len(names)), weights, color=self.theme["line"], width=0.85)
-        stride = math.ceil(len(names) / 9)
+        stride = math.ceil(len(names) / MAX_NAMED_BARS)
         origin = next((index for index, (first, _) in enumerate(self.report.offsets) if first == 0), 0)
         named_bars = [index for index in range(len(names)) if (index - origin) % stride == 0]  # offset 0 is among them
         axes.set_xticks(named_bars, [names[index] for index in named_bars])
@@ -363,7 +394,7 @@ class _Sheet:
             head: the index of the head in the frame.
             x: the left edge of the chart in inches.
             y: the upper edge of the chart in inches.
-            width: its width in inches.
+            width: the width of the chart in inches.
         """
         axes = self.add_chart(x, y, width, "share by class of token")
         names = [name for name in self.report.classes if not np.isnan(self.numbers(name)[head])]
@@ -378,30 +409,30 @@ class _Sheet:
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
         """Draws the chart of a head's deciles over the texts, for the metric that its card is about.
 
-        The axis of a share reaches from 0 to 1; that of another metric fits the deciles.
+        The axis reaches from 0 to 1 for a share; for another metric it fits the deciles.
 
         Args:
             head: the index of the head in the frame.
             x: the left edge of the chart in inches.
             y: the upper edge of the chart in inches.
-            width: its width in inches.
+            width: the width of the chart in inches.
         """
         name = self.report.shown_by[head]
         axes = self.add_chart(x, y, width, f"{name}: deciles over the {self.report.frame.example_noun}")
         frame = self.report.frame
         axes.plot(
-            range(0, 101, 10),
+            range(0, 101, 10),  # percent of the texts
             frame.column(name, "deciles")[head],
             color=self.theme["line"],
             marker="o",
             markersize=3 * self.scale,
         )
-        axes.set_xticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
+        axes.set_xticks(range(0, 101, 20), [f"{percent} %" for percent in range(0, 101, 20)])
         if frame.measures[frame.names.index(name)].unit == "share":
-            axes.set_ylim(-0.03, 1.03)
+            axes.set_ylim(-0.03, 1.03)  # markers at 0 and 1 stay whole
 
     def add_chart(self, x: float, y: float, width: float, title: str) -> "Axes":
-        """Adds the axes of a chart with its title, and returns them.
+        """Adds the axes of a chart of `CHART_HEIGHT` with its title above, and returns them.
 
         Args:
             x: the left edge of the chart in inches.
@@ -414,7 +445,10 @@ class _Sheet:
         return axes
 
     def wrapped_tokens(self, example: HeadExample) -> list[list[int]]:
-        """Returns the indices of an example's tokens in lines that fit the page, the first `MAX_LINES` lines."""
+        """Returns the indices of an example's tokens in lines that fit the page; at most the first `MAX_LINES` lines.
+
+        A token wider than the page stands alone on its line.
+        """
         lines: list[list[int]] = [[]]
         x = 0.0
         for token in range(len(self.report.texts[example.text].labels)):
@@ -428,22 +462,25 @@ class _Sheet:
 
     def token_width(self, example: HeadExample, token: int) -> float:
         """Returns the width of an example's token in inches, with the space before it."""
-        text = self.report.texts[example.text]
-        space = 0.0 if text.spaces[token] == "-" else 0.05
-        return space + 0.06 + self.ruler.width(text.labels[token].translate(self.missing), SMALL)
+        label = self.report.texts[example.text].labels[token].translate(self.missing)
+        return self.space_before(example, token) + TOKEN_PADDING + self.ruler.width(label, SMALL)
+
+    def space_before(self, example: HeadExample, token: int) -> float:
+        """Returns the width in inches of the space before an example's token; 0 if the text has none there."""
+        return 0.0 if self.report.texts[example.text].spaces[token] == "-" else SPACE_WIDTH
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by the weights of its query; plain if these are unknown.
+        """Draws the text of an example, shaded by the weights of its query, which has a frame; plain without weights.
 
-        The query is framed.
+        Colours grow with the square root of the weight, so small weights can be seen.
 
         Args:
             example: the example.
-            lines: the indices of its tokens, line by line.
-            y: the upper edge of the text.
+            lines: the indices of the example's tokens, line by line.
+            y: the upper edge of the text in inches of the page.
 
         Returns:
-            The lower edge of the text.
+            The lower edge of the text in inches of the page.
         """
         from matplotlib.patches import Rectangle
 
@@ -452,31 +489,33 @@ class _Sheet:
         for line in lines:
             x = MARGIN
             for token in line:
-                width, text = self.token_width(example, token), labels[token]
-                space = 0.0 if self.report.texts[example.text].spaces[token] == "-" else 0.05
+                width, space = self.token_width(example, token), self.space_before(example, token)
                 left, bottom = self.inches_at(x + space, y + 0.23)
-                color = None if weights is None else palette[round(255 * float(np.sqrt(min(1.0, weights[token]))))]
+                color, ink = None, "ink"
+                if weights is not None:
+                    color = palette[round(255 * float(np.sqrt(min(1.0, weights[token]))))]
+                    ink = "#{:02x}{:02x}{:02x}".format(*ink_on(color).tolist())
                 box = Rectangle(
                     (left, bottom),
-                    (width - space - 0.01) * self.scale,
-                    0.22 * self.scale,
+                    (width - space - 0.01) * self.scale,  # neighbouring boxes do not touch
+                    TOKEN_HEIGHT * self.scale,
                     facecolor="none" if color is None else color / 255,
                     edgecolor=self.theme["mark"] if token == example.query else "none",
                     linewidth=1.4 * self.scale,
                     transform=self.figure.dpi_scale_trans,
                 )
                 self.figure.add_artist(box)
-                ink = "ink" if color is None else "#{:02x}{:02x}{:02x}".format(*ink_on(color).tolist())
-                self.write_text(x + space + 0.025, y + 0.12, text, SMALL, ink, va="center_baseline")
+                text_left, text_middle = x + space + 0.025, y + 0.12  # in the middle of the box
+                self.write_text(text_left, text_middle, labels[token], SMALL, ink, va="center_baseline")
                 x += width
             y += TEXT_LINE
         return y
 
 
 def query_weights(example: HeadExample) -> "Float64Array | None":
-    """Returns the weights that an example is shaded by, ``(tokens,)``; ``None`` if it has none.
+    """Returns the weights by which an example's tokens are shaded, ``(tokens,)``; ``None`` if it has no weights.
 
-    They are those of its query; if it names no query or has one row, the mean over its rows.
+    They are the weights of its query; if it names no query, or has one row of weights, the mean over its rows.
     """
     if example.weights is None:
         return None
@@ -485,6 +524,6 @@ def query_weights(example: HeadExample) -> "Float64Array | None":
 
 
 def _scaled_to_unit(numbers: Float64Array) -> Float64Array:
-    """Returns numbers scaled to 0 for the smallest and 1 for the largest; 0 if all are equal; NaN stays NaN."""
+    """Returns numbers scaled to 0 for the smallest and 1 for the largest; all 0 if all are equal; NaN stays NaN."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))

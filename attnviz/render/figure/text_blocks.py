@@ -10,7 +10,9 @@ from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # sizes to try for a title
 REMARK_POINTS = 10.0
 SOURCE_POINTS = 12.0  # size of the line under the title that names the model
+MAX_TITLE_LINES = 2
 MAX_SUMMARY_ROWS = 8
+SUMMARY_SIZE = 1.15  # font size of the summary, in sizes of remarks
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class TextBlock:
 def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
 
+    Without both, the block has no line.
+
     Args:
         picture: the picture with its title and source.
         width: the width of the block in inches.
@@ -48,21 +52,23 @@ def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> T
     """
     sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
-    texts = ruler.clamp(picture.title, points, width, 2, bold=True)
+    texts = ruler.clamp(picture.title, points, width, MAX_TITLE_LINES, bold=True)
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-    title = [
-        TextLine(0, -number * line_height, text, points, bold=True, faint=False) for number, text in enumerate(texts)
+    title_lines = [
+        TextLine(0, -line_index * line_height, text, points, bold=True, faint=False)
+        for line_index, text in enumerate(texts)
     ]
     title_height, source_points = len(texts) * line_height, SOURCE_POINTS * scale
-    sources = ruler.clamp(picture.source, source_points, width, 1)
-    lines = (*title, *(TextLine(0, -title_height, text, source_points) for text in sources))
-    return TextBlock(
-        lines, title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
-    )
+    sources = ruler.clamp(picture.source, source_points, width, max_lines=1)
+    source_lines = [TextLine(0, -title_height, text, source_points) for text in sources]
+    height = title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
+    return TextBlock((*title_lines, *source_lines), height)
 
 
 def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
-    """Returns the summary and the remarks, cut to a height.
+    """Returns the summary and the remarks under it, cut to a height; at least one line of remarks stays.
+
+    Without both, the block has no line and the height 0.
 
     Args:
         picture: the picture with its summary and remarks.
@@ -73,23 +79,27 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
     """
     points = REMARK_POINTS * scale
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-    table, remarks = _summary_cells(picture, width, points * 1.15, ruler)
-    table_rows = (max(-cell.y for cell in table) + 1.6 * line_height) if table else 0.6 * line_height
-    text = " ".join((*remarks, *picture.remarks))
-    texts = ruler.clamp(text, points, width, max(int((max_height - table_rows) / line_height), 1))
-    lines = (TextLine(0, -table_rows - number * line_height, text, points) for number, text in enumerate(texts))
-    return TextBlock((*table, *lines), table_rows + len(texts) * line_height if table or texts else 0.0)
+    cells, table_remarks = _summary_cells(picture, width, points * SUMMARY_SIZE, ruler)
+    remarks_top = 0.6 * line_height  # a gap between the panels and the remarks
+    if cells:
+        remarks_top = max(-cell.y for cell in cells) + 1.6 * line_height  # under the last row and a gap
+    text = " ".join((*table_remarks, *picture.remarks))
+    texts = ruler.clamp(text, points, width, max(int((max_height - remarks_top) / line_height), 1))
+    lines = [TextLine(0, -remarks_top - index * line_height, line, points) for index, line in enumerate(texts)]
+    height = remarks_top + len(texts) * line_height if cells or texts else 0.0
+    return TextBlock((*cells, *lines), height)
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary under a picture, and sentences for the remarks.
+    """Returns the cells of the summary under a picture, and sentences to add to the remarks.
 
-    There are no cells without a summary; of a table with too many rows, there is only a sentence that it is left out.
+    There are no cells without a summary. If it has more than `MAX_SUMMARY_ROWS` heads, there are no cells, and a
+    sentence says that the table is left out.
 
     Args:
         picture: the picture with its summary.
         width: the width of the table in inches; its letters become smaller if they need more.
-        points: the font size.
+        points: the largest font size.
         ruler: measures the text.
     """
     if picture.summary is None:
@@ -99,12 +109,12 @@ def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) 
         return [], [f"The table of {len(rows) - 1} heads is left out here."]
     gap = 2 * points / POINTS_PER_INCH
     widths = [ruler.longest_width(column, points) + gap for column in zip(*rows, strict=True)]
-    points *= min(1.0, width / sum(widths))
-    lefts = [0.0, *accumulate(column_width * min(1.0, width / sum(widths)) for column_width in widths)]
-    line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-    cells = [
-        TextLine(left, -(row + 0.5) * line_height, text, points, faint=row == 0)
-        for row, texts in enumerate(rows)
-        for left, text in zip(lefts, texts, strict=False)
-    ]
+    factor = min(1.0, width / sum(widths))
+    cell_points = points * factor
+    lefts = [0.0, *accumulate(column_width * factor for column_width in widths[:-1])]
+    line_height = cell_points * LINE_HEIGHT / POINTS_PER_INCH
+    cells = []
+    for row, texts in enumerate(rows):
+        y = -(row + 0.5) * line_height  # half a line under the panels
+        cells += [TextLine(left, y, text, cell_points, faint=row == 0) for left, text in zip(lefts, texts, strict=True)]
     return cells, []

@@ -35,12 +35,20 @@ ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEV
 PNG_COMPRESSION = 1  # zlib's level: higher levels take several times as long and save little
 STRIPE_PIXELS = 5  # distance of the stripes in masked cells
 PAGE_PIXELS = (2667, 2048)  # largest page if no size is given
+MIN_PAGE_PIXELS = 1100  # smallest width of such a page
 MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
 MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
-# Pixels below are those of a slide at 200 pixels per inch.
+PLAN_DPI = 200
+# Pixels below are those of a slide at `PLAN_DPI` pixels per inch.
+PLAN_PAGE = (2000, 1500)  # the page of a given size on which texts have the sizes below
+NAME_GAP = 20  # between the names of rows and thumbnails, and between thumbnails and the colour bar
 MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
 FLAT_BAR_PIXELS, MAX_FLAT_BAR_PIXELS = 20, 700
+MIN_BAR_PIXELS, MAX_BAR_PIXELS = 200, 700
+BAR_SPACE_PIXELS = 400  # least height of the thumbnails' area, for a bar beside them with its name
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
+LINE_SPACING = 1.35  # from one line to the next, in font sizes
+TITLE_GAP = 0.3  # between a title and its thumbnail, in font sizes
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
 UNNUMBERED = f"Heads are too small for their numbers; use a larger {option('size')} to see them."
@@ -74,7 +82,7 @@ class Frame:
         side: the height and width of a thumbnail's place.
         gap: the gap between thumbnails.
         title_size: the font size of a head's title; 0 if it would not be legible.
-        unit: the size of everything else relative to a slide at 200 pixels per inch.
+        unit: the size of texts, gaps and colour bars relative to a slide at 200 pixels per inch.
     """
 
     rows: int
@@ -88,7 +96,7 @@ class Frame:
     @property
     def step(self) -> tuple[int, int]:
         """The distance from one thumbnail to the next, down and across."""
-        return self.side[0] + round(self.title_size * 1.35) + self.gap, self.side[1] + self.gap
+        return self.side[0] + round(self.title_size * LINE_SPACING) + self.gap, self.side[1] + self.gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +130,11 @@ class SheetPlan:
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
-    """Returns a picture of thumbnails as the bytes of a PNG with a palette, and title and caption as metadata."""
+    """Returns a picture of thumbnails as the bytes of a PNG with a palette; metadata has title, caption and remarks.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit on a page of the look's size.
+    """
     sheet = arrange_sheet(with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
@@ -134,7 +146,7 @@ def draw_thumbnails(picture: Picture) -> bytes:
     metadata.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
     look = picture.look
     with io.BytesIO() as file:
-        transparency = {"transparency": PAPER} if look.transparent else {}
+        transparency = {"transparency": PAPER} if look.transparent else {}  # the paper's index in the palette
         image.save(
             file, "PNG", pnginfo=metadata, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **transparency
         )
@@ -145,7 +157,7 @@ def palette(picture: Picture) -> ByteArray:
     """Returns the colours of a sheet, ``(256, 3)``: of the colormap, of masked and NaN cells, and of letters."""
     theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
-    color_indices = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
+    color_indices = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)  # of the colormap's 256 colours
     colors[:COLOR_LEVELS] = colormap(picture.panels[0].scale.colormap)[color_indices]
     colors[[ABSENT_INDEX, HATCH_INDEX, NAN_INDEX]] = theme["absent"], theme["hatch"], NAN
     for start, ink in ((INK, "ink"), (FAINT, "faint")):
@@ -157,18 +169,20 @@ def palette(picture: Picture) -> ByteArray:
 def arrange_sheet(picture: Picture) -> Sheet:
     """Returns a sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
 
-    Titles of a filled picture that are not legible lose the values in them, which makes them shorter.
+    If the titles of a filled picture are not legible, the values after the heads' names are left out, with a remark.
 
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
-    plan = _sheet_plan(picture)
-    if picture.filled and not plan.frame.title_size and any(panel.title != panel.name for panel in picture.panels):
-        picture = _without_values(picture)
-        plan = _sheet_plan(picture)
-    plan = _centred_plan(plan, page_size(picture.look))
-    pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
-    return Sheet(pixels, tuple(_draw_sheet(picture, plan, pixels)))
+    drawn_picture, plan = picture, _sheet_plan(picture)
+    has_values = any(panel.title != panel.name for panel in picture.panels)
+    if picture.filled and has_values and not plan.frame.title_size:
+        drawn_picture = _without_values(picture)
+        plan = _sheet_plan(drawn_picture)
+    centred_plan = _centred_plan(plan, page_size(picture.look))
+    width, height = centred_plan.page
+    pixels = np.full((height, width), PAPER, dtype=np.uint8)
+    return Sheet(pixels, tuple(_draw_sheet(drawn_picture, centred_plan, pixels)))
 
 
 def _without_values(picture: Picture) -> Picture:
@@ -187,65 +201,73 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
 
     Thumbnails of a filled picture follow one another, row by row. In any other picture each group of panels has its
     rows, with its name at their left unless all titles begin with the layer. Titles stand over the thumbnails if they
-    are legible; else columns may have head numbers, or a remark says why not.
+    are legible; else head numbers stand over the columns, or a remark says why heads have none.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     page = page_size(picture.look)
     width, height = _page_pixels(page, picture.look.dpi)
     unit = 1.0
     if page.fixed:
-        unit = min(width / 2000, height / 1500)
+        unit = min(width / PLAN_PAGE[0], height / PLAN_PAGE[1])
     elif page.column:
-        unit = page.scale * picture.look.dpi / 200
+        unit = page.scale * picture.look.dpi / PLAN_DPI
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.column else 0
     right = margin + (0 if page.column else round(LEGEND_PIXELS * unit))
-    source_height = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
+    source_height = SMALL_TEXT_PIXELS * LINE_SPACING if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + source_height) * unit) if picture.title or source_height else margin
     foot_height = _foot_height(foot_text, width, margin, unit)
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
     def plan_from(left: int) -> SheetPlan:
-        """Returns the plan of thumbnails that begin ``left`` pixels from the left edge of the page."""
+        """Returns the plan of the picture with ``left`` pixels between the page's edge and the thumbnails."""
         area = (height if page.grows else height - top - foot_height - legend, width - left - right)
         rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
         frame = _thumbnail_frame(rows_of_panels, area, unit, fixed=not page.grows)
-        frame = _frame_for_titles(rows_of_panels, area, frame) if picture.filled else frame
+        if picture.filled:
+            frame = _frame_for_titles(rows_of_panels, area, frame)
         return SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
 
     advice = picture.look.format_options(UNNUMBERED)
     if picture.filled:
         plan = plan_from(margin)
-        return (
-            plan
-            if plan.frame.title_size
-            else _plan_without_titles(plan, advice, fixed=not page.grows, may_number_columns=False)
-        )
+        if plan.frame.title_size:
+            return plan
+        return _plan_without_titles(plan, advice, fixed=not page.grows, may_number_columns=False)
     if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
         plan = plan_from(margin)
         if plan.frame.title_size:
             return plan
     name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
-    plan = plan_from(margin + round(name_width + 20 * unit))
-    return plan if plan.frame.title_size else _plan_without_titles(plan, advice, fixed=not page.grows)
+    named_plan = plan_from(margin + round(name_width + NAME_GAP * unit))
+    if named_plan.frame.title_size:
+        return named_plan
+    return _plan_without_titles(named_plan, advice, fixed=not page.grows)
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
-    """True if the name of a row, ``layer 3``, repeats what its heads' titles begin with, as ``3.11``."""
+    """True if the titles of a row's heads, such as ``3.11``, begin with the layer that its name, ``layer 3``, has."""
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
 def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_columns: bool = True) -> SheetPlan:
-    """Returns a plan with head numbers over the columns, or with a remark that heads have no numbers.
+    """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered.
 
     Args:
         plan: a plan whose thumbnails are too small for titles.
         advice: the remark that says how to get numbers.
         fixed: True if the user gave the page's size.
         may_number_columns: True if one number may stand for all heads of a column.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit a page of the user's size.
     """
     unit, width = plan.frame.unit, plan.page[0]
-    foot_text = plan.foot_text if may_number_columns and _column_numbers(plan.groups) else f"{plan.foot_text} {advice}"
-    header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
+    are_columns_numbered = may_number_columns and bool(_column_numbers(plan.groups))
+    foot_text = plan.foot_text if are_columns_numbered else f"{plan.foot_text} {advice}"
+    header = round(LINE_SPACING * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot_height, old_foot_height = (
         _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
     )
@@ -255,16 +277,19 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns a plan with its thumbnails in the middle of a page of the user's size, or a page as large as it needs."""
+    """Returns a plan with its thumbnails in the middle of a page whose width and height the user gave.
+
+    Any other page becomes as high as its content, and as wide too unless the user gave the width.
+    """
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
         corner = (left + max(plan.area[1] - total_width, 0) // 2, top + max(plan.area[0] - total_height, 0) // 2)
         return replace(plan, corner=corner)
-    width = plan.page[0] if page.column else max(left + total_width + plan.right, 1100)
+    width = plan.page[0] if page.column else max(left + total_width + plan.right, MIN_PAGE_PIXELS)
     foot_height = _foot_height(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
-    bar = 0 if plan.legend else round(400 * plan.frame.unit)
-    return replace(plan, page=(width, top + max(total_height, bar) + foot_height))
+    bar_height = 0 if plan.legend else round(BAR_SPACE_PIXELS * plan.frame.unit)
+    return replace(plan, page=(width, top + max(total_height, bar_height) + foot_height))
 
 
 def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
@@ -281,7 +306,7 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
     if not frame.title_size and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
     bottom = top + frame.step[0] * frame.rows
-    bar_left = left + frame.step[1] * frame.columns + round(20 * frame.unit)
+    bar_left = left + frame.step[1] * frame.columns + round(NAME_GAP * frame.unit)
     if plan.legend:
         yield from _draw_flat_bar(pixels, picture.panels[0], left, bottom, bar_left - left, frame.unit)
     else:
@@ -289,16 +314,18 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
     yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
-        [source, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
-        yield Mark(margin, margin + (TITLE_PIXELS + 1.35 * SMALL_TEXT_PIXELS) * frame.unit, source, size, faint=True)
-    remarks = wrap_text(plan.foot_text, plan.page[0] - 2 * margin, size)
-    for number, line in enumerate(remarks):
-        y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL_TEXT_PIXELS * 1.35 * frame.unit
+        [first_line, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
+        y = margin + (TITLE_PIXELS + LINE_SPACING * SMALL_TEXT_PIXELS) * frame.unit
+        yield Mark(margin, y, first_line, size, faint=True)
+    remark_lines = wrap_text(plan.foot_text, plan.page[0] - 2 * margin, size)
+    for line_index, line in enumerate(remark_lines):
+        lines_below = len(remark_lines) - 1 - line_index
+        y = plan.page[1] - margin - lines_below * SMALL_TEXT_PIXELS * LINE_SPACING * frame.unit
         yield Mark(margin, y, line, size, faint=True)
 
 
 def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
-    """Returns the height in pixels of the remarks at the foot of the page, with its margin.
+    """Returns the height in pixels of the remarks at the foot of the page, with the margin below them.
 
     Args:
         foot_text: the remarks.
@@ -307,23 +334,26 @@ def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
         unit: the size of fonts relative to a slide at 200 pixels per inch.
     """
     lines = wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))
-    return margin + round(len(lines) * SMALL_TEXT_PIXELS * 1.35 * unit)
+    return margin + round(len(lines) * SMALL_TEXT_PIXELS * LINE_SPACING * unit)
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns rows of panels, broken into bands if this makes the thumbnails of long rows at least twice as large.
+    """Returns rows of panels, each group in one row, or in several if thumbnails then are at least twice as large.
+
+    All groups are broken after the same number of panels.
 
     Args:
-        groups: the panels of each row.
+        groups: the panels of each group, such as a layer.
         area: the height and width that the thumbnails may fill, in pixels.
     """
+    height, width = area
     columns = max(map(len, groups))
     sides = [
-        min(area[0] / (len(groups) * bands), area[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
-        for bands in range(1, columns + 1)
+        min(height / (len(groups) * rows), width / math.ceil(columns / rows), MAX_THUMBNAIL_PIXELS)
+        for rows in range(1, columns + 1)
     ]
-    bands = 1 + sides.index(max(sides)) if max(sides) >= 2 * sides[0] else 1
-    across = math.ceil(columns / bands)
+    rows_of_group = 1 + sides.index(max(sides)) if max(sides) >= 2 * sides[0] else 1
+    across = math.ceil(columns / rows_of_group)
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
@@ -334,9 +364,10 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
         panels: the panels.
         area: the height and width that the thumbnails may fill, in pixels.
     """
-    height_with_title = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
+    height, width = area
+    height_with_title = 1 + LINE_SPACING * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
-        min(area[0] / rows / height_with_title, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
+        min(height / rows / height_with_title, width / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
         for rows in range(1, len(panels) + 1)
     ]
     across = math.ceil(len(panels) / (1 + sides.index(max(sides))))
@@ -346,12 +377,12 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """Returns the geometry with thumbnails as large as the area allows, in cells of whole pixels if possible.
 
-    Its font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
+    The font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
 
     Args:
         groups: the panels of each row.
         area: the height and width that the thumbnails may fill, in pixels.
-        unit: the size of everything else relative to a slide at 200 pixels per inch.
+        unit: the size of texts and gaps relative to a slide at 200 pixels per inch.
         fixed: True if the user gave the page's size.
 
     Raises:
@@ -363,46 +394,55 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     gap = max(3, round(GAP_PIXELS * unit))
     space = min(area[0] / rows, area[1] / columns) - gap
     if fixed and space < MIN_THUMBNAIL_PIXELS:
-        fewer_cells = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; use a larger one, or {fewer_cells}")
-    width_per_size = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+        heads_text = "1 head does" if len(shapes) == 1 else f"{len(shapes)} heads do"
+        fewer_heads = f"{option('layers')} and {option('heads')}"
+        raise AttnvizError(f"{heads_text} not fit that {option('size')}; use a larger one, or {fewer_heads}")
+    width_per_size = _title_width(groups)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
-    free_space = (
-        max(area[0] / rows - gap - title_size * 1.35, MIN_THUMBNAIL_PIXELS),
-        max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
-    )
+    height = max(area[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
+    width = max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS)
     if not fixed:
-        free_space = (
-            min(free_space[0], max(MAX_THUMBNAIL_PIXELS, max_rows)),
-            min(free_space[1], max(MAX_THUMBNAIL_PIXELS, max_columns)),
-        )
-    cell = min(free_space[0] / max_rows, free_space[1] / max_columns)
-    cell = float(int(cell)) if int(cell) >= MIN_WHOLE_SHARE * cell else cell
-    cell_size = (
-        min(max(max_rows, max_columns / 4) * cell, free_space[0]) / max_rows,
-        min(max(max_columns, max_rows / 4) * cell, free_space[1]) / max_columns,
-    )
+        height = min(height, max(MAX_THUMBNAIL_PIXELS, max_rows))
+        width = min(width, max(MAX_THUMBNAIL_PIXELS, max_columns))
+    cell = min(height / max_rows, width / max_columns)
+    if int(cell) >= MIN_WHOLE_SHARE * cell:
+        cell = float(int(cell))
+    # The short side of a thumbnail is at least a quarter of its long side, if there is space.
+    cell_height = min(max(max_rows, max_columns / 4) * cell, height) / max_rows
+    cell_width = min(max(max_columns, max_rows / 4) * cell, width) / max_columns
     return Frame(
-        rows, columns, cell_size, (int(max_rows * cell_size[0]), int(max_columns * cell_size[1])), gap, title_size, unit
+        rows=rows,
+        columns=columns,
+        cell=(cell_height, cell_width),
+        side=(int(max_rows * cell_height), int(max_columns * cell_width)),
+        gap=gap,
+        title_size=title_size,
+        unit=unit,
     )
+
+
+def _title_width(groups: list[list[Panel]]) -> float:
+    """Returns the width of the widest title of some panels, in font sizes."""
+    return max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
 
 
 def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
-    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or none.
+    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles.
 
     Args:
         groups: the panels of each row.
         area: the height and width that the thumbnails may fill, in pixels.
         frame: the geometry to change.
     """
-    width_per_size = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    width_per_size = _title_width(groups)
     free_width = area[1] // frame.columns - frame.gap
+    # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
     min_title_size = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
     title_size = max(min(frame.title_size, int(free_width / width_per_size)), min_title_size)
     if title_size * width_per_size > free_width or title_size < NUMBER_PIXELS[0]:
         return replace(frame, title_size=0)
-    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(title_size * 1.35))
+    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(title_size * LINE_SPACING))
     factor = height / frame.side[0]
     cell = (frame.cell[0] * factor, frame.cell[1] * factor)
     return replace(
@@ -414,7 +454,7 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
 
 
 def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Yields head numbers over the columns, as many as do not touch; none if columns have no common number.
+    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers.
 
     Args:
         groups: the panels of each row.
@@ -424,16 +464,19 @@ def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int)
     """
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
-    stride = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
-    if numbers:
-        yield Mark(left - 20 * frame.unit, top - 0.3 * size, "head", size, faint=True, anchor="rs")
-    for column, number in list(enumerate(numbers))[::stride]:
+    if not numbers:
+        return
+    number_width = 1.2 * max(text_width(number, size) for number in numbers)  # with a gap
+    stride = math.ceil(number_width / frame.step[1])
+    baseline = top - TITLE_GAP * size
+    yield Mark(left - NAME_GAP * frame.unit, baseline, "head", size, faint=True, anchor="rs")
+    for column in range(0, len(numbers), stride):
         x = left + column * frame.step[1] + frame.side[1] / 2
-        yield Mark(x, top - 0.3 * size, number, size, faint=True, anchor="ms")
+        yield Mark(x, baseline, numbers[column], size, faint=True, anchor="ms")
 
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """Returns the head number of each column; empty if heads in a column have different numbers."""
+    """Returns the head number of each column of thumbnails; no number if heads in any column have different ones."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers_of_columns = [set(filter(None, column)) for column in columns]
     if any(len(numbers) != 1 for numbers in numbers_of_columns):
@@ -444,49 +487,51 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
 def _draw_panels(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Draws every thumbnail into the pixels, and yields its title and the name of each row at its left.
+    """Draws every thumbnail into the pixels, and yields their titles, and the names of rows at their left.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
         groups: the panels of each row.
-        frame: the geometry; without a font size of titles there are none.
+        frame: the geometry; thumbnails have no titles if the font size of titles is 0.
         left: the left edge of the thumbnails in pixels.
         top: their upper edge in pixels.
-        named: True if rows have names, except where titles begin with them.
+        named: True if rows have names; a row has none if the titles of its thumbnails begin with its layer.
     """
-    title_height = round(frame.title_size * 1.35)
+    title_height = round(frame.title_size * LINE_SPACING)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + title_height
         if named and not (frame.title_size and _titles_begin_with_layer(panels)):
             size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
-            yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
+            yield Mark(
+                left - NAME_GAP * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm"
+            )
         for column, panel in enumerate(panels):
             x = left + column * frame.step[1]
             if frame.title_size:
-                yield Mark(x, y - frame.title_size * 0.3, panel.title, frame.title_size)
+                yield Mark(x, y - frame.title_size * TITLE_GAP, panel.title, frame.title_size)
             thumbnail = _thumbnail(panel, frame)
             pixels[y : y + thumbnail.shape[0], x : x + thumbnail.shape[1]] = thumbnail
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """Returns the thumbnail of a panel as indices of colours in the palette.
+    """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels.
 
     Masked cells are hatched, and NaN has its own colour.
     """
-    fraction = panel.scale.fraction(panel.levels)
-    is_nan = np.isnan(fraction)
-    without_nan = np.where(is_nan, 0, fraction) if is_nan.any() else fraction
-    colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
-    colors[is_nan] = NAN_INDEX
-    rows, columns = (_cell_of_pixel(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
-    colors = colors[rows][:, columns]
+    fractions = panel.scale.fraction(panel.levels)
+    is_nan = np.isnan(fractions)
+    without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
+    cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
+    cell_colors[is_nan] = NAN_INDEX
+    rows, columns = (_cell_of_pixel(count, cell) for count, cell in zip(cell_colors.shape, frame.cell, strict=True))
+    pixels = cell_colors[rows][:, columns]
     if panel.visible.all():
-        return np.asarray(colors)
-    visible = panel.visible[rows][:, columns]
-    x, y = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
-    hatched = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
-    with_hatching: ByteArray = np.where(visible, colors, hatched)
-    return with_hatching
+        return np.asarray(pixels)
+    is_visible = panel.visible[rows][:, columns]
+    x, y = np.arange(pixels.shape[1]), np.arange(pixels.shape[0])[:, None]
+    hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
+    hatched_pixels: ByteArray = np.where(is_visible, pixels, hatching)
+    return hatched_pixels
 
 
 def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
@@ -501,7 +546,7 @@ def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
 
 
 def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
-    """Draws a vertical colour bar into the pixels, and yields the lines of its name and its ticks.
+    """Draws a vertical colour bar into the pixels, and yields the lines of its name, above it, and its ticks.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
@@ -516,7 +561,7 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
     for line_index, line in enumerate(name_lines):
         yield Mark(x, top + (line_index + 1) * size * 1.2, line, size, faint=True)
     top_of_bar = round(top + (len(name_lines) + 1.1) * size * 1.2)
-    bar_height = min(round(700 * unit), max(top + height - top_of_bar, round(200 * unit)))
+    bar_height = min(round(MAX_BAR_PIXELS * unit), max(top + height - top_of_bar, round(MIN_BAR_PIXELS * unit)))
     levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
     levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]  # a bar may end below the page
     pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels_on_page
@@ -526,7 +571,7 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
 
 
 def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
-    """Draws a horizontal colour bar under the thumbnails, and yields its name and its ticks.
+    """Draws a horizontal colour bar into the pixels, and yields its name, above it, and its ticks.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
@@ -549,10 +594,10 @@ def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: 
 
 
 def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
-    """Yields the title, made smaller or cut if it is too wide.
+    """Yields one mark with the title, made smaller, down to 70 %, and then cut with an ellipsis if it is too wide.
 
     Args:
-        title: the title; "" for none.
+        title: the title; "" for none, which yields an empty mark.
         margin: the free space at every edge in pixels.
         limit: the largest width in pixels.
         unit: the size of fonts relative to a slide at 200 pixels per inch.
@@ -560,6 +605,7 @@ def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[M
     size = round(TITLE_PIXELS * unit)
     while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
         size -= 2
-    while title and text_width(title, size, bold=True) > limit:
-        title = title[:-2].rstrip() + "…"
-    yield Mark(margin, margin + TITLE_PIXELS * unit, title, size, bold=True)
+    fitting_title = title
+    while fitting_title and text_width(fitting_title, size, bold=True) > limit:
+        fitting_title = fitting_title[:-2].rstrip() + "…"
+    yield Mark(margin, margin + TITLE_PIXELS * unit, fitting_title, size, bold=True)
