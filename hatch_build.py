@@ -1,4 +1,4 @@
-"""Adds to every wheel what is made when it is built: the man page, and the bill of materials."""
+"""Adds to every wheel what is made when it is built: the man page, the bill of materials, and the page's scripts."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,14 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+ASSETS = "attnviz/render/page/assets"
+
 
 class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds ``share/man/man1/attnviz.1`` and ``*.dist-info/sboms/attnviz.cdx.json`` to a wheel."""
+    """Adds ``share/man/man1/attnviz.1`` and ``*.dist-info/sboms/attnviz.cdx.json`` to a wheel.
+
+    The page's scripts lose their JSDoc, which no page contains: it is a quarter of their compressed size.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Asks the commands for their help, for which ``build-system`` in pyproject.toml requires what they import."""
@@ -18,6 +23,8 @@ class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
         from tools.manual import manual
         from tools.sbom import bill_of_materials
 
+        from attnviz.render.page.scripts import DOCUMENTATION
+
         self.folder = TemporaryDirectory()
         page = Path(self.folder.name) / "attnviz.1"
         page.write_text(manual(), encoding="utf-8")
@@ -25,6 +32,10 @@ class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
         bill = Path(self.folder.name) / "attnviz.cdx.json"
         bill.write_text(bill_of_materials(__version__), encoding="utf-8")
         build_data.setdefault("sbom_files", []).append(str(bill))
+        for asset in Path(self.root, ASSETS).glob("*.js"):
+            script = Path(self.folder.name) / asset.name
+            script.write_text(DOCUMENTATION.sub("", asset.read_text(encoding="utf-8")), encoding="utf-8")
+            build_data["force_include"][str(script)] = f"{ASSETS}/{asset.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes the files that the wheel now has."""
