@@ -19,11 +19,10 @@ class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Asks the commands for their help, for which ``build-system`` in pyproject.toml requires what they import."""
         sys.path.insert(0, self.root)
+        from attnviz.render.page.scripts import DOCUMENTATION
         from attnviz.version import __version__
         from tools.manual import manual
         from tools.sbom import bill_of_materials
-
-        from attnviz.render.page.scripts import DOCUMENTATION
 
         self.folder = TemporaryDirectory()
         page = Path(self.folder.name) / "attnviz.1"
