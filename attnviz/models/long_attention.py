@@ -36,22 +36,20 @@ class AttentionFactors(NamedTuple):
 
 
 def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> AttentionFactors:
-    """Computes a module's attention, without dropout, in memory that grows linearly with the tokens.
+    """Returns a module's attention output with its factors, without dropout, in memory linear in the tokens.
 
     Args:
         module: a module that scores by dot products and normalizes by softmax.
-        tokens: ``(batch, queries, features)``.
-        context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the tokens.
+        tokens: ``(batch, queries, features)``, the source of queries.
+        context: ``(batch, keys, features)``, the source of keys and values; ``None`` if ``tokens`` is their source too.
         causal: if true, a query sees only keys up to its own position.
 
     Raises:
         AttnvizError: if scores overflow.
     """
-    context = tokens if context is None else context
-    queries, keys, values = (
-        module.split_heads(project(features))
-        for project, features in ((module.query, tokens), (module.key, context), (module.value, context))
-    )
+    key_source = tokens if context is None else context
+    queries = module.split_heads(module.query(tokens))
+    keys, values = module.split_heads(module.key(key_source)), module.split_heads(module.value(key_source))
     head_outputs, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
         raise overflow_error("scores", str(tokens.dtype).removeprefix("torch."))
@@ -61,7 +59,9 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
 def attention_and_logsumexp(
     queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Computes softmax(Q Kᵀ · scale) V and each row's log-sum-exp, by a kernel that returns both if there is one.
+    """Computes softmax(Q Kᵀ · scale) V and each row's log-sum-exp.
+
+    One kernel returns both if the device has one for these shapes; else the log-sum-exp is computed separately.
 
     Args:
         queries: ``(batch, heads, queries, features)``.
@@ -75,7 +75,8 @@ def attention_and_logsumexp(
     """
     value_width, device = values.shape[-1], queries.device
     width = max(queries.shape[-1], value_width)
-    width += -width % CUDA_HEAD_MULTIPLE if device.type == "cuda" else 0
+    if device.type == "cuda":
+        width += -width % CUDA_HEAD_MULTIPLE  # rounds up to the next multiple
     # Kernels need queries, keys and values of one width; features of 0 change neither q·k nor the other outputs.
     padded_queries, padded_keys, padded_values = (
         functional.pad(vectors, (0, width - vectors.shape[-1])) for vectors in (queries, keys, values)
@@ -92,21 +93,34 @@ def attention_and_logsumexp(
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
-    """Returns the chosen heads of a factor, ``(1, heads, ...)``, as a float32 array ``(heads, ...)``."""
+    """Returns some heads of a tensor ``(1, heads, ...)`` as a float32 array ``(chosen heads, ...)``.
+
+    Args:
+        factor: queries, keys or log-sum-exps of all heads.
+        heads: the indices of the chosen heads.
+    """
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """True if CUDA's fused kernels support queries and keys of these shapes, with this scale and mask.
+    """True if a fused kernel of the device supports attention with these queries, keys, scale and mask.
 
-    A causal mask needs as many queries as keys.
+    The scale must be above 0, and a causal mask needs as many queries as keys.
+
+    Args:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, heads, keys, features)``.
+        scale: factor of q·k.
+        causal: if true, a query sees only keys up to its own position.
     """
-    is_square = queries.shape[2] == keys.shape[2]
-    return (is_square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
+    is_mask_supported = not causal or queries.shape[2] == keys.shape[2]
+    return is_mask_supported and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
-    """Computes the natural log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time.
+    """Returns the natural log-sum-exp of each row of scores, ``(batch, heads, queries)``.
+
+    Scores are computed for at most ``MAX_BAND_QUERIES`` rows at a time, which limits the memory.
 
     Args:
         queries: ``(batch, heads, queries, features)``.

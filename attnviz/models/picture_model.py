@@ -24,10 +24,10 @@ class PictureBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(EMBED_DIM, HIDDEN_DIM), nn.GELU(), nn.Linear(HIDDEN_DIM, EMBED_DIM))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Returns the output of the layer, of the shape of its input, ``(batch, tokens, features)``."""
-        features = features + self.attention(self.attention_norm(features)).output
-        result: Tensor = features + self.mlp(self.mlp_norm(features))
-        return result
+        """Returns the output of the layer, ``(batch, tokens, features)``, for an input of the same shape."""
+        after_attention = features + self.attention(self.attention_norm(features)).output
+        output: Tensor = after_attention + self.mlp(self.mlp_norm(after_attention))
+        return output
 
 
 class PictureModel(nn.Module):

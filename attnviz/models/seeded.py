@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
+FLOAT_BYTES = 4  # of a float32
 MASK_BYTES = 4  # memory per cell while the mask is computed
 MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
+LAYERS_IN_RUN = 3  # an estimate: a running layer takes as much memory as the kept arrays of so many layers
 
 
 @final
@@ -33,12 +35,12 @@ class SeededReader(Reader):
     """The reader of an untrained model: an embedding, then multi-head attention layers with residual connections.
 
     Weights are drawn in this order: the embedding, then query, key, value and output of each layer. The embedding has
-    one row per different token of the texts, so that the module is built anew for each run.
+    one row per different token of the texts, so the module is built anew for each run.
 
     Args:
         settings: shape, mask and seed of the model.
-        built_in: see ``Reader``.
-        use: see ``Reader``.
+        built_in: names of the models of this package, for messages.
+        use: the purpose of the module; see ``Reader``.
         weights_from: another seeded reader that has run, whose weights are copied if they have the same name and shape;
             ``None`` to draw all weights.
     """
@@ -54,18 +56,19 @@ class SeededReader(Reader):
         use: Use = "maps",
         weights_from: "SeededReader | None" = None,
     ) -> None:
+        """Keeps the settings, and the seeded reader whose weights are copied; builds no model yet."""
         super().__init__(settings, built_in, use)
         self.weights_from = weights_from
         self.stack: AttentionStack | None = None
 
     @property
     def module(self) -> "AttentionStack":
-        """The model that was built for the last run."""
+        """The model that was built for the last example; there is none before the first."""
         assert self.stack is not None, "the module is built for the example that is read; read an example first"
         return self.stack
 
     def tokenize(self, text: str) -> "Tokens":
-        """Splits a text with the tokenizer of the settings."""
+        """Returns the tokens of a text, split by the tokenizer of the settings."""
         from attnviz.text.tokens import tokenize
 
         return tokenize(text, self.settings.tokenizer)
@@ -75,7 +78,7 @@ class SeededReader(Reader):
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":
-        """Builds a model for the example, and returns the example with the model's inputs.
+        """Returns an example as inputs of a model that is built for its vocabulary, and stores this model.
 
         Raises:
             AttnvizError: if the example has another part than a text and a context, or no tokens.
@@ -87,14 +90,15 @@ class SeededReader(Reader):
         with self._model_for_batch(batch):
             import torch
 
-            context = {"context_ids": self.tensor(batch.keys[0].ids[None])} if batch.is_cross else {}
             visible = torch.from_numpy(batch.visible).to(self.device)[:, None]
-            inputs = self.inputs_of(self.tensor(batch.queries[0].ids[None])) | {"visible": visible} | context
+            inputs = self.inputs_of(self.tensor(batch.queries[0].ids[None])) | {"visible": visible}
+            if batch.is_cross:
+                inputs["context_ids"] = self.tensor(batch.keys[0].ids[None])
         keys = batch.keys[0] if batch.is_cross else None
         return Prepared(inputs, batch.queries[0], keys, title=example.text)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one example.
+        """Returns the recording of one example.
 
         Args:
             example: the example.
@@ -108,7 +112,7 @@ class SeededReader(Reader):
         return self.record_batch([example], selection, values)
 
     def record_batch(self, examples: Sequence[Example], selection: Selection, values: bool = False) -> "Recording":
-        """Records several examples, padded to the longest: one LayerMaps per layer and text.
+        """Returns one recording of several examples, padded to the longest, with maps for each chosen layer and text.
 
         Args:
             examples: the examples.
@@ -116,7 +120,8 @@ class SeededReader(Reader):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if a text has no tokens, a selected layer or head does not exist, or memory does not suffice.
+            AttnvizError: if a text has no tokens, a selected layer, head, query or key does not exist, factors are set
+                for several texts or with dropout, or memory does not suffice.
         """
         self._refuse_selection(selection)
         self._refuse_weights()
@@ -142,7 +147,7 @@ class SeededReader(Reader):
         )
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Returns every number of one layer over one example.
+        """Returns every number of one layer over one example, in a model that is built for its vocabulary.
 
         Raises:
             AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
@@ -154,7 +159,7 @@ class SeededReader(Reader):
         from attnviz.models.stack_maps import computation_of
 
         with self._model_for_batch(batch):
-            [run] = islice(self._runs(batch), layer, layer + 1)
+            [run] = islice(self._runs(batch), layer, layer + 1)  # layers after this one do not run
             return computation_of(
                 run,
                 batch.queries[0],
@@ -170,8 +175,14 @@ class SeededReader(Reader):
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
         """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts.
 
-        Without a context, the keys are the queries, the same list; else every text has the context of the first
-        example.
+        Without a context, the keys are the same list as the queries; else the keys of every text are the tokens of the
+        first example's context.
+
+        Args:
+            examples: the examples, at least one.
+
+        Raises:
+            AttnvizError: if an example has another part than a text and a context, or a text has no tokens.
         """
         from attnviz.text.tokens import tokenize
 
@@ -191,30 +202,46 @@ class SeededReader(Reader):
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
         """True if maps are kept as factors: the setting ``dense`` is false, or it is ``None`` and the text is long.
 
-        Several texts and dropout need whole maps, as factors cannot represent them.
+        Always false for several texts and with dropout, which factors cannot represent.
+
+        Args:
+            queries: the tokens of each text's queries.
+            keys: the tokens of each text's keys.
 
         Raises:
-            AttnvizError: if the setting asks for factors of several texts, or with dropout.
+            AttnvizError: if ``dense`` is false for several texts, or with dropout.
         """
         can_factor = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can_factor:
-            raise AttnvizError(f"{option('dense', False)} needs one text and {option('dropout', 0)}")
+            dense_option = option("dense", value=False)
+            raise AttnvizError(f"{dense_option} needs one text and {option('dropout', 0)}")
         from attnviz.maps.layer_maps import is_long
 
-        prefers_factors = (
-            is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
-        )
-        return can_factor and prefers_factors
+        if self.settings.dense is None:
+            return can_factor and is_long(len(queries[0]), len(keys[0]))
+        return not self.settings.dense
 
     def _dense_maps(
         self, batch: PaddedBatch, selection: Selection, values: bool
     ) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
-        """Returns whole maps, one per chosen layer and text, and a remark on padding if the lengths differ."""
+        """Returns whole maps of each chosen layer and text, and a remark on padding if the texts differ in length.
+
+        Layers after the last chosen one do not run.
+
+        Args:
+            batch: the texts.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept.
+
+        Raises:
+            AttnvizError: if scores overflow.
+        """
         from attnviz.models.stack_maps import dense_maps
 
         layers = self._layers(selection)
         with self._model_for_batch(batch):
-            runs = [run for run in islice(self._runs(batch), max(layers) + 1) if run.layer in layers]
+            runs = islice(self._runs(batch), max(layers) + 1)
+            chosen_runs = [run for run in runs if run.layer in layers]
             maps = [
                 dense_maps(
                     run,
@@ -226,7 +253,7 @@ class SeededReader(Reader):
                     values=values,
                     with_factors=self.keeps_factors,
                 )
-                for run in runs
+                for run in chosen_runs
                 for item in range(len(batch.queries))
             ]
         return tuple(maps), padding_remarks(batch)
@@ -234,7 +261,17 @@ class SeededReader(Reader):
     def _factored_maps(
         self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "tuple[LayerMaps, ...]":
-        """Returns the factored maps of one text, one per chosen layer; layers after the last chosen one do not run."""
+        """Returns the factored maps of one text, one per chosen layer; layers after the last chosen one do not run.
+
+        Args:
+            queries: the tokens of the queries.
+            keys: the tokens of the keys: ``queries`` itself without a context.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept.
+
+        Raises:
+            AttnvizError: if scores overflow, or memory does not suffice.
+        """
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
@@ -257,11 +294,11 @@ class SeededReader(Reader):
         return tuple(maps)
 
     def _layers(self, selection: Selection) -> list[int]:
-        """Returns the numbers of the layers to record, in ascending order."""
+        """Returns the numbers of the layers that a selection chooses, in ascending order; all if it chooses none."""
         return sorted(selection.chosen_layers or range(self.settings.num_layers))
 
     def _runs(self, batch: PaddedBatch) -> "Iterator[LayerRun]":
-        """Returns an iterator over the runs of the layers; a layer runs when the iterator reaches it."""
+        """Returns an iterator over the runs of all layers on a batch; a layer runs when the iterator reaches it."""
         import torch
 
         features, context = self._embeddings(batch.queries, batch.keys if batch.is_cross else None)
@@ -271,29 +308,41 @@ class SeededReader(Reader):
     def _embeddings(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens] | None"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """Returns embeddings of queries, ``(batch, queries, features)``, and of keys, ``None`` if there are none."""
+        """Returns the embeddings of queries, ``(batch, queries, features)``, and of keys, ``(batch, keys, features)``.
+
+        Args:
+            queries: the tokens of each text, all of one length.
+            keys: the tokens of each context, all of one length; ``None`` without a context, for which ``None`` is
+                returned.
+        """
         import torch
 
         def embed(texts: "Sequence[Tokens]") -> "torch.Tensor":
-            """Returns the embeddings of texts, ``(texts, tokens, features)``; padding has that of id 0."""
+            """Returns the model's embeddings of texts, ``(texts, tokens, features)``; padding is embedded as id 0."""
             ids = torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in texts])
             return self.module.embed(ids.to(self.device))
 
-        return embed(queries), None if keys is None else embed(keys)
+        context = None if keys is None else embed(keys)
+        return embed(queries), context
 
     @contextmanager
     def _model_for_batch(self, batch: PaddedBatch) -> Iterator[None]:
-        """Builds the model for the vocabulary of a batch; see ``_model_for_vocabulary``."""
+        """Builds and stores the model for the vocabulary of a batch; the block has a seed and no gradients.
+
+        See ``_model_for_vocabulary``.
+        """
         with self._model_for_vocabulary(batch.vocabulary):
             yield
 
     @contextmanager
     def _model_for_vocabulary(self, vocabulary: int) -> Iterator[None]:
-        """Builds the model from the seed, or with the weights of ``weights_from`` where that has built its model.
+        """Builds a model from the seed and stores it as the module, for a block in which gradients are off.
 
-        In the block, dropout draws from the same seed, and gradients are off.
+        If ``weights_from`` has a model, its weights of the same name and shape are copied. In the block, dropout
+        continues the seed's random numbers. Torch's random state is restored after the block.
 
-        Torch's random state is restored at the end.
+        Args:
+            vocabulary: the number of rows of the embedding.
         """
         import torch
 
@@ -313,28 +362,34 @@ class SeededReader(Reader):
             refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
 
     def _refuse_weights(self) -> None:
-        """Raises AttnvizError if the weights need more memory than there is."""
+        """Raises AttnvizError if the weights of all layers need more memory than is free."""
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         # A layer projects to queries and keys, which are equally wide, and to and from values: twice each width.
-        needed_bytes = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4
+        needed_bytes = 2 * width * self.settings.embed_dim * self.settings.num_layers * FLOAT_BYTES
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
         refuse_without_memory(needed_bytes, size, "use fewer or narrower layers")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
-        """Raises AttnvizError if the maps and the mask need more memory than there is."""
+        """Raises AttnvizError if the whole maps of the chosen layers and their mask need more memory than is free.
+
+        Args:
+            queries: the tokens of each text's queries.
+            keys: the tokens of each text's keys.
+            selection: the layers to record.
+        """
         rows, columns = (max(map(len, texts)) for texts in (queries, keys))
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
-        layer_maps = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout
-        map_bytes = (MAPS_AT_ONCE + layer_maps * layers) * self.settings.num_heads * 4
+        maps_per_layer = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout
+        map_bytes = (MAPS_AT_ONCE + maps_per_layer * layers) * self.settings.num_heads * FLOAT_BYTES
         needed_bytes = (map_bytes + MASK_BYTES) * len(queries) * rows * columns
         text_sizes = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         subject = f"{self.settings.num_heads} heads x {text_sizes} tokens"
         refuse_without_memory(needed_bytes, subject, "use fewer heads, layers or tokens")
 
     def _refuse_length(self, tokens: int) -> None:
-        """Raises AttnvizError if queries and keys of this many tokens need more memory than there is."""
+        """Raises AttnvizError if queries, keys and values of this many tokens need more memory than is free."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        # An estimate: what is kept of each layer, and three times as much while one runs.
-        needed_bytes = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
+        layer_bytes = (self.settings.embed_dim + head_features) * tokens * FLOAT_BYTES
+        needed_bytes = (LAYERS_IN_RUN + self.settings.num_layers) * layer_bytes
         subject = f"queries and keys of {tokens} tokens"
         refuse_without_memory(needed_bytes, subject, "use a shorter text, or fewer or narrower layers")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
-    """Returns a model whose embedding, then layers, are drawn from torch's current random state.
+    """Returns a model whose weights are drawn from torch's current random state: the embedding, then each layer.
 
     Args:
         settings: shape, scale, dropout and initialization of the layers.
@@ -44,11 +44,14 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
 
 
 def copy_weights(model: "torch.nn.Module", source: "torch.nn.Module") -> None:
-    """Copies every weight of ``source`` into the weight of ``model`` that has the same name and shape."""
+    """Copies each weight of ``source`` in place into the weight of ``model`` with the same name and shape.
+
+    Other weights of ``model`` stay unchanged.
+    """
     source_weights = source.state_dict()
     for name, weight in model.state_dict().items():
         if name in source_weights and source_weights[name].shape == weight.shape:
-            weight.copy_(source_weights[name])
+            weight.copy_(source_weights[name])  # the state dictionary shares memory with the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,18 +70,18 @@ class PaddedBatch:
 
     @property
     def is_cross(self) -> bool:
-        """True if the keys come from a context."""
+        """True if the keys come from a context, so they are not the same tuple as the queries."""
         return self.keys is not self.queries
 
     @property
     def vocabulary(self) -> int:
-        """The number of different tokens, which is the size of the embedding."""
+        """The number of different tokens, which is the number of rows of the embedding; ids count from 0."""
         return int(max(tokens.ids.max() for tokens in (*self.queries, *self.keys))) + 1
 
 
 def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
-    """Returns one sentence with the lengths of the texts if they differ, else nothing."""
-    lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
+    """Returns a remark with the length of each text if the texts of a batch differ in length, else an empty tuple."""
+    lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]  # padding has no id
     longest = len(batch.queries[0])
     if min(lengths) == longest:
         return ()
@@ -86,10 +89,10 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
-    """Returns the texts padded to the longest, with their visible cells.
+    """Returns the queries and keys of each text, padded to the longest text, with their visible cells.
 
     Args:
-        queries: the tokens of the queries of each text.
+        queries: the tokens of the queries of each text, at least one text.
         keys: the same list, or the tokens of the context once per text.
         causal: if true, a query sees only keys up to its own position.
     """

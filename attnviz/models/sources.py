@@ -33,8 +33,9 @@ class SourceRow:
 
     @property
     def title(self) -> str:
-        """The name of the model in a sentence."""
-        return self.name if self in (PRETRAINED, *MEDIA_ROWS.values()) else f"the {self.name} model"
+        """The name of the model in a sentence, such as ``a Hugging Face model`` or ``the trained model``."""
+        is_built_in = self not in (PRETRAINED, *MEDIA_ROWS.values())
+        return f"the {self.name} model" if is_built_in else self.name
 
     def load(self) -> type[Reader]:
         """Imports and returns the reader class."""
@@ -82,15 +83,15 @@ SOURCES = (*BUILT_IN, PRETRAINED)
 
 
 def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
-    """Returns the reader of the model that ``settings.model`` names: a built-in one, or one of Hugging Face.
+    """Returns the reader of the model that ``settings.model`` names: a built-in model, or a Hugging Face model.
 
     Args:
         settings: settings that build or load the model.
         use: the purpose: maps of a text, an image, both or a sound, predictions from them, or texts of a corpus.
 
     Raises:
-        AttnvizError: if a setting was given that the model does not use, an image for a model of texts, or memory is
-            short.
+        AttnvizError: if a setting was changed that the model does not use, the model cannot read the images or sounds
+            of the use, the model's name is empty, or torch would not fit into memory.
     """
     row = row_of(settings.model, use)
     refuse_unused(settings, row)
@@ -99,21 +100,32 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
 
 def reader_class(model: str) -> type[Reader]:
-    """Returns the reader class of a model by its name, whose class attributes are known before the model is opened."""
+    """Returns the reader class of a model; its class attributes describe the model before it is opened.
+
+    Args:
+        model: the model's name.
+
+    Raises:
+        AttnvizError: if the name is empty.
+    """
     return row_of(model).load()
 
 
 def refuse_untrained(model: str) -> None:
-    """Raises AttnvizError if the model is untrained, so that effects on its output show nothing."""
+    """Raises AttnvizError if the model is untrained, since effects on its output would show nothing."""
     if not reader_class(model).is_trained:
         raise AttnvizError(
-            f"the {model} model is untrained, so that effects on its output show nothing; "
+            f"the {model} model is untrained, so effects on its output show nothing; "
             f"use {option('model', 'trained')} or a Hugging Face model"
         )
 
 
 def row_of(model: str, use: Use = "maps") -> SourceRow:
-    """Returns the row of a model by its name and use.
+    """Returns the row of a model for its use; any name that is not built in has a row of Hugging Face models.
+
+    Args:
+        model: the model's name.
+        use: the purpose of the model; images and sounds have separate rows for Hugging Face models.
 
     Raises:
         AttnvizError: if the name is empty, or if a model of this package cannot read the images or sounds of the use.
@@ -123,7 +135,8 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
         )
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
-    if use not in MEDIA_ROWS or (text_row.reads_images and use != "sounds"):
+    reads_media = text_row.reads_images and use != "sounds"
+    if use not in MEDIA_ROWS or reads_media:
         return text_row
     if text_row is not PRETRAINED:
         if use == "sounds":
@@ -136,12 +149,14 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
 
 
 def used_settings(model: str) -> tuple[str, ...]:
-    """Returns the names of the settings that a model uses."""
+    """Returns the names of the settings that a model uses to read texts."""
     return (*COMMON_SETTINGS, *row_of(model).settings)
 
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
-    """Raises AttnvizError if a setting was changed that the model does not use; the message names models that use it.
+    """Raises AttnvizError if a setting differs from its default and the model does not use it.
+
+    The message names models that use the setting, but none for images and sounds.
 
     Args:
         settings: the settings.

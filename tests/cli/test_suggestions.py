@@ -129,7 +129,7 @@ WRONG = {
     "show Life -o .png": "use -o picture.png",
     "hep": "did you mean help?",
     "show Life --model ''": "--model is empty; choose seeded, trained, trained-picture or a folder",
-    "show Life --logits Life": "is untrained, so that effects on its output show nothing; use --model trained",
+    "show Life --logits Life": "is untrained, so effects on its output show nothing; use --model trained",
     "show Life --names nowhere.txt": "cannot read 'nowhere.txt'",
     "show Life --table pairs": "counts pairs over the texts of a survey, and this is one text; use --table weights",
     "show --file run.safetensors": "'run.safetensors' is a file of tensors; give a saved recording without --file",

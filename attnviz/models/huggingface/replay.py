@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MAX_MEAN_DIFFERENCE = 0.5  # in nats; another precision differs by about 0.02, another model by about 4
+LOGIT_AXES = 3  # batch, positions, vocabulary
 CLOSE_MEAN_DIFFERENCE = 0.1  # in nats; above it, the weights were probably quantised
 
 
 def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAnswer) -> Tokens:
-    """Returns the tokens of a prompt and its answer, with their text; the answer's are grouped as generated tokens.
+    """Returns the tokens of a prompt and its answer, with their text, grouped as prompt and generated tokens.
 
-    An id that the tokenizer lacks is labelled by its number, ``[50300]``. Without a prompt, or without an answer, no
-    token is known to be generated.
+    An id that the tokenizer lacks is labelled by its number, ``[50300]``, and has no text. Without a prompt, or without
+    an answer, the tokens have no such groups.
 
     Args:
-        tokenizer: the model's tokenizer; ``None`` to label each token by its id.
-        answer: the ids.
+        tokenizer: the model's tokenizer; ``None`` to label each token by its id and leave the text empty.
+        answer: the ids of the prompt and of the answer.
     """
     ids = list(answer.all_ids)
     if tokenizer is None:
@@ -44,17 +45,20 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
         ]
         special = np.array([token_id in special_ids for token_id in ids], dtype=bool)
     tokens = tokens_of_pieces(text, ids, names, spans, special)
-    return with_generated_from(tokens, len(answer.prompt_ids)) if answer.prompt_ids and answer.ids else tokens
+    if not answer.prompt_ids or not answer.ids:
+        return tokens
+    return with_generated_from(tokens, len(answer.prompt_ids))
 
 
 def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text that ids stand for, and the start and end of each in it; bytes of one character share a place.
+    """Returns the text of token ids, and the start and end of each id in it; ``""`` and an empty list without ids.
 
-    Each token is decoded after the one before it, which keeps the space that it begins with.
+    Ids that are bytes of one character share the span of this character. Ids are decoded together with the ids before
+    them, since a tokenizer drops the space at the start of a text.
     """
     text = ""
     spans: list[tuple[int, int]] = []
-    last_start, next_start = 0, 0  # the first of the tokens that were placed last, and of those that are placed next
+    last_start, next_start = 0, 0  # the first id of the group that was decoded last, and of the group that follows
     for stop in range(1, len(ids) + 1):
         decoded = _decode(tokenizer, ids[last_start:stop])
         if decoded.endswith(UNFINISHED) and stop - next_start < MAX_CHARACTER_BYTES and stop < len(ids):
@@ -67,7 +71,10 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids with special tokens and all spaces, without ids that the tokenizer lacks."""
+    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out.
+
+    Returns ``""`` if it lacks all of them, or there are none.
+    """
     known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
     if not known_ids:
         return ""
@@ -75,10 +82,10 @@ def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
 
 
 def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> None:
-    """Raises AttnvizError if the model's embedding has no row for an id.
+    """Raises AttnvizError if the model's embedding has no row for an id of the prompt or of the answer.
 
     Args:
-        answer: the ids.
+        answer: the ids of the prompt and of the answer.
         rows: the number of rows of the embedding; ``None`` if it takes any id.
         name: the model's name for the message.
     """
@@ -107,37 +114,41 @@ class LogprobCheck:
         return len(self.answer.ids) + 1
 
     def __call__(self, output: Any) -> tuple[str, ...]:
-        """Returns a remark on how well the log-probabilities of a forward pass agree with the server's.
+        """Returns one remark on how well the log-probabilities of a forward pass agree with the server's.
 
-        Without logits in the output, the remark says that nothing was compared.
+        If the output holds no logits, ``(batch, positions, vocabulary)``, the remark says that nothing was compared.
+
+        Args:
+            output: the output of the model, or its logits.
 
         Raises:
-            AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average.
+            AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average, or the server gave only NaN.
         """
         logits = getattr(output, "logits", output)
-        if getattr(logits, "ndim", 0) != 3:
-            return (f"{self.name} has no language head, so that the server's log-probabilities were not compared.",)
+        if getattr(logits, "ndim", 0) != LOGIT_AXES:
+            return (f"{self.name} has no language head, so the server's log-probabilities were not compared.",)
         differences = np.abs(self._logprobs(logits[0]) - np.array(self.answer.logprobs))
-        mean, largest = float(np.nanmean(differences)), float(np.nanmax(differences))
-        if not mean < MAX_MEAN_DIFFERENCE:  # a mean of NaN is refused too
+        mean_difference, largest_difference = float(np.nanmean(differences)), float(np.nanmax(differences))
+        if not mean_difference < MAX_MEAN_DIFFERENCE:  # a mean of NaN is refused too
             raise AttnvizError(
                 f"{self.name} is not the model that wrote this answer: its log-probabilities differ from the server's "
-                f"by {mean:.2f} on average; give the server's model, or leave out log-probabilities that a temperature "
-                "changed"
+                f"by {mean_difference:.2f} on average; give the server's model, or leave out log-probabilities that a "
+                "temperature changed"
             )
         return (
-            f"{_verdict(mean)} the server's log-probabilities (off by {mean:.2g} on average, at most {largest:.2g}).",
+            f"{_verdict(mean_difference)} the server's log-probabilities (off by {mean_difference:.2g} on average, at "
+            f"most {largest_difference:.2g}).",
         )
 
     def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
         """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``.
 
-        Rows are computed one at a time, since the logits of a long answer are many in double precision.
+        Rows are converted to double precision one at a time, since all rows of a long answer take much memory.
 
         Args:
             logits: ``(positions, vocabulary)``, of at least the last ``kept_logits`` positions.
         """
-        rows = logits[-self.kept_logits : -1]
+        rows = logits[-self.kept_logits : -1]  # the row before a token predicts it
         return np.array(
             [
                 float(row.double().log_softmax(dim=-1)[token_id])
@@ -146,12 +157,13 @@ class LogprobCheck:
         )
 
 
-def _verdict(mean: float) -> str:
-    """Returns the first words of a remark on how well log-probabilities agree with those of the server.
+def _verdict(mean_difference: float) -> str:
+    """Returns the start of a remark: the model agrees with the server's log-probabilities, or roughly agrees with them.
 
     Args:
-        mean: the mean difference, in nats; from ``CLOSE_MEAN_DIFFERENCE`` on, the server's model may be quantised.
+        mean_difference: in nats; from ``CLOSE_MEAN_DIFFERENCE`` on, the agreement is rough, and the server's model may
+            be quantised.
     """
-    if mean < CLOSE_MEAN_DIFFERENCE:
+    if mean_difference < CLOSE_MEAN_DIFFERENCE:
         return "This is the model that wrote the answer: it agrees with"
     return "This is nearly the model that wrote the answer (the server's may be quantised): it roughly agrees with"

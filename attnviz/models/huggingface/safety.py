@@ -15,6 +15,7 @@ from attnviz.base.reading import MAX_JSON_BYTES, read_json
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
 OPENED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
+BYTES_PER_MEGABYTE = 10**6
 WEIGHTS_SUFFIX, INDEX_SUFFIX = ".safetensors", ".safetensors.index.json"
 UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer settings that no library opens
 MAX_LAYERS = 1024
@@ -28,13 +29,18 @@ COUNT_SETTINGS = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
 def refuse_unsafe_files(folder: Path, name: str) -> None:
     """Raises AttnvizError if an entry that a library would open is no file, is too large, or links out of the folder.
 
-    A folder of the hub's cache consists of links to the ``blobs`` folder beside it, which is allowed.
+    The size of weight files is not limited. In the hub's cache, links to the model's ``blobs`` folder are allowed.
+
+    Args:
+        folder: the model's folder.
+        name: the model's name in messages.
     """
     resolved_folder = folder.resolve()
     allowed_folders = [resolved_folder]
     if resolved_folder.parent.name == "snapshots":
         allowed_folders.append(resolved_folder.parents[1] / "blobs")
-    for file in (file for pattern in OPENED_FILES for file in folder.glob(pattern)):
+    opened_files = (file for pattern in OPENED_FILES for file in folder.glob(pattern))
+    for file in opened_files:
         target = Path(os.path.realpath(file))
         if not any(target.is_relative_to(allowed_folder) for allowed_folder in allowed_folders):
             raise AttnvizError(
@@ -43,21 +49,20 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
         if not file.is_file():
             raise AttnvizError(f"{file.name} of {name!r} is not a file; replace it with one")
         if not file.name.endswith(WEIGHTS_SUFFIX) and file.stat().st_size > MAX_JSON_BYTES:
-            raise AttnvizError(
-                f"{file.name} of {name!r} is larger than {MAX_JSON_BYTES // 10**6} MB, the most that is read"
-            )
+            megabytes = MAX_JSON_BYTES // BYTES_PER_MEGABYTE
+            raise AttnvizError(f"{file.name} of {name!r} is larger than {megabytes} MB, the most that is read")
 
 
 def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
 
-    An adapter whose weights are not safetensors is refused too. An index is not checked if libraries do not read it: if
-    the folder has all weights in one file, and the configuration does not name the index.
+    An adapter whose weights are not safetensors is refused too. An index that libraries do not read is not checked: the
+    folder has all its weights in one file, and the configuration does not name the index.
 
     Args:
         folder: the model's folder.
         name: the model's name in messages.
-        config: content of its ``config.json``.
+        config: the content of the folder's ``config.json``.
     """
     weights_file = config.get("transformers_weights")
     if weights_file is not None:
@@ -74,7 +79,11 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
 
 
 def refuse_unsafe_paths(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the tokenizer's settings name an existing file outside the folder."""
+    """Raises AttnvizError if the folder's ``tokenizer_config.json`` names an existing file outside the folder.
+
+    Settings in ``UNUSED_PATHS`` may name any file, since no library opens it. Nothing is raised without a
+    ``tokenizer_config.json``.
+    """
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.is_file() else {}
     for key, value in settings.items() if isinstance(settings, dict) else ():
@@ -85,13 +94,16 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
 
 
 def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError if a configuration counts more layers, heads or other parts than any real model has."""
+    """Raises AttnvizError if a configuration counts more layers, heads or other parts than any real model has.
+
+    The limits are ``MAX_LAYERS`` for layers and ``MAX_COUNT`` for anything else, also in nested settings.
+
+    Args:
+        name: the model's name in messages.
+        config: the content of its ``config.json``.
+    """
     for key, value in _named_values(config):
-        limit = None
-        if LAYER_SETTINGS.fullmatch(key):
-            limit = MAX_LAYERS
-        elif COUNT_SETTINGS.fullmatch(key):
-            limit = MAX_COUNT
+        limit = _limit_of(key)
         counts = value if isinstance(value, list) else [value]
         largest_count = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest_count > limit:
@@ -100,8 +112,18 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
             raise AttnvizError(f"config.json of {name!r} says {key} for more than {MAX_LAYERS} layers")
 
 
+def _limit_of(key: str) -> int | None:
+    """Returns the largest number that a setting of this name may have; ``None`` if the setting is not a count."""
+    if LAYER_SETTINGS.fullmatch(key):
+        return MAX_LAYERS
+    return MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
+
+
 def refuse_kernels(name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError if a configuration, also of a part, names a kernel of the hub, which is native code."""
+    """Raises AttnvizError if a configuration, or one nested in it, names a kernel of the hub, which is native code.
+
+    Such a name has a slash, as in ``kernels-community/flash-attn``.
+    """
     for key, value in _named_values(config):
         choices = _strings(value) if key.endswith(KERNEL_SUFFIX) else ()
         kernel = next((choice for choice in choices if "/" in choice), None)
@@ -113,7 +135,7 @@ def refuse_kernels(name: str, config: dict[str, Any]) -> None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yields every string in a value of JSON: itself, or those in its lists and dictionaries."""
+    """Yields every string in a value of JSON: the value, or the strings in its lists and dictionaries; else none."""
     if isinstance(value, str):
         yield value
     for part in _parts(value):
@@ -121,21 +143,21 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Returns the values in a dictionary or list of JSON; none for any other value."""
+    """Returns the values of a JSON dictionary, or the items of a JSON list; nothing for any other value."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
 def _largest(value: Any) -> float:
-    """Returns the largest number in a value of JSON, a number or nested lists; 0 if there is none above 0."""
+    """Returns a JSON number, or the largest number in nested lists; 0 for an empty list and any other value."""
     if isinstance(value, list):
         return max(map(_largest, value), default=0)
     return value if type(value) in (int, float) else 0
 
 
 def refuse_absurd_tokenizers(folder: Path) -> None:
-    """Raises AttnvizError if a tokenizer of the folder expands texts far beyond their length."""
+    """Raises AttnvizError if a tokenizer file of the folder makes far more tokens of a text than it has characters."""
     for path in folder.glob("tokenizer*.json"):
         if path.name != "tokenizer_config.json":
             refuse_expanding_tokenizer(path)
@@ -152,13 +174,13 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
 
 
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
-    """Raises AttnvizError unless a name given for weights is that of a file in the folder with a permitted suffix.
+    """Raises AttnvizError unless a name of weights is the name of a file in the folder, with a permitted suffix.
 
     Args:
         folder: the model's folder.
         name: the model's name for the message.
-        source: the file that gives the name.
-        file: the name that it gives, any value of JSON.
+        source: the file in which the name of the weights stands.
+        file: the name of the weights, which may be any value of JSON.
         suffixes: the permitted suffixes.
     """
     is_file_name = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
@@ -173,7 +195,7 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
 
 
 def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of every setting of a configuration, including nested ones."""
+    """Yields the name and value of every setting of a configuration, including nested ones; none without settings."""
     if isinstance(config, dict):
         yield from config.items()
     for part in _parts(config):
@@ -181,7 +203,7 @@ def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _exists(path: Path) -> bool:
-    """True if a path exists; false if the system refuses its name."""
+    """True if a file or folder of this path exists; false if not, or if the system refuses to look up the path."""
     try:
         return path.exists()
     except (OSError, ValueError):

@@ -57,7 +57,7 @@ class SpeechModel:
 class SoundReader(FolderReader):
     """The reader of a speech model: Whisper, Speech2Text, wav2vec 2, HuBERT and similar models.
 
-    A decoder reads the text of the example, or without one writes the spoken text.
+    The model's decoder reads the text of the example; without a text, it generates one from the sound.
     """
 
     reads = ("sound", "text")
@@ -104,13 +104,14 @@ class SoundReader(FolderReader):
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this sound")
 
     def read(self, example: Example) -> Prepared:
-        """Prepares a sound: the extractor's features and the seconds of each frame.
+        """Prepares a sound: the features that the extractor computes, and the tokens of its frames and of the decoder.
 
         If the model has a decoder, the decoder's tokens are the queries; else the frames are queries and keys.
 
         Raises:
-            AttnvizError: if the file is no sound or too long for the model, the model does not exist or cannot be
-                loaded safely, the seconds of frames cannot be measured, or a text is given and there is no decoder.
+            AttnvizError: if the example has another part than a sound and a text, the file is no sound or too long for
+                the model, the model does not exist or cannot be loaded safely, the seconds of frames cannot be
+                measured, or a text or the setting ``attention`` is given and there is no decoder.
         """
         from attnviz.media.sound_file import open_sound, resampled, sound_of
 
@@ -136,9 +137,17 @@ class SoundReader(FolderReader):
         )
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
-        """Records one sound; its frames have the spoken words as groups if the model's folder tells which heads align.
+        """Records one sound; if the model's folder names alignment heads, the frames of each spoken word are grouped.
 
-        The names of these heads are kept in the settings, as ``alignment_heads``.
+        These heads are then added to the recording's settings, as ``alignment_heads``.
+
+        Args:
+            example: the sound, with or without a text.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
+        Raises:
+            AttnvizError: if the example cannot be read, or a selected layer or head does not exist.
         """
         from attnviz.metrics.alignment import with_spoken_words
 
@@ -156,7 +165,7 @@ class SoundReader(FolderReader):
         return self.loaded.model.main_input_name
 
     def _features(self, samples: "FloatArray") -> "torch.Tensor":
-        """Returns the model's input for samples at its own rate, ``(1, ...)``."""
+        """Returns the model's input, ``(1, ...)``, for samples at the model's rate, on the device of its inputs."""
         extracted = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
         features: torch.Tensor = extracted[self._input_name]
         device = "cpu" if self.device.type == "meta" else self.device
@@ -166,8 +175,11 @@ class SoundReader(FolderReader):
         """Returns the frames of the encoder as tokens.
 
         Args:
-            sound: the sound as it was read.
-            length: its number of samples at the model's rate.
+            sound: the sound at the rate of its file.
+            length: the number of its samples at the model's rate.
+
+        Raises:
+            AttnvizError: if the span of each frame cannot be measured.
         """
         from attnviz.models.huggingface.frame_times import measured_spans
 
@@ -177,7 +189,7 @@ class SoundReader(FolderReader):
         return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:
-        """Raises AttnvizError if the sound is longer than the window of the model."""
+        """Raises AttnvizError if the sound is longer than the model's window; any length passes if it has none."""
         window = getattr(self.loaded.extractor, "n_samples", None)
         if window is not None and sound.seconds > window / self.rate:
             raise AttnvizError(
@@ -186,17 +198,25 @@ class SoundReader(FolderReader):
             )
 
     def _refuse_text(self, example: Example) -> None:
-        """Raises AttnvizError if a text or a part of the attention was given for a model without a decoder."""
+        """Raises AttnvizError if the example has a text or ``attention`` is set, for a model without a decoder."""
         if example.text or self.settings.attention is not None:
             part = "a text" if example.text else option("attention", self.settings.attention)
             raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
 
     def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
-        """Returns the tokens of the decoder: its start, and a text or else what the model writes."""
+        """Returns the decoder's tokens: its start, then the text and an end token, or what it generates if none is given.
+
+        Args:
+            features: the model's input, from which a text is generated.
+            text: the spoken text; empty to generate it.
+
+        Raises:
+            AttnvizError: if a text is given and has no tokens.
+        """
         tokenizer = self.loaded.tokenizer
         assert tokenizer is not None
-        start_ids, written_ids = without_start(tokenizer, *self._decoder_ids(features, text))
-        ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else written_ids
+        start_ids, generated_ids = move_leading_special_ids(tokenizer, *self._decoder_ids(features, text))
+        ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else generated_ids
         return decoder_tokens(tokenizer, start_ids, ids)
 
     @property
@@ -206,20 +226,22 @@ class SoundReader(FolderReader):
         return max(1, int(positions) - MOST_START_IDS)
 
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
-        """Returns the ids that the decoder begins with, and the ids that it generates, including the end token.
+        """Returns the ids that the decoder begins with, and the ids that it generates.
 
-        Both are taken from the inputs of the decoder, since models differ in what their output leaves out.
+        The generated ids include the end token unless their number reaches the limit. Both are read from the decoder's
+        inputs, since models differ in what their output leaves out.
 
         Args:
             features: the model's input.
-            text: the transcript if it is known; only the first ids are then generated. Empty if the model writes it.
+            text: the transcript if it is known; at most ``MOST_START_IDS`` ids are then generated. Empty if the model
+                generates the transcript.
         """
         import torch
 
         calls: list[list[int]] = []
 
         def keep_ids(_: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
-            """Keeps the ids of a call of the decoder."""
+            """Appends the ids of a call of the decoder to ``calls``; torch calls it before the decoder."""
             ids: Any = arguments.get("input_ids", args[0] if args else None)
             calls.append(ids[0].tolist())
 
@@ -234,13 +256,13 @@ class SoundReader(FolderReader):
         finally:
             handle.remove()
         # Later calls read one id each; a first call of several ids may follow one that detects the language.
-        start = max(index for index, ids in enumerate(calls) if index == 0 or len(ids) > 1)
-        generated_ids = [ids[-1] for ids in calls[start + 1 :]]  # all but the last, which no call reads
-        has_ended = len(generated_ids) + 1 < max_new_ids
-        ends: Any = model.generation_config.eos_token_id
-        end_id = int(ends[0] if isinstance(ends, list) else ends)
+        start_call = max(index for index, ids in enumerate(calls) if index == 0 or len(ids) > 1)
+        read_ids = [ids[-1] for ids in calls[start_call + 1 :]]  # all generated ids but the last, which no call reads
+        has_ended = len(read_ids) + 1 < max_new_ids
+        end_ids: Any = model.generation_config.eos_token_id
+        end_id = int(end_ids[0] if isinstance(end_ids, list) else end_ids)
         last_id = end_id if has_ended else int(output[0, -1])  # some models leave the end out of their output
-        return calls[start], [*generated_ids, last_id]
+        return calls[start_call], [*read_ids, last_id]
 
 
 def load_extractor(folder: Path) -> Any:
@@ -253,7 +275,7 @@ def load_extractor(folder: Path) -> Any:
 
 
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """Returns the ids of a text without special tokens, begun with a space if the tokenizer keeps spaces.
+    """Returns the ids of a text without special tokens; a space is put before the text, as generated texts have one.
 
     Raises:
         AttnvizError: if the text has no tokens.
@@ -265,18 +287,17 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return ids
 
 
-def without_start(
+def move_leading_special_ids(
     tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Returns the ids that a decoder begins with, and the ids of what is said.
+    """Returns two lists of ids: ``start_ids`` with the special ids at the beginning of ``ids``, and the other ``ids``.
 
-    Special ids at the beginning of ``ids``, such as a language, are moved to the end of ``start_ids``; none are moved
-    if all are special.
+    Such special ids name the language or the task. None are moved if all ``ids`` are special.
 
     Args:
         tokenizer: the decoder's tokenizer.
-        start_ids: the ids of the first call of the decoder.
-        ids: the ids that it generated.
+        start_ids: the ids that the decoder begins with.
+        ids: the ids that it generates after them.
     """
     added_tokens = tokenizer.added_tokens_decoder
     special_ids = {token_id for token_id, token in added_tokens.items() if token.special}
@@ -286,18 +307,26 @@ def without_start(
 
 
 def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
-    """Returns the tokens of a decoder: its start, what is said, and its end if ``ids`` have one; both are special."""
+    """Returns a decoder's tokens: its start tokens, the text, and the end token if ``ids`` have one.
+
+    Start and end tokens are special and have no characters.
+
+    Args:
+        tokenizer: the decoder's tokenizer.
+        start_ids: the ids that the decoder begins with.
+        ids: the ids of the text, at least one, which may end with the end token's id.
+    """
     from attnviz.models.huggingface.tokens import with_generated
 
     has_end = ids[-1] == tokenizer.eos_token_id
     count = len(ids) - 1 if has_end else len(ids)
-    start = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
-    said = with_generated(tokenizer, start, ids[:count])
-    return said.joined(_special_tokens(tokenizer, said.text, ids[count:]))
+    start_tokens = replace(_special_tokens(tokenizer, "", start_ids), media=(Text(),))
+    text_tokens = with_generated(tokenizer, start_tokens, ids[:count])
+    return text_tokens.joined(_special_tokens(tokenizer, text_tokens.text, ids[count:]))
 
 
 def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
-    """Returns special tokens without characters, at the end of a text."""
+    """Returns the special tokens of ids; they have no characters and lie at the end of a text. There may be no ids."""
     from attnviz.text.tokens import tokens_of_pieces
 
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
@@ -305,11 +334,13 @@ def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[i
 
 
 def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
-    """Returns the frames of a sound as tokens, labelled by the second at their middle; frames after it are padding.
+    """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
+
+    A frame whose middle lies after the end of the sound is a special token without a place: padding.
 
     Args:
         sound: the sound.
-        spans: ``(frames, 2)``, the first sample of each frame and the one after the last, of the original sound.
+        spans: ``(frames, 2)``, the first sample of each frame and the sample after its last, at the sound's rate.
     """
     middles = spans.mean(axis=1)
     is_in_sound = middles < sound.samples

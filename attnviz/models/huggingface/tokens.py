@@ -25,17 +25,18 @@ def tokenize_text(
     chat: bool = False,
     target: bool = False,
 ) -> Tokens:
-    """Splits a text with the model's tokenizer.
+    """Returns the tokens of a text, or of a pair of texts, from the model's tokenizer.
 
     Args:
         tokenizer: the model's tokenizer.
         text: the text.
         pair: the second text of a pair; ``None`` for a single text.
-        chat: if true, the text was written by a chat template, with all special tokens that it needs.
+        chat: if true, the text comes from a chat template with its special tokens, so none are added.
         target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
 
     Raises:
-        AttnvizError: if there are no tokens or too many, or a pair for a model that reads none.
+        AttnvizError: if the text is too long or has no tokens, or ``pair`` is given and the tokenizer does not separate
+            the texts of a pair.
     """
     refuse_long(text)
     if pair is not None and not _separates_pairs(tokenizer):
@@ -61,7 +62,10 @@ def _separates_pairs(tokenizer: "PreTrainedTokenizerBase") -> bool:
 def tokenize_windows(
     tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], window: int | None, limit: int | None
 ) -> list[list[Tokens]]:
-    """Splits texts into windows of tokens; a text without tokens, or with more than the model reads, gives none.
+    """Returns a list of windows of tokens for each text, in the order of the texts.
+
+    A window without tokens, or with more tokens than ``limit``, is left out, so a text's list may be empty. If a text
+    has several windows, the text of each is cut to the part that its tokens cover.
 
     Args:
         tokenizer: a fast tokenizer.
@@ -74,15 +78,19 @@ def tokenize_windows(
         window_options = {"max_length": window, "return_overflowing_tokens": True}
     encodings = tokenizer(list(texts), truncation=window is not None, padding=False, **window_options)
     windows: list[list[Tokens]] = [[] for _ in texts]
-    text_numbers = encodings["overflow_to_sample_mapping"] if window_options else range(len(texts))
-    for number, encoding in zip(text_numbers, encodings.encodings or (), strict=True):
-        if encoding.ids and (limit is None or len(encoding.ids) <= limit):
-            windows[number].append(tokens_of_encoding(texts[number], encoding))
-    return [list(map(with_covered_text, parts)) if len(parts) > 1 else parts for parts in windows]
+    text_indices = encodings["overflow_to_sample_mapping"] if window_options else range(len(texts))
+    for text_index, encoding in zip(text_indices, encodings.encodings or (), strict=True):
+        is_readable = limit is None or len(encoding.ids) <= limit
+        if encoding.ids and is_readable:
+            windows[text_index].append(tokens_of_encoding(texts[text_index], encoding))
+    return [
+        list(map(with_covered_text, text_windows)) if len(text_windows) > 1 else text_windows
+        for text_windows in windows
+    ]
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
-    """Returns the token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
+    """Returns the token type id of each token: the number of its text in a pair; ``None`` if the tokenizer has none.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -100,12 +108,12 @@ def _encode(
     special: bool = True,
     target: bool = False,
 ) -> Any:
-    """Returns the tokenizer's encoding of a text or a pair, uncut.
+    """Returns the tokenizer's encoding of a text or a pair, without truncation or padding.
 
     Args:
         tokenizer: the model's tokenizer.
         text: the text.
-        pair: the second text of a pair; ``None`` for a single text.
+        pair: the second text of a pair; ``None`` for a single text. Unused for a decoder.
         special: if true, special tokens are added.
         target: if true, the text is for a decoder.
     """
@@ -116,13 +124,13 @@ def _encode(
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
     """Returns the tokens of ids with their places in a text, for a tokenizer that does not return offsets.
 
-    Each token is decoded and searched from the end of the previous one; bytes of one character share its place. A token
-    that is not found is empty, at the end of the previous one.
+    The decoded text of each token is searched from the end of the previous token; bytes of one character share its
+    place. A special token, and a token whose text is not found, has an empty place at the end of the previous token.
 
     Args:
         tokenizer: the model's tokenizer.
-        text: the text.
-        ids: the ids of its tokens.
+        text: the text, of both texts if it is a pair.
+        ids: the ids of the text's tokens.
     """
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
@@ -132,7 +140,8 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     for token_id, name, is_special in zip(ids, names, special, strict=True):
         pending_ids.append(token_id)
         piece = "" if is_special else str(tokenizer.decode(pending_ids)).strip()
-        is_unfinished = UNFINISHED in piece or (not piece and not is_special and bool(name.strip(SPACES)))
+        lacks_text = not piece and not is_special and bool(name.strip(SPACES))
+        is_unfinished = UNFINISHED in piece or lacks_text
         if is_unfinished and len(pending_ids) < MAX_CHARACTER_BYTES:
             continue
         start = text.find(piece, position) if piece and not is_unfinished else -1
@@ -143,20 +152,22 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """Returns the tokens of a prompt and generated tokens after them, whose decoded text continues the text.
+    """Returns the tokens of a prompt and then the generated tokens, whose decoded text follows the prompt's text.
+
+    Generated ids that are bytes of one character share the place of this character.
 
     Args:
         tokenizer: the model's tokenizer.
         tokens: the tokens of the prompt.
-        ids: the generated ids.
+        ids: the generated ids; if empty, the tokens of the prompt are returned.
     """
     # Decoding after the last token of the prompt keeps the space that the first generated token begins with.
     last_id = tokens.ids[-1:].tolist()
-    start_of_new = len(_decode(tokenizer, last_id))
+    last_length = len(_decode(tokenizer, last_id))
     places: list[tuple[int, int]] = []
     unplaced_tokens, placed_text = 0, ""
     for count in range(1, len(ids) + 1):
-        decoded_text = _decode(tokenizer, last_id + ids[:count])[start_of_new:]
+        decoded_text = _decode(tokenizer, last_id + ids[:count])[last_length:]
         unplaced_tokens += 1
         if not decoded_text.endswith(UNFINISHED) or count == len(ids):
             start = len(tokens.text) + len(placed_text)
@@ -168,7 +179,7 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
-    """Decodes ids to text, including special tokens and all spaces."""
+    """Returns the text of ids, with special tokens and all spaces; ``""`` without ids."""
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
 
@@ -189,7 +200,10 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
-    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else nothing."""
+    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are the tokenizer's unknown token.
+
+    Returns an empty tuple if fewer are, or the tokenizer has no unknown token.
+    """
     if tokenizer.unk_token_id is None:
         return ()
     unknown_count = int((tokens.ids == tokenizer.unk_token_id).sum())

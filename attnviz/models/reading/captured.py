@@ -24,21 +24,25 @@ def record_module(
     factors: bool = False,
     refuse_broken: Callable[[dict[str, Any]], None],
 ) -> "Recording":
-    """Records one forward pass, which ends after the last chosen layer unless its output is checked.
+    """Returns the recording of one forward pass of a module.
+
+    The pass ends after the last chosen layer, unless ``prepared.check`` needs the output; then the remarks of its check
+    come first in the recording.
 
     Args:
         module: the module to call.
-        prepared: its inputs, and the tokens of its maps.
+        prepared: the module's inputs, and the tokens of its maps.
         selection: the layers and heads to record.
         values: if true, value norms are kept, from which contributions are computed.
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
+        factors: if true, queries and keys are kept for whole maps too.
         refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model fails without the
             capture too.
-        factors: if true, queries and keys of maps that are recorded with every cell are kept too.
 
     Raises:
         AttnvizError: if a chosen layer or head does not exist, the model cannot run on the inputs, or the check of its
             output fails.
+        Exception: the model's error, if it fails only under the capture.
     """
     import torch
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
+FLOAT_BYTES = 4  # of a float32
 ARRAYS_AT_ONCE = 6  # arrays (heads, queries, keys) that are in memory together
 
 
@@ -32,6 +33,12 @@ class LayerCalls:
         model: the model.
         layer: number of the layer.
         attention: ``encoder``, ``decoder`` or ``cross`` attention of an encoder-decoder; ``None`` for other models.
+
+    Attributes:
+        calls: each call of the layer, with its place in the model.
+        value_norms: ``(heads, keys)``, the norms of values after the output projection; ``None`` until it is captured.
+        result: ``(queries, features)``, the output of the projection; ``None`` until it is captured.
+        has_bias: true if the output projection adds a bias.
     """
 
     def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
@@ -49,10 +56,15 @@ class LayerCalls:
         self.has_bias = False
 
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
-        """Runs the model and returns the only attention call of the layer.
+        """Runs the model and returns the only attention call of the layer, with its place in the model.
+
+        Value norms and the result of the output projection are stored on the way, if the projection is found.
+
+        Args:
+            inputs: keyword arguments of the model.
 
         Raises:
-            AttnvizError: if the model has no attention, the layer does not exist, or it makes no call or several.
+            AttnvizError: if the model has no attention, or the layer does not exist or makes not exactly one call.
         """
         with self.block:
             self.model(**inputs)
@@ -69,9 +81,10 @@ class LayerCalls:
         return self.calls[0]
 
     def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
-        """Stores a call of the layer, and asks for the linear map of its output if the search can find it.
+        """Stores a call of the layer, and has the linear map that reads the call's output passed on to this object.
 
-        It cannot if the call has no known output or values, or something else changes the output first.
+        The linear map is not searched if the call's output or values are unknown, or another step changes the output
+        before the linear map.
 
         Args:
             site: the place of the call in the model.
@@ -85,15 +98,18 @@ class LayerCalls:
             search.expect(call.output, self._receive_projection)
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
-        """Stores value norms and result of the output projection; drops them if a second linear map reads the output.
+        """Stores the value norms, the result and the bias of the output projection of the last call.
+
+        A second linear map that reads the same output resets value norms and result to ``None``, since then neither map
+        is the output projection.
 
         Args:
-            projection: the linear map of the call's output.
-            place: unused; the operand that holds the output.
+            projection: the linear map that reads the call's output.
+            place: unused; the operand of the map that holds the output.
         """
         from attnviz.capture.assembly.contributions import call_value_norms
 
-        if self.value_norms is not None:  # two linear maps have the same input: neither is the output projection
+        if self.value_norms is not None:
             self.value_norms = self.result = None
             return
         call = self.calls[-1][1]
@@ -102,16 +118,19 @@ class LayerCalls:
 
 
 def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
-    """Returns every number of one layer over an example.
+    """Returns every number of one attention layer of a model over an example.
+
+    The features before the projections and the query weights stay empty, since the capture does not see them.
 
     Args:
         model: the model.
-        prepared: its inputs, and the tokens of its maps.
+        prepared: the model's inputs, and the tokens of its maps.
         layer: number of the layer.
         name: name of the model.
 
     Raises:
-        AttnvizError: if the layer does not exist, or its scores are not products of queries and keys.
+        AttnvizError: if the layer does not exist, does not make exactly one call over the tokens, has scores that are
+            not products of queries and keys, or needs more memory than is free.
     """
     import torch
 
@@ -165,18 +184,21 @@ def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
 
 
 def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
-    """Returns queries, keys, scores, weights and visible cells of all heads, by the fields of ``Computation``.
+    """Returns queries, keys, scores, weights and visible cells of all heads, named as the fields of ``Computation``.
 
-    Dropout is off, so that the weights after dropout are the weights.
+    Dropout is off, so ``dropped_weights`` equal ``weights``.
+
+    Args:
+        call: the attention call, which gives the weights.
+        factors: the same call with its queries and keys, from which the scores are computed.
     """
-    count = call.shape[1]
-    maps = factors.maps(range(count))
-    weights = array_of(call.maps(range(count)).weights[0])  # exactly the model's, if its softmax ran in Python
-    steps: dict[str, Any] = {
-        name: array_of(expanded_to_heads(getattr(factors, name), count)[0]) for name in ("queries", "keys")
-    }
+    heads = call.shape[1]
+    maps = factors.maps(range(heads))
+    weights = array_of(call.maps(range(heads)).weights[0])  # exactly the model's, if its softmax ran in Python
     visible = shared_or_per_head(maps.visible[0].cpu().numpy())
-    return steps | {
+    return {
+        "queries": array_of(expanded_to_heads(factors.queries, heads)[0]),
+        "keys": array_of(expanded_to_heads(factors.keys, heads)[0]),
         "scores": array_of(maps.scores[0]),
         "weights": weights,
         "dropped_weights": weights,
@@ -185,16 +207,20 @@ def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, A
 
 
 def _vocabulary_size(model: "nn.Module") -> int:
-    """Returns the size of the model's embedding; 0 if unknown."""
+    """Returns the number of rows of the model's token embedding; 0 if the model gives no embedding."""
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
     return 0 if embedding is None else len(embedding.weight)
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
-    """Returns the call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
+    """Returns a call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
+
+    Args:
+        site: the place of the call in the model.
+        call: the call.
 
     Raises:
-        AttnvizError: if the scores are no products of queries and keys, each head is a separate module, or the heads
+        AttnvizError: if the scores are not products of queries and keys, each head is a separate module, or the heads
             have sinks.
     """
     from attnviz.capture.assembly.recovered_factors import factors_of
@@ -234,7 +260,10 @@ def expanded_to_heads(features: "torch.Tensor", heads: int) -> "torch.Tensor":
 
 
 def _score_additions(factors: "FactoredCall") -> str:
-    """Returns sentences on a soft cap and a position bias, which change scores before the mask; empty for neither."""
+    """Returns sentences on a soft cap and on a position bias, which change scores before the mask.
+
+    Returns ``""`` if the call has neither.
+    """
     sentences = []
     if factors.softcap is not None:
         sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
@@ -244,7 +273,10 @@ def _score_additions(factors: "FactoredCall") -> str:
 
 
 def _is_bias(mask: "torch.Tensor | None") -> bool:
-    """True if an additive mask adds numbers other than 0 to visible cells, so that it is also a bias."""
+    """True if an additive mask adds numbers other than 0 to visible cells, so it is also a bias.
+
+    False without a mask, and for a mask of booleans.
+    """
     import torch
 
     from attnviz.capture.calls.attention_call import hidden_cells
@@ -272,13 +304,14 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
 
 
 def _refuse_size(call: "AttentionCall") -> None:
-    """Raises AttnvizError if the arrays of every head need more memory than there is."""
+    """Raises AttnvizError if the maps of all heads of a call need more memory than is free."""
     _, heads, queries, keys = call.shape
+    needed_bytes = ARRAYS_AT_ONCE * heads * queries * keys * FLOAT_BYTES
     remedy = f"use a shorter text, or attnviz show with {option('heads', '2.8')}"
-    refuse_without_memory(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", remedy)
+    refuse_without_memory(needed_bytes, f"a text of {queries} tokens", remedy)
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":
-    """Returns a tensor as a numpy array of float32."""
+    """Returns the values of a tensor as a numpy array of float32, on the CPU."""
     array: FloatArray = values.detach().float().cpu().numpy()
     return array

@@ -77,5 +77,6 @@ class Computation:
     output_bias: bool = False
 
     def visible_to(self, head: int) -> BoolArray:
-        """Returns the visible cells of one head, ``(queries, keys)``."""
-        return self.visible if self.visible.ndim == 2 else self.visible[head]
+        """Returns the visible cells of one head, ``(queries, keys)``; all heads may share them."""
+        is_shared = self.visible.ndim == 2
+        return self.visible if is_shared else self.visible[head]

@@ -85,14 +85,16 @@ class Example:
     @property
     def has_passages(self) -> bool:
         """True if passages stand before the question: in the text, or in the messages of a chat."""
-        return bool(self.passages or (self.messages is not None and self.messages.passages))
+        if self.passages:
+            return True
+        return self.messages is not None and bool(self.messages.passages)
 
     def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
-        """Returns the tokens with the passages of the text as groups; unchanged if the text has no passages.
+        """Returns the tokens with the passages of the example as groups; unchanged if it has no passages.
 
         Args:
-            tokens: the tokens.
-            start: the character at which the text begins in the text of the tokens.
+            tokens: the tokens, whose text contains the example's text.
+            start: the index of the character in the tokens' text at which the example's text begins.
         """
         if not self.passages:
             return tokens
@@ -103,12 +105,13 @@ class Example:
         return replace(tokens, groups=groups)
 
     def question_label(self, by: str) -> str | None:
-        """Returns the label of the question among units: the last message of the user, or the text after the passages.
+        """Returns the label of the question among the turns of a chat, or among the passages of a text.
 
-        Returns ``None`` if there is no question, or the units are neither turns nor passages.
+        Among turns, the question is the last message of the user, such as ``3 user``; among passages, it is the text
+        after them. Returns ``None`` if there is no question, or ``by`` is neither turns nor passages.
 
         Args:
-            by: the name of the units.
+            by: the name of the groups of tokens.
         """
         from attnviz.text.named_groups import PASSAGES, QUESTION, TURNS
 
@@ -118,39 +121,41 @@ class Example:
         if by != TURNS or conversation is None:
             return None
         roles = [message["role"] for message in conversation.messages]
-        question_numbers = [number for number, role in enumerate(roles, 1) if role == "user"]
-        return f"{question_numbers[-1]} user" if question_numbers else None
+        user_turns = [turn for turn, role in enumerate(roles, 1) if role == "user"]
+        return f"{user_turns[-1]} user" if user_turns else None
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the example with another question: the text after its passages, or the last message of the user.
+        """Returns the example with ``question`` in place of the text after its passages, or of the user's last message.
 
-        Returns ``None`` if it has neither.
+        Returns ``None`` if the example has neither.
         """
         if self.passages:
-            *passages, last = self.passages
-            text = self.text[: last.start] + question
-            return replace(self, text=text, passages=(*passages, last._replace(stop=len(text))))
+            *passages, last_passage = self.passages  # the last one is the question
+            text = self.text[: last_passage.start] + question
+            return replace(self, text=text, passages=(*passages, last_passage._replace(stop=len(text))))
         messages = None if self.conversation is None else self.conversation.with_question(question)
         return None if messages is None else replace(self, chat=False, messages=messages)
 
     def with_passages_reversed(self) -> Self | None:
-        """Returns the example with its passages in the reverse order, and the question still last.
+        """Returns the example with its passages in the reverse order, and the question still after them.
 
-        Returns ``None`` if it has fewer than two passages.
+        The passages stand in its messages, or in its text if it has no messages. Returns ``None`` if fewer than two
+        passages come before the question.
         """
         if self.messages is not None:
             messages = self.messages.with_passages_reversed()
             return None if messages is None else replace(self, messages=messages)
-        if len(self.passages) < 3:  # the last one is the question
+        if len(self.passages) < 3:  # two passages, and the question as the last one
             return None
         from attnviz.text.passages import placed_passages
 
         *passages, question = self.passages
-        texts = {part.label: self.text[part.start : part.stop] for part in (*reversed(passages), question)}
+        reordered_passages = (*reversed(passages), question)
+        texts = {passage.label: self.text[passage.start : passage.stop] for passage in reordered_passages}
         text, moved_passages = placed_passages(texts)
         return replace(self, text=text, passages=moved_passages)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the fields that differ from their defaults."""
+        """The names of the fields that differ from their defaults; none for an empty example."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)

@@ -13,29 +13,33 @@ if TYPE_CHECKING:
     from attnviz.media.image import Image
 
 CLASS_TOKEN = "[CLS]"
+RECTANGLE_NUMBERS = 4  # left, top, right and bottom
+MAX_SIZE_RATIO = 1.5  # of parts whose rows and columns are counted together; a thumbnail is about twice as wide
 
 
 def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of a text with the parts of pictures at their places, labelled ``r3c7``.
+    """Returns the tokens of a text in which the tokens of pictures have a rectangle as their place.
 
-    If there are several pictures, the label begins with the number of the picture, from 1: ``2:r3c7``.
+    Such a token is labelled by row and column, ``r3c7``, loses its id, and is not special. If there are several
+    pictures, the label begins with the number of the picture, from 1: ``2:r3c7``.
 
     Args:
         tokens: all tokens, whose medium is the text.
         images: the pictures.
-        pictures: the index of each token's picture, without generated tokens; -1 for a token outside all pictures.
-        places: ``(tokens, 4)``, the rectangle of each part of a picture.
+        pictures: the index of each token's picture, -1 for a token outside all pictures; it may end before the last
+            tokens, which are generated.
+        places: a rectangle for each item of ``pictures``, ``(tokens, 4)``; it is read where the token is in a picture.
     """
-    count = len(pictures)
-    boxes, medium = np.zeros((len(tokens), 4), dtype=np.int64), tokens.medium.copy()
-    boxes[:, :2] = tokens.places[:, :2]
+    boxes, medium = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64), tokens.medium.copy()
+    boxes[:, :2] = tokens.places[:, :2]  # start and stop in the text
     is_part = np.zeros(len(tokens), dtype=bool)
-    is_part[:count] = pictures >= 0
+    is_part[: len(pictures)] = pictures >= 0
+    # Medium 0 is the text; the pictures follow it.
     boxes[is_part], medium[is_part] = places[pictures >= 0], 1 + pictures[pictures >= 0]
     labels = list(tokens.labels)
-    for number in range(len(images)):
-        for token, label in _part_labels(np.flatnonzero(medium == 1 + number), boxes).items():
-            labels[token] = label if len(images) == 1 else f"{number + 1}:{label}"
+    for picture_number in range(1, len(images) + 1):
+        for token, label in _part_labels(np.flatnonzero(medium == picture_number), boxes).items():
+            labels[token] = label if len(images) == 1 else f"{picture_number}:{label}"
     return replace(
         tokens,
         labels=tuple(labels),
@@ -48,33 +52,36 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
 
 
 def picture_keys(images: "Sequence[Image]", picture_numbers: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of pictures that a text attends to by cross-attention; one without a place is ``[CLS]``.
+    """Returns the tokens of pictures, to which a text attends by cross-attention.
+
+    A token outside all pictures is special and labelled ``[CLS]``; the others are labelled by row and column.
 
     Args:
         images: the pictures.
-        picture_numbers: the picture of each token, -1 for none.
+        picture_numbers: the index of each token's picture, -1 for a token outside all pictures.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
     """
     tokens = with_pictures(Tokens.numbered(len(places)), images, picture_numbers, places)
-    has_place = picture_numbers >= 0
-    labels = (label if placed else CLASS_TOKEN for label, placed in zip(tokens.labels, has_place.tolist(), strict=True))
-    return replace(tokens, labels=tuple(labels), special=~has_place)
+    is_part = picture_numbers >= 0
+    labels = np.where(is_part, np.array(tokens.labels, object), CLASS_TOKEN).tolist()
+    return replace(tokens, labels=tuple(labels), special=~is_part)
 
 
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
-    """Returns the label of each part by its token: row and column among the parts of about its size, such as ``r0c1``.
+    """Returns a label for each part of a picture, by the index of its token; an empty dictionary without parts.
 
-    A part wider than 1.5 times the narrowest one is labelled ``whole r0c1``, since a thumbnail shows the whole picture.
+    The label is the row and column among the parts of about the same size, such as ``r0c1``. A part wider than
+    ``MAX_SIZE_RATIO`` times the narrowest one is labelled ``whole r0c1``, since a thumbnail shows the whole picture.
 
     Args:
-        parts: the tokens that are parts of one picture.
-        boxes: ``(tokens, 4)``, the rectangle of each token.
+        parts: the indices of the tokens that are parts of one picture.
+        boxes: ``(tokens, 4)``, the rectangle of each token: left, top, right, bottom.
     """
-    sizes = boxes[parts, 2] - boxes[parts, 0]
+    widths = boxes[parts, 2] - boxes[parts, 0]
     labels = {}
-    is_small = sizes <= 1.5 * sizes.min(initial=2**31)
-    for prefix, same_size in (("", parts[is_small]), ("whole ", parts[~is_small])):
-        lefts, tops = (np.unique(boxes[same_size, side]).tolist() for side in (0, 1))
-        for token in same_size.tolist():
+    is_narrow = widths <= MAX_SIZE_RATIO * widths.min(initial=np.iinfo(np.int32).max)  # no minimum without parts
+    for prefix, similar_parts in (("", parts[is_narrow]), ("whole ", parts[~is_narrow])):
+        lefts, tops = (np.unique(boxes[similar_parts, side]).tolist() for side in (0, 1))
+        for token in similar_parts.tolist():
             labels[token] = f"{prefix}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
     return labels

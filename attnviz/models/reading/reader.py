@@ -105,7 +105,7 @@ class Reader(ABC):
         return nullcontext()
 
     def read(self, example: "Example") -> "Prepared":
-        """Prepares an example for the module.
+        """Returns a text as inputs of the module, with the tokens of its maps.
 
         Raises:
             AttnvizError: if the example has a part that the model does not read, no tokens, or too many tokens.
@@ -121,29 +121,32 @@ class Reader(ABC):
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
     def refuse_parts(self, example: "Example") -> None:
-        """Raises AttnvizError if the example has a part that the model does not read."""
-        unknown_part = next((part for part in example.parts if part not in self.reads), None)
-        if unknown_part == "messages":
+        """Raises AttnvizError if the example has a part that the model does not read, and names the first such part."""
+        unread_part = next((part for part in example.parts if part not in self.reads), None)
+        if unread_part == "messages":
             raise AttnvizError(
                 f"{self.name} has no chat template for messages; choose a chat model with {option('model')}"
             )
-        if unknown_part == "answer":
+        if unread_part == "answer":
             raise AttnvizError(
                 f"{self.name} reads texts, not the token ids of a server's answer; use {option('model', './llama')}"
             )
-        if unknown_part is not None:
-            raise AttnvizError(f"{self.name} does not read {option(unknown_part)}; give {or_list(self.reads)}")
+        if unread_part is not None:
+            raise AttnvizError(f"{self.name} does not read {option(unread_part)}; give {or_list(self.reads)}")
 
     def built_in_example(self) -> "Prepared":
         """Returns the model's built-in example, for commands without a text.
 
         Raises:
-            AttnvizError: if it has none.
+            AttnvizError: if the model has none; subclasses with an example override this method.
         """
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz samples")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """Splits each text into windows of tokens; no window for a text that has more tokens than the model reads.
+        """Returns a list of windows of tokens for each text; a list is empty if its text does not fit.
+
+        A text does not fit if it has more tokens than the model reads and ``window`` is ``None``, or if special tokens
+        alone fill a window.
 
         Args:
             texts: texts that are read separately.
@@ -154,14 +157,19 @@ class Reader(ABC):
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
     def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """Returns the module's keyword arguments for several texts, padded at the end, with a mask of padding."""
+        """Returns the module's keyword arguments for several texts, padded at the end, and for a mask of the padding.
+
+        Args:
+            texts: the tokens of each text, at least one text.
+        """
         import numpy as np
 
         width = max(map(len, texts))
         ids = np.full((len(texts), width), self.padding, dtype=np.int64)
         is_token = np.zeros_like(ids)
         for row, tokens in enumerate(texts):
-            ids[row, : len(tokens)], is_token[row, : len(tokens)] = tokens.ids, 1
+            ids[row, : len(tokens)] = tokens.ids
+            is_token[row, : len(tokens)] = 1
         return self.inputs_of(self.tensor(ids), self.tensor(is_token))
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
@@ -186,8 +194,12 @@ class Reader(ABC):
     def find_token(self, label: str, tokens: "Tokens") -> int:
         """Returns the id of the first token of a text that has this label, with or without spaces around it.
 
+        Args:
+            label: the label of a token, such as ``cat``.
+            tokens: the tokens of the text.
+
         Raises:
-            AttnvizError: if no token has it, or the label is several tokens of the model.
+            AttnvizError: if no token has this label; a subclass also refuses a label that is several tokens.
         """
         positions = [index for index, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
         if not positions:
@@ -195,7 +207,11 @@ class Reader(ABC):
         return int(tokens.ids[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":
-        """Returns the ids of the model's ordinary tokens, and of the special tokens around a text."""
+        """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text.
+
+        Raises:
+            AttnvizError: if the model has no embedding.
+        """
         import numpy as np
 
         from attnviz.models.reading.prepared import Vocabulary
@@ -208,7 +224,7 @@ class Reader(ABC):
         )
 
     def ordinary_ids(self) -> "IntArray":
-        """Returns the ids of all tokens except special ones; special tokens around a text may be among them.
+        """Returns every id of the model's first embedding; subclasses that know special tokens leave them out.
 
         Raises:
             AttnvizError: if the model has no embedding.
@@ -216,17 +232,17 @@ class Reader(ABC):
         import numpy as np
         from torch import nn
 
-        table = next((part for part in self.module.modules() if isinstance(part, nn.Embedding)), None)
-        if table is None:
+        embedding = next((part for part in self.module.modules() if isinstance(part, nn.Embedding)), None)
+        if embedding is None:
             raise AttnvizError(f"{self.name} has no embedding, so random tokens cannot be sampled")
-        return np.arange(table.num_embeddings)
+        return np.arange(embedding.num_embeddings)
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray] | None":
-        """Returns texts whose words name parts of a picture, for a test of heads that look there.
+        """Returns texts whose words name parts of a picture, to test which heads look at the named part.
 
         Returns:
-            Ids, ``(texts, tokens)``; the cells from each word to the part that it names, ``(texts, queries, keys)``;
-            and those to the part that another word names. ``None`` if the model has no such words.
+            Ids, ``(texts, tokens)``; a mask of the cells from each word to the part that it names, ``(texts, queries,
+            keys)``; and a mask of the cells to a part that another word names. ``None`` if the model has no such words.
         """
         return None
 
@@ -235,11 +251,15 @@ class Reader(ABC):
         return ()
 
     def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError for a layer or head that cannot exist, if that is known before the model is loaded."""
+        """Raises AttnvizError for a layer or head that does not exist, in subclasses that know it before loading."""
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too; called with the inputs of a failed run."""
+        """Raises AttnvizError if the model fails without the capture too, if a subclass tests that.
+
+        Args:
+            inputs: the module's keyword arguments in a run that failed.
+        """
         return
 
     @property
@@ -248,11 +268,11 @@ class Reader(ABC):
         return None
 
     def recorded_part(self, prepared: "Prepared") -> "tuple[nn.Module, Prepared]":
-        """Returns the part of the module that is recorded, and the example as this part reads it."""
+        """Returns the part of the module that is recorded, with its inputs; a subclass may record less than all."""
         return self.module, prepared
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
-        """Records one example.
+        """Returns the recording of one example, with the model's name, its settings and all remarks.
 
         Args:
             example: the example.
@@ -260,7 +280,7 @@ class Reader(ABC):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the text has no tokens, or a selected layer or head does not exist.
+            AttnvizError: if the example cannot be read, a selected layer or head does not exist, or the model fails.
         """
         self.refuse_absent(selection)
         with self.running():
@@ -288,7 +308,7 @@ class Reader(ABC):
         )
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
-        """Records several examples, run as one batch.
+        """Returns one recording of several examples, run as one batch.
 
         Args:
             examples: the examples.
@@ -296,15 +316,19 @@ class Reader(ABC):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the model reads one text at a time.
+            AttnvizError: if the model reads one text at a time, as all models but the seeded one do.
         """
         raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays that were not captured are empty.
 
+        Args:
+            example: the example.
+            layer: number of the layer.
+
         Raises:
-            AttnvizError: if the text has no tokens, or the layer does not exist.
+            AttnvizError: if the example cannot be read, or the layer does not exist or cannot be explained.
         """
         from attnviz.text.selection import Selection
 

@@ -34,7 +34,8 @@ class ModelSettings:
     """The settings that build or load a model and run it; each field's option says what it does.
 
     Raises:
-        AttnvizError: for a number out of range, heads that do not divide the width, or an unknown name.
+        AttnvizError: for a number out of range, an embedding width that the number of heads does not divide, an unknown
+            name, a context without tokens, or a context with a causal mask.
     """
 
     tokenizer: Annotated[str, Option("Split by word, char, byte, or a tokenizer.json.", panel=UNTRAINED)] = "word"
@@ -120,48 +121,51 @@ class ModelSettings:
     ] = None
 
     def __post_init__(self) -> None:
+        """Raises AttnvizError for the first setting that is out of range, unknown, or does not fit another setting."""
         check_options(self)
         is_seeded = self.model == ModelSettings.model
-        if is_seeded and None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
-            divisible = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
+        needs_head_width = self.qk_dim is None or self.value_dim is None
+        if is_seeded and needs_head_width and self.embed_dim % self.num_heads:
+            nearest_multiple = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
-                f"use {divisible}"
+                f"use {nearest_multiple}"
             )
         if not 0 <= self.dropout < 1:
             raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; give a number from 0 to below 1")
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= self.seed < 2**63:  # torch takes seeds of 64 bits with a sign
             raise AttnvizError(f"{option('seed')} {self.seed} is out of range; give 0 to 2**63 - 1")
         if not 0 < self.temperature < math.inf:
             temperature_option = f"{option('temperature')} {self.temperature:g}"
             raise AttnvizError(f"{temperature_option} is out of range; give a number above 0 (1 changes nothing)")
         self._refuse_context()
-        self.scale_for(1)
+        self.scale_for(1)  # raises if the scale is unknown, at any width
         from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
 
         refuse_unknown_device(self.device)
         refuse_unknown_dtype(self.dtype)
 
     def _refuse_context(self) -> None:
-        """Raises AttnvizError if the context has no tokens, or comes with a causal mask."""
+        """Raises AttnvizError if the settings have a context without tokens, or a context and a causal mask."""
         if self.context is None:
             return
-        if not self.context or (self.tokenizer == "word" and not self.context.strip()):
+        has_only_spaces = not self.context.strip()
+        if not self.context or (self.tokenizer == "word" and has_only_spaces):
             raise AttnvizError(f"{option('context')} has no tokens; give a text with at least one word")
         if self.causal:
-            causal_option = option("causal", True)
+            causal_option = option("causal", value=self.causal)
             raise AttnvizError(
                 f"{causal_option} needs queries and keys from one text; with {option('context')} leave it out"
             )
 
     @property
     def query_width(self) -> int:
-        """The width of a query and a key in each head."""
+        """The width of a query and a key in each head: ``qk_dim``, or the embedding's width divided by the heads."""
         return self.embed_dim // self.num_heads if self.qk_dim is None else self.qk_dim
 
     @property
     def value_width(self) -> int:
-        """The width of a value in each head."""
+        """The width of a value in each head: ``value_dim``, or the embedding's width divided by the heads."""
         return self.embed_dim // self.num_heads if self.value_dim is None else self.value_dim
 
     @property
@@ -170,7 +174,9 @@ class ModelSettings:
         return self.scale_for(self.query_width) / self.temperature
 
     def scale_for(self, width: int) -> float:
-        """Returns the scale, which multiplies q·k, for a head whose queries and keys have this width.
+        """Returns the factor of q·k for a head whose queries and keys have this width: 1/√width for sqrt, 1 for none.
+
+        Any other setting is the factor.
 
         Raises:
             AttnvizError: if the setting is neither sqrt, none nor a finite number other than 0.

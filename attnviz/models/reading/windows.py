@@ -10,7 +10,7 @@ from attnviz.text.tokens import Tokens
 
 
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:
-    """Cuts tokens into windows, each framed by the special tokens of the whole text.
+    """Cuts tokens into windows that begin and end with the special tokens around the whole text.
 
     Args:
         tokens: the tokens of the whole text.
@@ -26,17 +26,22 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
     if len(tokens) <= window:
         return [tokens]
     leading_count, trailing_count = _leading_special(tokens.special), _leading_special(tokens.special[::-1])
-    step, count = window - leading_count - trailing_count, len(tokens)
+    step = window - leading_count - trailing_count
     if step < 1:
         return []
-    frame = np.arange(leading_count), np.arange(count - trailing_count, count)
-    starts = range(leading_count, count - trailing_count, step)
-    token_indices = [np.r_[frame[0], start : min(start + step, count - trailing_count), frame[1]] for start in starts]
+    end = len(tokens) - trailing_count
+    leading, trailing = np.arange(leading_count), np.arange(end, len(tokens))
+    token_indices = [
+        np.r_[leading, start : min(start + step, end), trailing] for start in range(leading_count, end, step)
+    ]
     return [with_covered_text(tokens.take(indices)) for indices in token_indices]
 
 
 def with_covered_text(tokens: Tokens) -> Tokens:
-    """Returns the tokens with their text cut to the part that they cover; unchanged if they cover all or none of it."""
+    """Returns the tokens with their text cut to the part from the first to the last character of a token.
+
+    Returns them unchanged if this part is the whole text, or no token covers a character.
+    """
     has_text = tokens.offsets[:, 1] > tokens.offsets[:, 0]
     if not has_text.any():
         return tokens
