@@ -42,7 +42,7 @@ def dense_maps(
         visible: ``(queries, keys)``, true where a cell is visible.
         heads: numbers of the heads; ``None`` for all.
         item: index of the text in the batch.
-        values: if true, value norms are kept, from which contributions are computed.
+        values: if true, value norms and the error of their check are kept, from which contributions are computed.
         with_factors: if true, queries and keys are kept, from which a score is explained.
 
     Raises:
@@ -54,7 +54,7 @@ def dense_maps(
 
     call, chosen_heads = run.attention, heads_of(run.module, heads)
     scores, weights = (
-        batch[item, list(chosen_heads)].detach().float().cpu().numpy() for batch in (call.scores, call.weights)
+        steps[item, list(chosen_heads)].detach().float().cpu().numpy() for steps in (call.scores, call.weights)
     )
     if not np.isfinite(scores).all():
         raise overflow_error(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
@@ -80,7 +80,7 @@ def dense_maps(
 
 
 def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFactors":
-    """Returns queries and keys of some heads over one text of a batch.
+    """Returns queries and keys of some heads over one text of a batch, with the scale of their products.
 
     Args:
         run: the run of the layer.
@@ -90,7 +90,7 @@ def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFa
     from attnviz.maps.score_factors import ScoreFactors
     from attnviz.models.long_attention import array_of
 
-    call, key_heads = run.attention, tuple(range(len(heads)))
+    call, key_heads = run.attention, tuple(range(len(heads)))  # each head has its own keys
     queries, keys = (array_of(features[item : item + 1], heads) for features in (call.queries, call.keys))
     return ScoreFactors(queries=queries, keys=keys, key_heads=key_heads, scale=run.module.scale)
 
@@ -107,12 +107,12 @@ def factored_maps(
     cross: bool = False,
     values: bool = False,
 ) -> "FactoredMaps":
-    """Returns the factored maps of one layer over a long text.
+    """Returns the factored maps of one layer over a long text: queries, keys and log-sum-exps in place of weights.
 
     Args:
         layer: number of the layer.
         module: the attention module of the layer.
-        call: the factors of the call.
+        call: the output of the attention call with its factors.
         queries: the tokens of the queries.
         keys: the tokens of the keys.
         heads: numbers of the heads; ``None`` for all.
@@ -138,7 +138,7 @@ def factored_maps(
         factors=Factors(
             queries=array_of(call.queries, chosen_heads),
             keys=array_of(call.keys, chosen_heads),
-            key_heads=tuple(range(len(chosen_heads))),
+            key_heads=tuple(range(len(chosen_heads))),  # each head has its own keys
             scale=module.scale,
             logsumexp=array_of(call.logsumexp, chosen_heads),
             mask=Mask(causal=causal),
@@ -150,14 +150,14 @@ def factored_maps(
 def computation_of(
     run: "LayerRun", queries: "Tokens", keys: "Tokens", visible: "BoolArray", **fields: Any
 ) -> "Computation":
-    """Returns every number of one layer over one text.
+    """Returns every number of one layer over one text, which is the first of the run's batch.
 
     Args:
         run: the run of the layer.
         queries: the tokens of the queries.
         keys: the tokens of the keys.
         visible: ``(queries, keys)``, true where a cell is visible.
-        fields: further fields of the ``Computation``, which override those of the run.
+        fields: further fields of the ``Computation``, which replace fields of the run of the same name.
     """
     from attnviz.models.attention_stack import array_of
     from attnviz.models.reading.computation import Computation
@@ -182,5 +182,5 @@ def computation_of(
 
 
 def heads_of(module: "MultiHeadAttention", heads: Sequence[int] | None) -> tuple[int, ...]:
-    """Returns the chosen heads in ascending order; all heads if none are chosen."""
+    """Returns the chosen heads of a module in ascending order; all its heads for ``None`` or no heads."""
     return tuple(sorted(heads or range(module.num_heads)))

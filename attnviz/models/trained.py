@@ -34,6 +34,9 @@ MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
 START_TOKEN = 256  # id of the token before the text; tokens of the text have ids below it
 VOCABULARY_SIZE = 257
+FLOAT_BYTES = 4  # of a float32
+KEPT_MAPS = 2  # scores and weights of each layer, which stay in memory
+EMBEDDING_DEVIATION = 0.5  # of the first weights of the embedding
 POSITION_FEATURES = 64
 PERIOD_RANGE = (3.0, 3000.0)  # shortest and longest period of the sines, in tokens
 TRAINED_TOKENS = 128
@@ -42,11 +45,7 @@ MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are
 
 @final
 class TrainedReader(Reader):
-    """The reader of the small trained model of this package.
-
-    Raises:
-        AttnvizError: for a setting that does not apply to a trained model.
-    """
+    """The reader of the small trained model of this package."""
 
     reads = ("text", "passages")
     has_example = True
@@ -58,13 +57,13 @@ class TrainedReader(Reader):
 
     @cached_property
     def module(self) -> "AttentionStack":
-        """The model on its device."""
+        """The trained model, on the device and in the dtype of the settings."""
         import torch
 
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
     def tokenize(self, text: str) -> "Tokens":
-        """Splits a text into tokens, after a start token."""
+        """Returns a start token, then the tokens of a text."""
         return start_tokens(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
@@ -72,16 +71,24 @@ class TrainedReader(Reader):
         return {"ids": ids}
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, and a causal mask without the hidden tokens as keys."""
+        """Returns the ids of a text, and a causal mask in which hidden tokens are masked as keys.
+
+        Args:
+            tokens: the tokens of the text.
+            hidden: ``(tokens,)``, true for the tokens that no query sees.
+        """
         import torch
 
         count = len(hidden)
         causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()
-        visible = (causal & torch.from_numpy(~hidden).to(self.device))[None, None]
+        visible = (causal & torch.from_numpy(~hidden).to(self.device))[None, None]  # (batch, heads, queries, keys)
         return self.inputs_of(self.tensor(tokens.ids[None])) | {"visible": visible}
 
     def built_in_example(self) -> Prepared:
-        """Returns the repeated segments on which the model is tested, as an example for commands without a text."""
+        """Returns an example for commands without a text: the repeated segments of bytes on which the model is tested.
+
+        Predictions are measured in the second copy of each segment.
+        """
         from attnviz.models.trained_repeats import held_out_repeats
         from attnviz.text.tokens import Tokens
 
@@ -95,29 +102,44 @@ class TrainedReader(Reader):
         )
 
     def read(self, example: Example) -> Prepared:
-        """Prepares a text; predictions are measured from the first token whose successor an earlier copy tells.
+        """Returns a text as inputs of the module, with the tokens at which predictions are measured.
 
-        Where nothing repeats, they are measured at every token, and a remark says that the model predicts none.
+        They are measured from the first token that an earlier copy, with the same next token, precedes. If nothing in
+        the text repeats, they are measured at every token, and a remark says that the model predicts none.
+
+        Raises:
+            AttnvizError: if the example has another part than a text and passages, or no tokens.
         """
         prepared = super().read(example)
-        start = first_predictable(prepared.tokens.ids.tolist())
-        if start is None:
+        first_position = first_predictable(prepared.tokens.ids.tolist())
+        if first_position is None:
             remark = "Nothing in this text repeats, and the model continues repeats, so it predicts none of it."
             return replace(prepared, positions_remark=remark)
-        label = prepared.tokens.labels[start]
-        remark = f"Measured from the second “{label}” on (token {start}): before it, nothing tells the next token."
-        return replace(prepared, positions=slice(start, None), positions_remark=remark)
+        label = prepared.tokens.labels[first_position]
+        remark = (
+            f"Measured from the second “{label}” on (token {first_position}): before it, nothing tells the next token."
+        )
+        return replace(prepared, positions=slice(first_position, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the first token with this label; in the built-in example, labels are ids."""
-        return int(label) if not tokens.text and label.isdecimal() else super().find_token(label, tokens)
+        """Returns the id of the first token with this label; in the built-in example, the label is the id.
+
+        Raises:
+            AttnvizError: if no token has the label.
+        """
+        if not tokens.text and label.isdecimal():  # the built-in example has no text
+            return int(label)
+        return super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks if the text is longer, or has more different tokens, than the texts of the training."""
+        """Returns remarks if the text is longer than those of the training, or has more different tokens than ids.
+
+        Returns an empty tuple for any other text.
+        """
         return _remarks(tokens, self.settings.tokenizer)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one text, after a start token.
+        """Returns the recording of one text, which follows a start token.
 
         Args:
             example: the text, which may have passages.
@@ -125,8 +147,8 @@ class TrainedReader(Reader):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the text has no tokens, a selected layer or head does not exist, or memory does not
-                suffice.
+            AttnvizError: if the text has no tokens, a selected layer, head, query or key does not exist, or memory does
+                not suffice.
         """
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
@@ -138,7 +160,8 @@ class TrainedReader(Reader):
         resolve_span(selection.queries, len(tokens), "queries")
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
-        runs, visible = self._runs(tokens)[1], causal_cells(len(tokens))
+        _, runs = self._runs(tokens)
+        visible = causal_cells(len(tokens))
         map_options = {"values": values, "with_factors": self.keeps_factors}
         return Recording(
             maps=tuple(
@@ -152,7 +175,7 @@ class TrainedReader(Reader):
         )
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Returns every number of one layer over one text, with its keys split by the heads of earlier layers.
+        """Returns every number of one layer over one text, with the share of its keys from each earlier head.
 
         Raises:
             AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
@@ -163,7 +186,11 @@ class TrainedReader(Reader):
         return computation_of(layer, tokens, *self._runs(tokens))
 
     def _tokens(self, example: Example) -> "Tokens":
-        """Returns the tokens of the example's text with their groups, after a start token."""
+        """Returns a start token, then the tokens of the example's text, with its passages as groups.
+
+        Raises:
+            AttnvizError: if the example has another part than a text and passages, or no tokens.
+        """
         self.refuse_parts(example)
         return example.with_groups(self.tokenize(example.text))
 
@@ -177,7 +204,7 @@ class TrainedReader(Reader):
 
 
 def first_predictable(ids: Sequence[int]) -> int | None:
-    """Returns the first position whose pair of token and next token occurred before; ``None`` if no pair repeats."""
+    """Returns the first position whose token and next token occurred before as a pair; ``None`` if no pair repeats."""
     earlier_pairs = set[tuple[int, int]]()
     for position, pair in enumerate(pairwise(ids)):
         if pair in earlier_pairs:
@@ -187,7 +214,7 @@ def first_predictable(ids: Sequence[int]) -> int | None:
 
 
 def load_model() -> "AttentionStack":
-    """Loads the model with the package's weights; it maps token ids to logits."""
+    """Returns the model with the weights in the package's file, on the CPU; it maps token ids to logits."""
     from safetensors.torch import load_file
 
     model = build_model()
@@ -196,14 +223,17 @@ def load_model() -> "AttentionStack":
 
 
 def build_model() -> "AttentionStack":
-    """Returns a model whose embedding, layers and unembedding are drawn, in this order, from torch's random state."""
+    """Returns an untrained model whose weights are drawn from torch's random state.
+
+    The order is embedding, layers, unembedding.
+    """
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
     from attnviz.models.attention_stack import AttentionStack
 
     embedding = nn.Embedding(VOCABULARY_SIZE, EMBED_DIM)
-    nn.init.normal_(embedding.weight, std=0.5)
+    nn.init.normal_(embedding.weight, std=EMBEDDING_DEVIATION)
     layers = [MultiHeadAttention(EMBED_DIM, NUM_HEADS, bias=False, causal=True) for _ in range(NUM_LAYERS)]
     unembedding = nn.Linear(EMBED_DIM, VOCABULARY_SIZE, bias=False)
     return AttentionStack(embedding, layers, unembedding, encode_positions)
@@ -217,13 +247,16 @@ def causal_cells(count: int) -> "BoolArray":
 
 
 def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs: "list[LayerRun]") -> "Computation":
-    """Returns every number of a layer over a text, with the parts of its keys unless it is the first layer.
+    """Returns every number of a layer of the trained model over a text.
+
+    From the second layer on, it holds the keys computed from the embedding and from each head of earlier layers, and
+    the weights of these heads.
 
     Args:
         layer: number of the layer.
         tokens: the tokens of the text.
         embedded: ``(1, tokens, features)``, embeddings plus positions.
-        runs: the run of each layer.
+        runs: the run of each layer, up to this layer at least.
     """
     import torch
 
@@ -232,13 +265,18 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
 
     run, earlier_runs = runs[layer], runs[:layer]
     with torch.no_grad():
-        contributions = {"embedding": embedded}
+        feature_parts = {"embedding": embedded}  # they sum to the input of the layer
         for earlier_run in earlier_runs:
-            contributions |= head_outputs(earlier_run)
+            feature_parts |= head_outputs(earlier_run)
         split_heads, key = run.module.split_heads, run.module.key
-        parts = {name: array_of(split_heads(key(part))[0]) for name, part in contributions.items()}
+        key_parts = {name: array_of(split_heads(key(part))[0]) for name, part in feature_parts.items()}
         norms = trained_value_norms(run)
-    features = array_of(torch.stack(list(contributions.values())).sum(0)[0])
+    features = array_of(torch.stack(list(feature_parts.values())).sum(0)[0])
+    earlier_weights = {
+        f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
+        for earlier_run in earlier_runs
+        for head in range(NUM_HEADS)
+    }
     return stack_maps.computation_of(
         run,
         tokens,
@@ -252,29 +290,33 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
         dropout=0.0,
         seed=None,
         positions=True,
-        key_parts=parts if layer else {},
-        earlier_weights={
-            f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
-            for earlier_run in earlier_runs
-            for head in range(NUM_HEADS)
-        },
+        key_parts=key_parts if layer else {},
+        earlier_weights=earlier_weights,
         value_norms=norms,
     )
 
 
 def trained_value_norms(run: "LayerRun") -> "FloatArray":
-    """Returns the norm ‖v W_O‖ of each value after the output projection, ``(heads, keys)``."""
+    """Returns the norm ‖v W_O‖ of each value v after the output projection W_O, ``(heads, keys)``."""
     import torch
 
     from attnviz.models.attention_stack import array_of
 
     weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
-    heads = zip(run.attention.values[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
-    return array_of(torch.stack([(values @ part.T).norm(dim=-1) for values, part in heads]))
+    head_weights = weight.chunk(NUM_HEADS, dim=1)
+    norms = [
+        (values @ head_weight.T).norm(dim=-1)
+        for values, head_weight in zip(run.attention.values[0], head_weights, strict=True)
+    ]
+    return array_of(torch.stack(norms))
 
 
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
-    """Returns the model's accuracy on held-out repeats with all heads, and without each of these sets of heads."""
+    """Returns the model's accuracy on held-out repeats with all heads, and its accuracy without each set of heads.
+
+    Args:
+        sets: the sets of heads, each in the notation of ablation, such as ``0.1,1.0``.
+    """
     from attnviz.effects.ablation import ablate
     from attnviz.models.trained_repeats import held_out_repeats
 
@@ -284,16 +326,18 @@ def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
 
 
 def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
-    """Returns the output of each head of a layer by name, ``(1, tokens, features)``."""
+    """Returns the output of each head after the output projection, ``(1, tokens, features)`` by name: ``head 0.1``."""
     weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
     heads = zip(run.attention.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
-    return {f"head {run.layer}.{head}": (context @ part.T)[None] for head, (context, part) in enumerate(heads)}
+    return {
+        f"head {run.layer}.{head}": (context @ head_weight.T)[None] for head, (context, head_weight) in enumerate(heads)
+    }
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
-    """Returns the vectors of some positions, ``(count, features)``: sines and cosines, then zeros.
+    """Returns the vectors of consecutive positions, ``(count, features)``: sines, then cosines, then zeros.
 
-    Source: Vaswani et al. 2017, section 3.5.
+    Periods grow geometrically over ``PERIOD_RANGE``. Source: Vaswani et al. 2017, section 3.5.
 
     Args:
         count: the number of positions.
@@ -310,10 +354,18 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
 
 
 def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
-    """Returns the tokens of a text after a start token, with ids that the model has.
+    """Returns a start token, then the tokens of a text, with ids that the trained model has.
 
-    The id of a byte is its value. Other tokens are numbered in the order of their first appearance, so that later text
-    changes no id, and so no weight, of earlier text; after `START_TOKEN` different ones, ids are used again.
+    The id of a byte is its value. Other tokens are numbered in the order of their first appearance, so later text
+    changes no id of earlier text. After `START_TOKEN` different tokens, numbering begins at 0 again, and tokens share
+    ids.
+
+    Args:
+        text: the text.
+        tokenizer: the name of the tokenizer, such as ``word`` or ``byte``, or the path of a ``tokenizer.json``.
+
+    Raises:
+        AttnvizError: if the text has no tokens.
     """
     import numpy as np
 
@@ -326,13 +378,13 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
         labels=("<s>", *tokens.labels),
         ids=np.concatenate([[START_TOKEN], ids]),
         offsets=np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets]),
-        words=np.concatenate([[-1], tokens.words]),
+        words=np.concatenate([[-1], tokens.words]),  # the start token is in no word
         special=np.concatenate([[True], tokens.special]),
     )
 
 
 def _renumbered(ids: "IntArray") -> "IntArray":
-    """Returns ids renumbered by first appearance: the first id becomes 0, the next different one 1, …."""
+    """Returns ids renumbered by first appearance: the first id becomes 0, the next different id becomes 1."""
     import numpy as np
 
     _, first_indices, unique_numbers = np.unique(ids, return_index=True, return_inverse=True)
@@ -342,15 +394,20 @@ def _renumbered(ids: "IntArray") -> "IntArray":
 
 
 def refuse_memory(count: int) -> None:
-    """Raises AttnvizError if the maps of a text of ``count`` tokens do not fit into memory."""
-    needed_bytes = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
+    """Raises AttnvizError if the maps of a text of ``count`` tokens need more memory than is free."""
+    needed_bytes = (MAPS_AT_ONCE + KEPT_MAPS) * NUM_LAYERS * NUM_HEADS * count**2 * FLOAT_BYTES
     refuse_without_memory(needed_bytes, f"a text of {count} tokens", "use a shorter text")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns a remark if the text is longer than those of the training, and one if some tokens must share an id."""
+    """Returns a remark if a text is longer than those of the training, and a remark if tokens share an id, else none.
+
+    Args:
+        tokens: a start token, then the tokens of the text.
+        tokenizer: the name of the tokenizer; bytes never share an id.
+    """
     remarks = []
-    if len(tokens) > TRAINED_TOKENS + 1:
+    if len(tokens) > TRAINED_TOKENS + 1:  # 1 for the start token
         remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")
     different_tokens = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
     if different_tokens > START_TOKEN:

@@ -50,37 +50,47 @@ class TrainedPictureReader(Reader):
 
     @cached_property
     def module(self) -> "PictureModel":
-        """The model on its device."""
+        """The trained picture model, on the device and in the dtype of the settings."""
         import torch
 
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
     def tokenize(self, text: str) -> "Tokens":
-        """Returns the tokens of the patches of the sample picture and of the words of a text."""
+        """Returns the tokens of the sample picture's patches, then those of a text's words.
+
+        Raises:
+            AttnvizError: if a word is not known.
+        """
         return _with_places(picture_tokens_of(text), _read_picture(sample_picture())[1])
 
     def inputs_of(self, ids: "Tensor", attention_mask: "Tensor | None" = None) -> dict[str, Any]:
-        """Returns ids with pictures: the sample picture for one text, held-out pictures in turn for several.
+        """Returns the module's keyword arguments: the ids of texts, and a picture for each text.
 
-        The model takes no mask, so ``attention_mask`` is ignored.
+        A single text gets the sample picture; several texts get the held-out pictures in turn.
+
+        Args:
+            ids: ``(texts, tokens)``, on the module's device.
+            attention_mask: unused, since the model takes no mask.
         """
         import torch
 
         if len(ids) == 1:
             pixels = self._pixels(_read_picture(sample_picture())[0])
         else:
-            pictures = load_held_out().ink
-            pixels = self._on_device(pictures[torch.arange(len(ids)) % len(pictures)])
+            ink = load_held_out().ink
+            pixels = self._on_device(ink[torch.arange(len(ids)) % len(ink)])
         return {"input_ids": ids, "pixel_values": pixels}
 
     def read(self, example: "Example") -> Prepared:
-        """Prepares a picture and words; without a picture, the sample picture, and without words, all nine of them.
+        """Returns a picture and words as inputs of the module, with their tokens and a remark on the model's answers.
 
-        Effects are measured at the last word that asks for a digit. The metric is the logit of the model's answer
-        there, or ``None`` if the text ends with a digit.
+        Without a picture, the sample picture is read; without words, all nine words. Effects are measured at the last
+        word that asks for a digit. The metric is the logit of the model's answer there, or ``None`` if the text ends
+        with a digit.
 
         Raises:
-            AttnvizError: if the file is no image, there are several, or a word is not known.
+            AttnvizError: if the file is no image, there are several pictures, a word is not known, or no word asks for
+                a digit.
         """
         self.refuse_parts(example)
         path, remarks = self._picture_path(example)
@@ -89,36 +99,34 @@ class TrainedPictureReader(Reader):
         inputs = {"input_ids": self.tensor(_input_ids(tokens)[None]), "pixel_values": self._pixels(ink)}
         answers, answer_remark = self._answers(inputs, tokens)
         last_question = int(_question_positions(tokens)[-1])
+        ends_with_digit = tokens.ids[-1] >= FIRST_DIGIT
         return Prepared(
             inputs,
             tokens,
             title=f"{example.text or 'all words'} ({image.title})",
             remarks=(answer_remark, *remarks),
             positions=slice(last_question, last_question + 1),
-            metric=f"logit:{answers[-1]}" if tokens.ids[-1] < FIRST_DIGIT else None,
+            metric=None if ends_with_digit else f"logit:{answers[-1]}",
         )
 
     def built_in_example(self) -> Prepared:
-        """Returns the held-out digits, each asked for once and answered, for commands without a text."""
+        """Returns an example for commands without a text: held-out pictures, with a text for each of their digits.
+
+        A text is the word that asks for the digit, then the digit. Predictions are measured at the word.
+        """
         import torch
 
         from attnviz.text.tokens import Tokens
 
         pictures = load_held_out()
-        count = CELLS**2
-        ids = torch.cat(
-            [
-                torch.full((pictures.answers.numel(), PATCHES), PICTURE_ID),
-                torch.arange(count).repeat(len(pictures.answers))[:, None],
-                pictures.answers.flatten()[:, None] + FIRST_DIGIT,
-            ],
-            dim=1,
-        )
+        digits_per_picture = CELLS**2
+        patch_ids = torch.full((pictures.answers.numel(), PATCHES), PICTURE_ID)
+        word_ids = torch.arange(digits_per_picture).repeat(len(pictures.answers))[:, None]
+        digit_ids = pictures.answers.flatten()[:, None] + FIRST_DIGIT
+        ids = torch.cat([patch_ids, word_ids, digit_ids], dim=1)
+        pixels = self._on_device(pictures.ink.repeat_interleave(digits_per_picture, dim=0))
         return Prepared(
-            {
-                "input_ids": ids.to(self.device),
-                "pixel_values": self._on_device(pictures.ink.repeat_interleave(count, 0)),
-            },
+            {"input_ids": ids.to(self.device), "pixel_values": pixels},
             Tokens.numbered(ids.shape[1]),
             positions=slice(PATCHES, PATCHES + 1),
             title=f"{len(ids)} digits in {len(pictures.answers)} pictures, which the model was not trained on",
@@ -126,31 +134,38 @@ class TrainedPictureReader(Reader):
         )
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of a word or digit.
+        """Returns the id of a word or digit that the model knows, whether or not the text has it.
+
+        Args:
+            label: the word or digit.
+            tokens: unused, the tokens of the text.
 
         Raises:
-            AttnvizError: for any other word.
+            AttnvizError: if the model does not know the word.
         """
         return word_id(label)
 
     def vocabulary(self) -> Vocabulary:
-        """Returns the ids of the words that name cells; the patches of a picture come before a text."""
+        """Returns the ids of the words that name cells, and of the patches of a picture, which come before a text."""
         import numpy as np
 
         return Vocabulary(np.arange(len(WORDS)), np.full(PATCHES, PICTURE_ID), np.zeros(0, dtype=np.int64))
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray]":
-        """Returns texts of one word, each word ``PROBES_OF_WORD`` times.
+        """Returns texts of one word, to test which heads look at the patches that the word names.
+
+        Each word has ``PROBES_OF_WORD`` texts.
 
         Returns:
-            Ids, ``(texts, tokens)``; the cells from the word to the patches that it names, ``(texts, queries, keys)``;
-            and the cells to the patches that another word names.
+            Ids, ``(texts, tokens)``; a mask of the cells from the word to the patches that it names, ``(texts, queries,
+            keys)``; and a mask of the cells to the patches that another word names.
         """
         import numpy as np
 
-        count = CELLS**2
-        words = np.tile(np.arange(count), PROBES_OF_WORD)
-        other_words = (words + 1 + np.arange(len(words)) % (count - 1)) % count
+        word_count = CELLS**2
+        words = np.tile(np.arange(word_count), PROBES_OF_WORD)
+        # The steps from a word to the other word run over all other words in turn.
+        other_words = (words + 1 + np.arange(len(words)) % (word_count - 1)) % word_count
         # The word is the last token, and its row holds the cells.
         named_cells, other_cells = np.zeros((2, len(words), PATCHES + 1, PATCHES + 1), dtype=bool)
         named_cells[:, PATCHES, :PATCHES] = patches_of_cells()[words]
@@ -159,7 +174,7 @@ class TrainedPictureReader(Reader):
         return ids, named_cells, other_cells
 
     def _picture_path(self, example: "Example") -> tuple[Path, tuple[str, ...]]:
-        """Returns the path of the picture; without one, the path of the sample picture, and a remark that it is read.
+        """Returns the path of the example's picture, without remarks; or the sample picture's path and a remark.
 
         Raises:
             AttnvizError: if there are several pictures.
@@ -175,7 +190,7 @@ class TrainedPictureReader(Reader):
         )
 
     def _pixels(self, ink: "FloatArray") -> "Tensor":
-        """Returns the ink of a picture as the model's input, ``(1, 1, SIDE, SIDE)``."""
+        """Returns the ink of a picture, ``(SIDE, SIDE)``, as the model's input, ``(1, 1, SIDE, SIDE)``."""
         import torch
 
         return self._on_device(torch.from_numpy(ink)[None, None])
@@ -185,24 +200,26 @@ class TrainedPictureReader(Reader):
         return pixels.to(self.device, next(self.module.parameters()).dtype)
 
     def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
-        """Returns the digit that the model predicts at each word that asks for one, and a remark on them.
+        """Returns the digit that the model predicts at each word that asks for one, and a remark on these answers.
 
         Args:
             inputs: the model's keyword arguments.
             tokens: the tokens of the picture and of the words.
+
+        Raises:
+            AttnvizError: if no word asks for a digit.
         """
         import torch
 
         with torch.no_grad():
             logits = self.module(**inputs)[0, _question_positions(tokens), FIRST_DIGIT:PICTURE_ID].float()
-        answers = [DIGITS[number] for number in logits.argmax(-1).tolist()]
-        shares = logits.softmax(-1).amax(-1).tolist()
+        answers = [DIGITS[digit_index] for digit_index in logits.argmax(-1).tolist()]
+        lowest_probability = logits.softmax(-1).amax(-1).min().item()
         if len(answers) == 1:
-            return answers, f"The model answers {answers[0]}, with a probability of {shares[0]:.0%}."
-        return (
-            answers,
-            f"The model answers {', '.join(answers)}, each with a probability of at least {min(shares):.0%}.",
-        )
+            return answers, f"The model answers {answers[0]}, with a probability of {lowest_probability:.0%}."
+        answer_list = ", ".join(answers)
+        remark = f"The model answers {answer_list}, each with a probability of at least {lowest_probability:.0%}."
+        return answers, remark
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +240,7 @@ class HeldOutPictures:
         return (self.levels.float() / INK_LEVELS)[:, None]
 
     def asked_in_order(self) -> "Tensor":
-        """Returns, for each picture, the ids of its patches and of the nine words, ``(pictures, PATCHES + 9)``."""
+        """Returns the ids of each picture's patches and of the nine words after them, ``(pictures, PATCHES + 9)``."""
         import torch
 
         ids = torch.tensor([PICTURE_ID] * PATCHES + list(range(CELLS**2)))
@@ -235,7 +252,10 @@ class HeldOutPictures:
 
 
 def load_model() -> "PictureModel":
-    """Loads the model with the package's weights, which the file stores in half precision."""
+    """Returns the picture model with the weights in the package's file, in float32 on the CPU.
+
+    The file stores them in half precision, beside held-out pictures.
+    """
     from safetensors.torch import load_file
 
     from attnviz.models.picture_model import PictureModel
@@ -247,7 +267,7 @@ def load_model() -> "PictureModel":
 
 
 def load_held_out() -> HeldOutPictures:
-    """Loads the pictures that the model was not trained on, which its file holds."""
+    """Returns the pictures that the model was not trained on, which are stored in the model's file."""
     from safetensors.torch import load_file
 
     tensors = load_file(MODEL_FILE)
@@ -258,9 +278,11 @@ def load_held_out() -> HeldOutPictures:
 def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "FloatArray":
     """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
 
+    The mean is over the pictures and the nine words. A quarter is one of the four patches of a digit.
+
     Args:
         model: the model.
-        pictures: the pictures, whose nine digits are asked for in order.
+        pictures: the pictures, each of which is read with all nine words.
     """
     import numpy as np
     import torch
@@ -268,7 +290,10 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     layer_weights: list[Tensor] = []
 
     def keep_weights(module: Any, arguments: Any, output: Any) -> None:
-        """Stores the weights of a layer, ``(pictures, heads, queries, keys)``; torch calls it after the layer."""
+        """Appends a layer's weights, ``(pictures, heads, queries, keys)``, to ``layer_weights``.
+
+        Torch calls it after the attention of each layer.
+        """
         layer_weights.append(output.weights)
 
     hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
@@ -287,7 +312,11 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
 
 
 def _read_picture(path: Path) -> "tuple[FloatArray, Image]":
-    """Returns the ink of a picture file as the model reads it, ``(SIDE, SIDE)``, and the picture."""
+    """Returns the ink of a picture file as the model reads it, ``(SIDE, SIDE)``, and the picture.
+
+    Raises:
+        AttnvizError: if the file is no image.
+    """
     from attnviz.media.image_file import image_of, open_image
 
     picture = open_image(path)
@@ -295,29 +324,34 @@ def _read_picture(path: Path) -> "tuple[FloatArray, Image]":
 
 
 def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
-    """Returns the tokens with each patch at its place in the picture, labelled by row and column."""
+    """Returns the tokens of a picture and words, with each patch at its place in the image, labelled by row and column.
+
+    Args:
+        tokens: the tokens: ``PATCHES`` patches, then words.
+        image: the picture.
+    """
     import numpy as np
 
-    from attnviz.models.reading.picture_tokens import with_pictures
+    from attnviz.models.reading.picture_tokens import RECTANGLE_NUMBERS, with_pictures
 
-    pictures = np.where(np.arange(len(tokens)) < PATCHES, 0, -1)
-    places = np.zeros((len(tokens), 4), dtype=np.int64)
-    places[:PATCHES] = patch_places(image.width, image.height)
-    return with_pictures(tokens, [image], pictures, places)
+    picture_indices = np.where(np.arange(len(tokens)) < PATCHES, 0, -1)  # -1 for words, which are in no picture
+    rectangles = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64)
+    rectangles[:PATCHES] = patch_places(image.width, image.height)
+    return with_pictures(tokens, [image], picture_indices, rectangles)
 
 
 def _input_ids(tokens: "Tokens") -> "IntArray":
-    """Returns the ids that the model reads, ``(tokens,)``: ``PICTURE_ID`` for patches, which are no words."""
+    """Returns the ids that the model reads, ``(tokens,)``: ``PICTURE_ID`` for patches, the tokens' ids for words."""
     import numpy as np
 
     return np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)
 
 
 def _question_positions(tokens: "Tokens") -> "IntArray":
-    """Returns the positions of the words that ask for a digit, as each names a cell, ``(words,)``.
+    """Returns the positions of the words that name a cell and so ask for its digit, ``(words,)``.
 
     Raises:
-        AttnvizError: if there are none.
+        AttnvizError: if there are no such words.
     """
     import numpy as np
 

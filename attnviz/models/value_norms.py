@@ -20,7 +20,9 @@ class ValueNorms(TypedDict):
 def checked_value_norms(
     module: "MultiHeadAttention", call: "AttentionOutput", heads: Sequence[int], item: int
 ) -> ValueNorms:
-    """Returns the value norms of one text, and the largest error of an output recomputed from weights and values.
+    """Returns the value norms of one text, and the largest error of its output if recomputed from weights and values.
+
+    The check covers all heads, the value norms only the chosen ones.
 
     Args:
         module: the module that made the call.
@@ -39,12 +41,12 @@ def checked_value_norms(
 def value_norms(
     module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0
 ) -> "FloatArray":
-    """Returns ‖f(x)‖, the norm of each key's value after the output projection, for one text: ``(heads, keys)``.
+    """Returns ‖f(x)‖, the norm of each key's value after the output projection without bias, ``(heads, keys)``.
 
     Args:
         module: the module with the output projection.
-        values: ``(batch, heads, keys, features of a head)``.
-        heads: numbers of the heads.
+        values: ``(batch, heads, keys, features of a head)``, of all heads.
+        heads: numbers of the heads for which norms are returned.
         item: index of the text in the batch.
     """
     import torch

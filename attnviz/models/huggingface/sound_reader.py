@@ -204,7 +204,7 @@ class SoundReader(FolderReader):
             raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
 
     def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
-        """Returns the decoder's tokens: its start, then the text and an end token, or what it generates if none is given.
+        """Returns the decoder's tokens: its start, then the text and an end token, or what it generates without one.
 
         Args:
             features: the model's input, from which a text is generated.
