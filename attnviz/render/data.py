@@ -27,7 +27,7 @@ NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the numbers of a report; the same report gives the same bytes.
+    """Writes the numbers of a report to a file, the same bytes for the same report.
 
     Args:
         report: the report to write.
@@ -35,31 +35,35 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if reports of this type have no numbers to write, or single cells are not known.
+        AttnvizError: if reports of this type have no numbers to write, or the maps hold no single cells.
     """
     match report:
         case HeadList() | HeadAtlas():
             write_heads(report, suffix, file)
         case ExactNumbers():
             report.numbers.refuse_without_cells()
-            {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)
+            write_numbers = {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix]
+            write_numbers(report, file)
         case _:
             raise AttnvizError(f"this report has no numbers of cells for {suffix}; use attnviz show or compare")
 
 
 def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes a CSV table with a row for each cell."""
+    """Writes a CSV table with a row of names, then a row for each cell; the file stays open."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_column_names(report.numbers.heads[0]))
     for head in report.numbers.heads:
         for block in head.blocks():
             writer.writerows(_csv_rows(head, block))
-    text.detach()
+    text.detach()  # flushes, and keeps the file open when `text` is deleted
 
 
 def _column_names(head: HeadCells) -> list[str]:
-    """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers."""
+    """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers, the change.
+
+    The columns of tokens and numbers have suffixes if the head comes from two recordings.
+    """
     axis_columns = []
     for axis in ("query", "key"):
         axis_columns += [axis, *(f"{axis}_token{side}" for side in head.sides)]
@@ -84,7 +88,14 @@ def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
 
 
 def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any]]:
-    """Returns the columns of a block of a head by name, one row for each cell."""
+    """Returns the columns of a table by name, ``(cells,)`` each, with a row for each cell of a block.
+
+    Numbers are NaN where a cell is masked.
+
+    Args:
+        head: the head in one recording.
+        block: some queries of the head, and all its keys.
+    """
     maps = head.maps
     queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
     count = len(queries) * len(keys)
@@ -101,7 +112,12 @@ def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any
 
 
 def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows of a block of a head, one for each cell."""
+    """Yields the rows of a table for the cells of a block; a masked number is empty.
+
+    Args:
+        head: the head in one or two recordings.
+        block: some queries of the head, and all its keys.
+    """
     maps, keys = head.maps, range(head.keys.start, head.keys.stop)
     key_tokens = [
         [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
@@ -116,7 +132,7 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes JSON with an object for each head, which has an object for each query."""
+    """Writes a JSON object that describes the report and lists its heads; each head lists an object for each query."""
     about = {
         "format": NUMBERS_FORMAT,
         "version": NUMBERS_VERSION,
@@ -124,29 +140,42 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
         "remarks": list(report.remarks),
         **report.numbers.about,
     }
-    file.write(_json_text(about)[:-1].encode() + b', "heads": [')
-    for number, head in enumerate(report.numbers.heads):
-        file.write((b",\n" if number else b"\n") + _json_text(_about_head(head))[:-1].encode() + b', "rows": [')
-        for row, line in enumerate(chain.from_iterable(_json_rows(head, block) for block in head.blocks())):
-            file.write((b",\n" if row else b"\n") + line.encode())
+    file.write(_open_json_object(about) + b', "heads": [')
+    for head_index, head in enumerate(report.numbers.heads):
+        file.write((b",\n" if head_index else b"\n") + _open_json_object(_about_head(head)) + b', "rows": [')
+        rows = chain.from_iterable(_json_rows(head, block) for block in head.blocks())
+        for row_index, row in enumerate(rows):
+            file.write((b",\n" if row_index else b"\n") + row.encode())
         file.write(b"]}")
     file.write(b"]}\n")
 
 
+def _open_json_object(value: dict[str, Any]) -> bytes:
+    """Returns a value as JSON without the closing brace, so more fields can follow."""
+    return _json_text(value).removesuffix("}").encode()
+
+
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """Yields a JSON object for each query of a block, with the numbers of all its keys."""
+    """Yields a JSON object for each query of a block, with a list of numbers for all its keys; null if masked.
+
+    Args:
+        head: the head in one or two recordings.
+        block: some queries of the head, and all its keys.
+    """
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         fields = []
         for name in head.names:
-            texts = (
-                NON_FINITE_JSON.get(text, text) for text in _number_texts(block.fields[name][row], masked_text="null")
-            )
+            number_texts = _number_texts(block.fields[name][row], masked_text="null")
+            texts = (NON_FINITE_JSON.get(text, text) for text in number_texts)
             fields.append(f'"{name}": [{", ".join(texts)}]')
         yield f'{{"query": {query}, {", ".join(fields)}}}'
 
 
 def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes an NPZ archive with an array for each head and number, and a description of them as JSON."""
+    """Writes an NPZ archive: an array for each field of each head, and ``about``, a description of the heads as JSON.
+
+    A masked number is NaN.
+    """
     about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
     with zipfile.ZipFile(file, "w") as archive:
         text = np.array(_json_text(about | {"heads": [_about_head(head) for head in report.numbers.heads]}))
@@ -166,7 +195,7 @@ def _write_member(
     shape: tuple[int, ...],
     parts: Iterator[NDArray[Any]],
 ) -> None:
-    """Writes one array to an archive, part by part, so that it is never in memory as a whole.
+    """Writes one array to an archive, part by part, so the whole array is never in memory.
 
     Args:
         archive: the open archive.
@@ -183,9 +212,9 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns a head's name in an archive: ``layer.head``, such as ``4.11``.
+    """Returns the name of a head's arrays in an archive: layer and head, such as ``4.11``.
 
-    It continues with ``.cross`` for cross-attention, and with the number of the head's text unless that is 0.
+    Then follow ``.cross`` for cross-attention, and the index of the text in its batch unless it is 0: ``4.11.2``.
     """
     maps = head.maps
     kind = ".cross" if maps.kind == "cross" else ""
@@ -194,27 +223,30 @@ def _member_name(head: HeadCells) -> str:
 
 
 def _about_head(head: HeadCells) -> dict[str, Any]:
-    """Returns the description of a head as JSON values: its names, its tokens, and its change between recordings."""
+    """Returns the description of a head as JSON values: its names, its tokens, and its change between recordings.
+
+    There is no ``change`` for a head of one recording. The tokens are those of the report's queries and keys.
+    """
     maps = head.maps
     description: dict[str, Any] = {"name": _member_name(head), "layer": maps.layer, "head": head.head}
     description |= {"kind": maps.kind, "item": maps.item}
-    for side, side_maps in head.sides.items():
-        description |= {f"{name}{side}": getattr(side_maps, name) for name in ("module", "scale", "fidelity")}
-    for axis, span in (("queries", head.queries), ("keys", head.keys)):
-        tokens = {
-            f"tokens{side}": getattr(side_maps, "query_tokens" if axis == "queries" else "key_tokens").labels[span]
-            for side, side_maps in head.sides.items()
-        }
-        description[axis] = {"first": span.start, **tokens}
-    return description | ({"change": head.change} if head.change else {})
+    for suffix, side_maps in head.sides.items():
+        description |= {f"{name}{suffix}": getattr(side_maps, name) for name in ("module", "scale", "fidelity")}
+    description["queries"], description["keys"] = {"first": head.queries.start}, {"first": head.keys.start}
+    for suffix, side_maps in head.sides.items():
+        description["queries"][f"tokens{suffix}"] = side_maps.query_tokens.labels[head.queries]
+        description["keys"][f"tokens{suffix}"] = side_maps.key_tokens.labels[head.keys]
+    if head.change:
+        description["change"] = head.change
+    return description
 
 
 def _number_texts(values: NDArray[Any], masked_text: str) -> list[str]:
-    """Returns values as texts: numbers in the fewest digits that give the same float32, booleans as true and false.
+    """Returns a text for each value: a number in the fewest digits that give the same float32, or true or false.
 
     Args:
         values: one row of numbers or booleans.
-        masked_text: the text of a masked number.
+        masked_text: the text of a masked number; booleans are never masked.
     """
     if values.dtype == bool:
         return ["true" if value else "false" for value in values.tolist()]
@@ -224,19 +256,22 @@ def _number_texts(values: NDArray[Any], masked_text: str) -> list[str]:
 
 
 def _with_nan(values: NDArray[Any]) -> NDArray[Any]:
-    """Returns values with NaN in place of masked ones."""
+    """Returns a masked array as an array with NaN in place of masked numbers; any other array unchanged."""
     return values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def _json_text(value: dict[str, Any]) -> str:
-    """Returns values as JSON text without characters that control a terminal; NaN and infinity are given by name."""
+    """Returns a dictionary as JSON text, with control characters escaped and NaN and infinity given by name."""
     return printable_json(json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False))
 
 
 def _json_value(value: Any) -> Any:
-    """Returns a value with NaN and infinite numbers, in dictionaries too, replaced by their names: JSON has none."""
+    """Returns the name of a NaN or infinite number, such as ``NaN``, since JSON has no such numbers.
+
+    In a dictionary, its values are replaced so; any other value is returned unchanged, also a list.
+    """
     if isinstance(value, dict):
-        return {name: _json_value(part) for name, part in value.items()}
+        return {name: _json_value(field) for name, field in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        return json.loads(NON_FINITE_JSON[str(value)])
+        return json.loads(NON_FINITE_JSON[str(value)])  # without the quotes
     return value

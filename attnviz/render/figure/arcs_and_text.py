@@ -45,6 +45,24 @@ MIN_STRENGTH = 0.01  # share of the scale; fainter lines would be invisible
 MAX_TEXT_BAR_HEIGHT = 3.0  # inches
 FLAT_BAR = (3.0, 0.75)  # inches: width of a bar below a text, and its height with its ticks
 LOW_TEXT = 2.0  # inches; the bar of a text lower than this lies flat under it
+FLAT_BAR_INDENT, FLAT_BAR_GAP = 0.15, 0.3  # inches at the left of such a bar, and above it
+FLAT_BAR_WITH_NAME = 1.6  # width of such a bar with the name beside it, in widths of the bar
+MIN_CONTENT_WIDTH = 5.0  # inches, of a page whose width the content chooses
+MIN_HEIGHT_BESIDE_BAR = 2.5  # inches, of a content with a bar at its right
+MAX_REMARKS_SHARE = 0.25  # of the height of a page of a given size
+BAR_NAME_HEIGHT, BAR_BOTTOM_SPACE = 0.7, 0.3  # inches above a bar for its name, and free space under the bar
+MIN_TEXT_BAR_HEIGHT = 0.5  # inches
+COLUMN_PADDING = 0.1  # inches between a column of tokens and the ends of its lines
+TITLE_ROWS, AXIS_NAME_ROW = 2.2, 1.1  # rows from a head's top to its first token, and to the names of its columns
+HEAD_BOTTOM_SPACE = 0.3  # inches under the tokens of a head
+AXIS_NAME_SIZE = 0.8  # font size of the columns' names and of the legend, relative to that of tokens
+LEGEND_ROWS = 1.5  # height of the legend of strengths, in rows of tokens
+STROKE_ROWS, STROKE_GAP_ROWS = 1.5, 0.4  # length of a line in the legend, and the space around it, in rows
+LINE_SPACING = 1.15  # height of a line of text, relative to a row of arcs
+PANEL_TITLE_SIZE = 0.85  # font size of a head's title over its text, relative to that of tokens
+PARAGRAPH_STEP = 1.4  # rows from the last line of a text to the title of the next
+WORD_HEIGHT = 0.9  # height of the rectangle behind a token, in rows
+ROUNDING = 1e-6  # inches by which a sum of widths may exceed the width that it was computed from
 
 
 @dataclass(frozen=True)
@@ -155,10 +173,10 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
-    """Returns the layout of a page whose content is as large as the page allows.
+    """Returns the layout of a page with title, content, remarks and colour bar; the content is as large as fits.
 
-    A colour bar stands at the right of the content, or lies under a content that is lower than the bar needs. A page
-    whose height is not given is as high as its content, and as wide too unless its width is given.
+    The bar stands at the right of the content, or lies under a content that is lower than ``LOW_TEXT``. A page whose
+    height is not given is as high as its content, and as wide too unless its width is given.
 
     Args:
         picture: the picture with its words.
@@ -170,9 +188,8 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bar_space = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
     title = title_block(picture, page_width - 2 * margin, scale, ruler)
-    remarks = remarks_block(
-        picture, page_width - 2 * margin, scale, ruler, 0.25 * page_height if page.fixed else page_height
-    )
+    remarks_height = MAX_REMARKS_SHARE * page_height if page.fixed else page_height
+    remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, remarks_height)
     free_height = page_height - 2 * margin - title.height - remarks.height if page.fixed else math.inf
     flat_bar_space = FLAT_BAR[1] * scale if bars else 0.0
     points, content = _largest_content(
@@ -180,23 +197,21 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     )
     if bars and content.height < LOW_TEXT * scale:
         bar_space = 0.0
-        content = replace(
-            content, height=content.height + flat_bar_space, width=max(content.width, 1.6 * FLAT_BAR[0] * scale)
-        )
+        width_with_name = FLAT_BAR_WITH_NAME * FLAT_BAR[0] * scale
+        content = replace(content, height=content.height + flat_bar_space, width=max(content.width, width_with_name))
     elif bars:
         points, content = _largest_content(
             picture, fill, (page_width - 2 * margin - bar_space, free_height), scale, ruler
         )
     if page.grows:
-        page_width = max(content.width + bar_space, 5.0) + 2 * margin
+        page_width = max(content.width + bar_space, MIN_CONTENT_WIDTH) + 2 * margin
     if not page.fixed:
         title, remarks = (
             title_block(picture, page_width - 2 * margin, scale, ruler),
             remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height),
         )
-        page_height = (
-            max(content.height, 2.5 * scale if bar_space else 0.0) + title.height + remarks.height + 2 * margin
-        )
+        min_content_height = MIN_HEIGHT_BESIDE_BAR * scale if bar_space else 0.0
+        page_height = max(content.height, min_content_height) + title.height + remarks.height + 2 * margin
     left = margin + max(page_width - 2 * margin - content.width - bar_space, 0) / 2
     free_height = page_height - 2 * margin - title.height - remarks.height - content.height
     top = page_height - margin - title.height - (max(free_height, 0) / 2 if page.fixed else 0)
@@ -206,7 +221,10 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     if not bars or bar_space:
         return layout
     bar_box = Box(
-        left + 0.15 * scale, top - content.height + flat_bar_space - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale
+        x=left + FLAT_BAR_INDENT * scale,
+        y=top - content.height + flat_bar_space - FLAT_BAR_GAP * scale,
+        width=FLAT_BAR[0] * scale,
+        height=BAR_WIDTH * scale,
     )
     return replace(layout, bars=(replace(bars[0], box=bar_box, name=(" ".join(bars[0].name),), name_beside=True),))
 
@@ -237,10 +255,16 @@ def _placed_layout(
     title, remarks = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
     # The bar with its name is centred at the content, within the space between title and remarks.
-    highest, name_height = page[1] - margin - title.height, 0.7 * scale
-    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - remarks.height - margin - name_height - 0.3 * scale, 0.5))
-    bar_top = min(max(top, top - content.height / 2 + (height + name_height) / 2), highest)
-    bar_box = Box(left + content.width + HEAD_GAP * scale, bar_top - name_height - height, BAR_WIDTH * scale, height)
+    highest, name_height = page[1] - margin - title.height, BAR_NAME_HEIGHT * scale
+    free_height = highest - remarks.height - margin - name_height - BAR_BOTTOM_SPACE * scale
+    bar_height = min(MAX_TEXT_BAR_HEIGHT * scale, max(free_height, MIN_TEXT_BAR_HEIGHT))
+    bar_top = min(max(top, top - content.height / 2 + (bar_height + name_height) / 2), highest)
+    bar_box = Box(
+        x=left + content.width + HEAD_GAP * scale,
+        y=bar_top - name_height - bar_height,
+        width=BAR_WIDTH * scale,
+        height=bar_height,
+    )
     return TokenLayout(
         width=page[0],
         height=page[1],
@@ -258,7 +282,7 @@ def _placed_layout(
 
 
 def _shifted_word(word: Word, x: float, y: float) -> Word:
-    """Returns a word moved by ``x`` and ``y`` inches."""
+    """Returns a word, with its rectangle if it has one, moved by ``x`` inches to the right and ``y`` upwards."""
     box = None if word.box is None else replace(word.box, x=word.box.x + x, y=word.box.y + y)
     return replace(word, x=word.x + x, y=word.y + y, box=box)
 
@@ -266,9 +290,9 @@ def _shifted_word(word: Word, x: float, y: float) -> Word:
 def _largest_content(
     picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """Returns the largest font size at which the content fits an area, and this content.
+    """Returns the largest font size of tokens at which the content fits an area, and the content at this size.
 
-    If the user chose a font size, it is that size; if no size fits, it is the smallest.
+    A font size that the user chose is returned even if the content does not fit. If no size fits, returns the smallest.
 
     Args:
         picture: the picture.
@@ -283,7 +307,7 @@ def _largest_content(
     sizes = (chosen_size,) if chosen_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
         content = fill(picture, points, width, scale, ruler)
-        if content.width <= width + 1e-6 and content.height <= height:
+        if content.width <= width + ROUNDING and content.height <= height:
             break
     return points, content
 
@@ -304,9 +328,10 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), max_label_width)
     page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
-    head_width = 2 * label_width + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
+    arc_width = ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH
+    head_width = 2 * label_width + (arc_width + 2 * COLUMN_PADDING) * scale
     head_width = max(head_width, min(ruler.longest_width(titles, points * MIN_TITLE_SHARE), width))
-    head_height = (max(len(axis.labels) for axis in axes) + 2.2) * row + 0.3 * scale
+    head_height = (max(len(axis.labels) for axis in axes) + TITLE_ROWS) * row + HEAD_BOTTOM_SPACE * scale
     across = min(max(int((width + HEAD_GAP * scale) / (head_width + HEAD_GAP * scale)), 1), len(picture.panels))
     rows_of_panels = math.ceil(len(picture.panels) / across)
     across = math.ceil(len(picture.panels) / rows_of_panels)  # about as many in each row
@@ -317,44 +342,49 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
         )
     # Titles may be empty; 1e-6 avoids a division by 0.
     title_points = points * max(min(head_width / max(ruler.longest_width(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
+    name_points, padding = points * AXIS_NAME_SIZE, COLUMN_PADDING * scale
     words: list[Word] = []
     strokes, lines = [], []
     for panel_index, panel in enumerate(picture.panels):
         row_of_heads, column = divmod(panel_index, across)
         x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
-        first_y, left, right = y - 2.2 * row, x + label_width, x + head_width - label_width
-        title = ruler.cut(panel.title, title_points, head_width + 1e-6)
+        first_y, left, right = y - TITLE_ROWS * row, x + label_width, x + head_width - label_width
+        title = ruler.cut(panel.title, title_points, head_width + ROUNDING)
         lines.append(
             TextLine(x + (head_width - ruler.width(title, title_points)) / 2, y, title, title_points, faint=False)
         )
         for align, axis, x_of_words in (("right", panel.rows, left), ("left", panel.columns, right)):
             lines.append(
                 TextLine(
-                    x_of_words - (ruler.width(axis.name, points * 0.8) if align == "right" else 0),
-                    y - 1.1 * row,
+                    x_of_words - (ruler.width(axis.name, name_points) if align == "right" else 0),
+                    y - AXIS_NAME_ROW * row,
                     axis.name,
-                    points * 0.8,
+                    name_points,
                 )
             )
             words += [
                 Word(x_of_words, first_y - index * row, ruler.cut(text, points, max_label_width), align)
                 for index, text in enumerate(axis.labels)
             ]
-        strokes.append(_strokes_of_panel(panel, left + 0.1 * scale, right - 0.1 * scale, first_y, row))
-    height = head_height * -(-len(picture.panels) // across)
+        strokes.append(_strokes_of_panel(panel, left + padding, right - padding, first_y, row))
+    height = head_height * math.ceil(len(picture.panels) / across)
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first_panel = picture.panels[0]
     first_scale = first_panel.scale, first_panel.color_quantity
     if all((panel.scale, panel.color_quantity) == first_scale for panel in picture.panels):
         legend, legend_strokes = _legend_of_strengths(
-            first_panel, total_width, -height - row / 2, points * 0.8, row, ruler
+            first_panel, total_width, -height - row / 2, name_points, row, ruler
         )
-        words, strokes, height = [*words, *legend], [*strokes, legend_strokes], height + 1.5 * row
+        words += legend
+        strokes.append(legend_strokes)
+        height += LEGEND_ROWS * row
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 
 
 def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Returns the arcs of several heads between the same two columns of tokens, each head in its hue.
+
+    The heads' names on their hues stand above the columns.
 
     Args:
         picture: the heads to draw.
@@ -368,13 +398,13 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
     first_panel = replace(picture.panels[0], title="")
     content = _arcs_content(replace(picture, panels=(first_panel,)), points, width, scale, ruler)
     first_strokes, *legend = content.strokes
-    left, right = (
-        first_strokes.ends[0, :, 0].tolist() if len(first_strokes.ends) else (0.0, content.width)
-    )  # x of both columns
+    left, right = 0.0, content.width  # x of both columns, if no line tells it
+    if len(first_strokes.ends):
+        left, right = first_strokes.ends[0, :, 0].tolist()
     first_y = content.words[0].y
     strokes = [
         replace(_strokes_of_panel(panel, left, right, first_y, row), hue=hue)
-        for panel, hue in zip(picture.panels, HUES, strict=False)
+        for panel, hue in zip(picture.panels, HUES, strict=False)  # there are more hues than panels
     ]
     corner = np.array([0.0, -depth])
     return Content(
@@ -396,7 +426,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
+    row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     colors = mixed_hues(overlaid_strengths(picture.panels))
     paragraph = list(_paragraph(picture.panels[0], -depth - row / 2, points, width, row, ruler, colors))
@@ -406,55 +436,82 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns each head's title and largest weight on its hue, below each other, and their height in inches."""
-    row, pad = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
+    """Returns a line for each head, with its title and the end of its scale on its hue, and the lines' height.
+
+    Args:
+        picture: the heads.
+        points: the font size of tokens.
+        ruler: measures the text.
+
+    Returns:
+        The lines, one below another from y = 0 downwards, and their height in inches with half a row under them.
+    """
+    row, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
     for panel_index, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
-        *_, (_, largest) = panel.quantity.ticks(panel.scale)
-        text, y = f"{panel.title}, up to {largest}", -(panel_index + 0.5) * row
-        box = Box(0, y - row * 0.45, ruler.width(text, points) + 2 * pad, row * 0.9)
-        names.append(Word(pad, y, text, box=box, fill=hue))
+        *_, (_, highest_label) = panel.quantity.ticks(panel.scale)
+        text, y = f"{panel.title}, up to {highest_label}", -(panel_index + 0.5) * row
+        box = _box_around(0, y, ruler.width(text, points) + 2 * padding, row)
+        names.append(Word(padding, y, text, box=box, fill=hue))
     return names, (len(names) + 0.5) * row
+
+
+def _box_around(x: float, y: float, width: float, row: float) -> Box:
+    """Returns the rectangle behind a token, from ``x`` to the right; its middle is at height ``y``, in inches.
+
+    Args:
+        x: the left edge.
+        y: the height of the middle.
+        width: the width of the rectangle.
+        row: the height of a row, of which the rectangle fills the share ``WORD_HEIGHT``.
+    """
+    return Box(x, y - row * WORD_HEIGHT / 2, width, row * WORD_HEIGHT)
 
 
 def _legend_of_strengths(
     panel: Panel, width: float, y: float, points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """Returns the legend of strengths: a few weights side by side, each with a line of its strength, as many as fit.
+    """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its strength.
+
+    Weights with a strength of at most ``MIN_LEGEND_STRENGTH`` are left out, and the smallest ones if not all fit; at
+    least the largest one stays.
 
     Args:
         panel: a head, with the scale of the strengths.
         width: the width in inches in which the legend is centred.
-        y: the height of its middle.
-        points: its font size.
+        y: the vertical place of the legend's middle in inches.
+        points: the font size of the legend.
         row: the height of a row of tokens in inches.
         ruler: measures the text.
     """
-    stroke_length, gap = 1.5 * row, 0.4 * row
+    stroke_length, gap = STROKE_ROWS * row, STROKE_GAP_ROWS * row
     ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
-    ticks_shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
-    ticks_shown = [(text, strength) for text, strength in ticks_shown if strength > MIN_LEGEND_STRENGTH]
-    item_width = stroke_length + gap + max((ruler.width(text, points) for text, _ in ticks_shown), default=0.0)
-    ticks_shown = ticks_shown[-max(int((width + 2 * gap) / (item_width + 2 * gap)), 1) :]
-    start = (width - item_width * len(ticks_shown) - 2 * gap * (len(ticks_shown) - 1)) / 2
-    lefts = [start + number * (item_width + 2 * gap) for number in range(len(ticks_shown))]
+    strengths_of_ticks = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
+    items = [(text, strength) for text, strength in strengths_of_ticks if strength > MIN_LEGEND_STRENGTH]
+    item_width = stroke_length + gap + max((ruler.width(text, points) for text, _ in items), default=0.0)
+    max_items = max(int((width + 2 * gap) / (item_width + 2 * gap)), 1)
+    shown_items = items[-max_items:]  # the largest weights
+    start = (width - item_width * len(shown_items) - 2 * gap * (len(shown_items) - 1)) / 2
+    lefts = [start + item_index * (item_width + 2 * gap) for item_index in range(len(shown_items))]
     words = [
         Word(left + stroke_length + gap, y, text, points=points)
-        for left, (text, _) in zip(lefts, ticks_shown, strict=True)
+        for left, (text, _) in zip(lefts, shown_items, strict=True)
     ]
     ends = np.array([[[left, y], [left + stroke_length, y]] for left in lefts]).reshape(-1, 2, 2)
-    return words, Strokes(ends, np.array([strength for _, strength in ticks_shown]))
+    return words, Strokes(ends, np.array([strength for _, strength in shown_items]))
 
 
 def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """Returns a line for each visible weight of a strength above `MIN_STRENGTH`, the strongest last, on top.
+    """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`, the strongest last, to be on top.
+
+    There may be no lines.
 
     Args:
         panel: the weights of a head.
-        left: x of the queries' column, in inches.
-        right: x of the keys' column.
-        top: y of the first token.
-        row: the height of a row of tokens.
+        left: the horizontal place of the queries' column in inches.
+        right: the horizontal place of the keys' column in inches.
+        top: the vertical place of the first token in inches.
+        row: the height of a row of tokens in inches.
     """
     strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
@@ -467,7 +524,7 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: 
 
 
 def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns a paragraph for each head, under its title, with tokens on the colours of their weights.
+    """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight.
 
     Args:
         picture: the heads to draw.
@@ -476,20 +533,21 @@ def _text_content(picture: Picture, points: float, width: float, scale: float, r
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
+    row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
+    title_points = points * PANEL_TITLE_SIZE
     words: list[Word] = []
     lines = []
     y = 0.0
     for panel in picture.panels:
-        for text in ruler.wrap(panel.title, points * 0.85, width):
-            lines.append(TextLine(0, y, text, points * 0.85))
+        for text in ruler.wrap(panel.title, title_points, width):
+            lines.append(TextLine(0, y, text, title_points))
             y -= points * LINE_HEIGHT / POINTS_PER_INCH
         paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
         words += paragraph
-        y = paragraph[-1].y - row * 1.4
+        y = paragraph[-1].y - row * PARAGRAPH_STEP
     right = max(word.box.x + word.box.width for word in words if word.box)
-    widest = max((right, *(ruler.width(line.text, line.points) for line in lines)))
-    return Content(widest, -y, tuple(words), lines=tuple(lines))
+    content_width = max((right, *(ruler.width(line.text, line.points) for line in lines)))
+    return Content(content_width, -y, tuple(words), lines=tuple(lines))
 
 
 def _paragraph(
@@ -497,32 +555,33 @@ def _paragraph(
 ) -> Iterator[Word]:
     """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards.
 
-    A masked token has no colour, and the query is marked if it is one of the tokens.
+    A masked token has no colour. The token of the query is marked, if it is one of the keys.
 
     Args:
-        panel: the tokens with their weights.
+        panel: the weights of one query, whose columns are the tokens.
         y: the middle of the first line.
         points: the font size.
         width: the width of a line in inches.
         row: the height of a line in inches.
         ruler: measures the text.
-        colors: ``(tokens, 3)``; ``None`` for those of the panel's scale.
+        colors: red, green and blue of each token, ``(tokens, 3)``; ``None`` for the colours of the panel's scale.
     """
-    colors = panel.scale.rgb(panel.levels)[0] if colors is None else colors
-    pad, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
+    token_colors = panel.scale.rgb(panel.levels)[0] if colors is None else colors
+    padding, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
     first_token, x = panel.columns.edges[0], 0.0
     for index, label in enumerate(panel.columns.labels):
-        text = ruler.cut(label, points, width - 2 * pad)
-        word_width = ruler.width(text, points) + 2 * pad
+        text = ruler.cut(label, points, width - 2 * padding)
+        word_width = ruler.width(text, points) + 2 * padding
         if x > 0 and x + word_width > width:
             x, y = 0.0, y - row
-        red, green, blue = colors[index].tolist()
+        red, green, blue = token_colors[index].tolist()
+        is_query = first_token + index == panel.rows.edges[0] and label == panel.rows.labels[0]
         yield Word(
-            x=x + pad,
+            x=x + padding,
             y=y,
             text=text,
-            box=Box(x, y - row * 0.45, word_width, row * 0.9),
+            box=_box_around(x, y, word_width, row),
             fill=(red, green, blue) if panel.visible[0, index] else None,
-            marked=first_token + index == panel.rows.edges[0] and label == panel.rows.labels[0],
+            marked=is_query,
         )
         x += word_width + space

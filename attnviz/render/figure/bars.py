@@ -11,6 +11,12 @@ from attnviz.report.picture.panels import Quantity
 BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6  # inches of a slide, as all lengths here
 MAX_BAR_NAME_WIDTH = 1.1
 FLAT_BAR_HEIGHT, MAX_FLAT_BAR_WIDTH, LEGEND_POINTS = 0.14, 3.2, 9.0  # of bars under the panels
+MAX_LEGEND_TICKS = 6
+MIN_TICK_GAP = 1.3  # from tick to tick along a bar under the panels, in widths of the widest tick
+MIN_CROWDED_BAR_HEIGHT = 0.3  # if names fill the space
+TICK_GAP = 0.15  # between the ticks of a bar and the name of the bar below
+LEGEND_PADDINGS = 6  # above and below the name, the bar and its ticks
+NAME_SHARE = 0.9  # of a bar's share of the width under the panels
 MAX_BARS = 3  # with more scales, titles of panels name the limits instead
 
 
@@ -48,9 +54,9 @@ class Bar:
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """Returns a colour bar for each scale, as wide as its ticks and its name; its place is still to be set.
+    """Returns a colour bar for each scale of the panels, or an empty list for more than `MAX_BARS` scales.
 
-    Returns no bar if there are more than `MAX_BARS` scales.
+    Each bar is as wide as needed for its ticks and its name. Its place is (0, 0) and its height 0 until it is placed.
 
     Args:
         picture: the panels with their scales.
@@ -70,15 +76,15 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 
 
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """Returns the bars placed below each other, from the upper edge of the panels downwards.
+    """Returns the bars placed one below another, each under its name, from the upper edge of the panels downwards.
 
-    They may reach below low panels.
+    They may reach below the panels. Ticks that would touch are left out. Without bars, returns ``()``.
 
     Args:
         bars: the colour bars.
         panels: the places of the panels.
         x: the left edge of the bars in inches.
-        lowest: the lower edge of the space for them.
+        lowest: the lower edge of the space for the bars in inches.
         scale: the size of fonts relative to those of a slide.
     """
     if not bars:
@@ -86,47 +92,58 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
     top = max(box.y + box.height for box in panels)
     bottom = min(box.y for box in panels)
     space = max(top - bottom, min(MIN_BAR_HEIGHT * scale * len(bars), top - lowest))
-    letter = AXIS_NAME_POINTS * scale / POINTS_PER_INCH
-    name_heights = [len(bar.name) * letter * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
-    gap = letter / 2 + 0.15 * scale  # half a tick of the bar above, and free space
+    letter_height = AXIS_NAME_POINTS * scale / POINTS_PER_INCH
+    name_heights = [len(bar.name) * letter_height * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
+    gap = letter_height / 2 + TICK_GAP * scale  # half a tick of the bar above, and free space
     height_for_bars = space - sum(name_heights) - gap * (len(bars) - 1)
-    height = max(min(height_for_bars / len(bars), MAX_BAR_HEIGHT * scale), 0.3 * scale)
+    height = max(min(height_for_bars / len(bars), MAX_BAR_HEIGHT * scale), MIN_CROWDED_BAR_HEIGHT * scale)
     placed_bars, top_of_bar = [], top
     for bar, name_height in zip(bars, name_heights, strict=True):
         top_of_bar -= name_height
-        ticks = _separate_ticks(bar, letter / height)
+        ticks = _separate_ticks(bar, letter_height / height)
         placed_bars.append(replace(bar, box=Box(x, top_of_bar - height, BAR_WIDTH * scale, height), ticks=ticks))
         top_of_bar -= height + gap
     return tuple(placed_bars)
 
 
 def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> float:
-    """Returns the height in inches of colour bars side by side under the panels, with names and ticks; 0 for none.
+    """Returns the height in inches of colour bars side by side under the panels, with names and ticks.
+
+    Returns 0 without bars.
 
     Args:
         bars: the colour bars.
-        width: the inches that all of them share.
+        width: the width in inches that the bars share equally.
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
     """
     if not bars:
         return 0.0
-    lines = max(len(_name_lines_below(bar, width / len(bars), ruler)) for bar in bars)
-    letters = (lines + 1) * LEGEND_POINTS * LINE_HEIGHT / POINTS_PER_INCH
-    return (letters + FLAT_BAR_HEIGHT + 6 * LABEL_PADDING) * scale
+    name_lines = max(len(_name_lines_below(bar, width / len(bars), ruler)) for bar in bars)
+    text_height = (name_lines + 1) * LEGEND_POINTS * LINE_HEIGHT / POINTS_PER_INCH  # the names, and a line of ticks
+    return (text_height + FLAT_BAR_HEIGHT + LEGEND_PADDINGS * LABEL_PADDING) * scale
 
 
 def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """Returns the lines of a bar's name for a place under the panels that is ``width`` inches wide."""
-    return tuple(ruler.wrap(" ".join(bar.name), bar.points * LEGEND_POINTS / AXIS_NAME_POINTS, 0.9 * width))
+    """Returns a bar's name wrapped into lines for a place under the panels.
+
+    Args:
+        bar: the bar, whose name is wrapped for a place beside the panels.
+        width: the width of the new place in inches.
+        ruler: measures the text.
+    """
+    points = bar.points * LEGEND_POINTS / AXIS_NAME_POINTS
+    return tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * width))
 
 
 def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[Bar, ...]:
-    """Returns the bars placed side by side in an area under the panels, each under its name.
+    """Returns the bars placed side by side in an area under the panels, each horizontal and under its name.
+
+    Ticks that would touch are left out. Without bars, returns ``()``.
 
     Args:
         bars: the colour bars.
-        area: the space for them.
+        area: the rectangle that the bars share.
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -139,13 +156,19 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
         name = _name_lines_below(bar, share_of_width, ruler)
         y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
         x = area.x + bar_index * share_of_width + (share_of_width - width) / 2
-        ticks = bar.quantity.ticks(bar.scale, min(max(int(width / tick_width / 1.3), 1), 6))
+        tick_count = min(max(int(width / tick_width / MIN_TICK_GAP), 1), MAX_LEGEND_TICKS)
+        ticks = bar.quantity.ticks(bar.scale, tick_count)
         box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
         placed_bars.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
     return tuple(placed_bars)
 
 
-def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """Returns at most 6 ticks of a bar that do not touch; ``letter`` is a letter's height as a share of the bar's."""
-    max_ticks = max(int(MIN_TICK_SHARE / letter), 1)
-    return bar.quantity.ticks(bar.scale, min(max_ticks, 6))
+def _separate_ticks(bar: Bar, letter_share: float) -> tuple[tuple[float, str], ...]:
+    """Returns about ``MAX_LEGEND_TICKS`` ticks of a vertical bar, or fewer if they would touch, with their texts.
+
+    Args:
+        bar: the bar.
+        letter_share: the height of a letter as a share of the bar's height.
+    """
+    max_ticks = max(int(MIN_TICK_SHARE / letter_share), 1)
+    return bar.quantity.ticks(bar.scale, min(max_ticks, MAX_LEGEND_TICKS))
