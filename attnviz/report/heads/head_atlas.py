@@ -85,12 +85,12 @@ def heads_report(
         recordings: one or more recordings of the same model.
         options: the heads to show, their order and their number; the medium decides between list and atlas.
         effects: effects of ablation, shown as one more column.
-        reference: words with their true seconds, from which the alignment of each head is measured; ``None`` for those
-            that the heads named by the model's makers find, if the options ask for the alignment.
+        reference: words with their true seconds, from which the alignment of each head is measured. If it is ``None``
+            and the options name alignment or lag, the words are those that the model's alignment heads find.
 
     Raises:
-        AttnvizError: if the recordings have different heads, the options name an unknown measure, or they select a
-            part of the maps.
+        AttnvizError: if the recordings have different heads, the options name an unknown measure, ask for arcs or text,
+            or select a part of the maps, or alignment cannot be measured.
     """
     refuse_style(options.look, "a table of heads")
     _refuse_spans(options)
@@ -99,7 +99,7 @@ def heads_report(
 
         recordings = tuple(map(contributions_of, recordings))
     heads = measurable_heads([head for recording in recordings for head in chosen_heads(recording, options.selection)])
-    texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
+    text_count = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_different_heads(recordings)
     extra_frames = [] if effects is None else [effects.frame]
     extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
@@ -108,29 +108,26 @@ def heads_report(
         last_unit = summarize_last_unit(recordings, heads, options.grouping)
         extra_frames.append(last_unit.frame)
     alignment = _alignment_columns(recordings, heads, options, reference)
+    alignment_remark = ""
     if alignment is not None:
-        extra_frames.append(alignment[0])
-    if options.sort is not None:
-        named_measure(
-            options.sort,
-            (
-                *(measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures),
-                *METRICS.values(),
-            ),
-        )
-    frame = frame_over_texts(heads, texts)
+        alignment_frame, alignment_remark = alignment
+        extra_frames.append(alignment_frame)
+    if options.sort is not None:  # an unknown measure is refused before the heads are measured
+        extra_measures = [measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures]
+        named_measure(options.sort, (*extra_measures, *METRICS.values()))
+    frame = frame_over_texts(heads, text_count)
     for extra_frame in extra_frames:
         frame = frame.with_columns_of(extra_frame)
-    title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
+    title = text_title(recordings[0]) if text_count == 1 else f"{text_count} texts"
     remarks = tuple(dict.fromkeys(line for recording in recordings for line in recording_remarks(recording)))
     remarks = (
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
         *([last_unit.sentence] if last_unit else []),
-        *([alignment[1]] if alignment is not None else []),
+        *([alignment_remark] if alignment_remark else []),
         *remarks,
     )
-    about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
+    about = origin(recordings[0]) | ({"text": ""} if text_count > 1 else {})
     return frame_report(About(title, model_name(recordings[0]), remarks, about), frame, options)
 
 
@@ -149,10 +146,10 @@ def _alignment_columns(
     options: ReportOptions,
     reference: "Sequence[TimedWord] | None",
 ) -> tuple[HeadFrame, str] | None:
-    """Returns alignment and lag of the heads with a remark on the reference words.
+    """Returns a frame with alignment and lag of the heads, and a remark on the reference words.
 
-    These are the words of ``reference``, else those that the model's own alignment heads find. It returns ``None``
-    without a reference if neither the order nor the filter of the options names them.
+    The reference words are ``reference``, else the words that the model's alignment heads find. The result is ``None``
+    if there is no ``reference`` and neither the order nor the filter of the options names alignment or lag.
 
     Raises:
         AttnvizError: if there is not one recording of a text over a sound, or if there are no words to compare with:
@@ -188,7 +185,9 @@ def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     for maps, head in heads:
         norms.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
     means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
-    return HeadFrame(rows=tuple(HeadRow((name,)) for name in norms), measures=(MOVED,), values=means)
+    return HeadFrame(
+        rows=tuple(HeadRow((layer_and_head,)) for layer_and_head in norms), measures=(MOVED,), values=means
+    )
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
@@ -198,13 +197,14 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         source: the source of the numbers.
         frame: the numbers of the heads.
         options: the order, number and filter of the heads; the medium decides between list and atlas. If it limits the
-            size and the options select nothing, the list has only as many heads as fit, the clearest ones.
+            size and the options select nothing, the list has only as many of the clearest heads as fit; it has all if
+            not even one fits.
 
     Raises:
         AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
     """
-    frame = frame.with_names(read_names(options.look.names))
-    table = frame.with_selected_rows(options.sort, options.top, options.filter)
+    named_frame = frame.with_names(read_names(options.look.names))
+    table = named_frame.with_selected_rows(options.sort, options.top, options.filter)
     shown_metrics = _listed_metrics(table, options)
     results = HeadResults(
         title=source.title,
@@ -218,53 +218,58 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         about={"recording": source.about},
     )
     report, fits = results.report(options), options.medium.fits
-    selects = options.all or options.sort or options.filter or options.top is not None
-    if not isinstance(report, HeadList) or fits is None or selects or fits(report):
+    user_chooses_rows = options.all or options.sort or options.filter or options.top is not None
+    if not isinstance(report, HeadList) or fits is None or user_chooses_rows or fits(report):
         return report
     return next(filter(fits, _shorter_lists(report, table, source, shown_metrics)), report)
 
 
 def _shorter_lists(
-    full_list: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]
+    full_list: HeadList, table: HeadFrame, source: About, shown_metrics: tuple[Measure, ...]
 ) -> Iterator[HeadList]:
-    """Yields shorter and shorter lists of the clearest heads, under a caption that counts the patterns of all heads.
+    """Yields lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
+
+    The first list has all heads but one, or as many as the screen has lines. Without a screen's height there is none.
 
     Args:
         full_list: the list of all heads.
         table: the numbers of all heads.
         source: the source of the numbers.
-        shown: the metrics that are listed.
+        shown_metrics: the metrics that are listed.
     """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     applicable_names = [measure.name for measure in table.applicable]
-    metric = next((METRICS[name] for name in ("previous", "border") if name in applicable_names), shown[0])
+    metric = next((METRICS[name] for name in ("previous", "border") if name in applicable_names), shown_metrics[0])
     remark = f"{option('all', True)} lists every head, {option('sort', metric.name)} sorts by {metric.meaning}."
     kept_remarks = [line for line in source.remarks if line == DROPPED or line.startswith(WARNING)]
-    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown), *kept_remarks))
-    clearest = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
-    for count in range(min(len(clearest) - 1, full_list.look.height or 0), 0, -1):
-        yield replace(template, summary=_summary(table.take(clearest[:count]), shown))
+    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown_metrics), *kept_remarks))
+    clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
+    for count in range(min(len(clearest_rows) - 1, full_list.look.height or 0), 0, -1):
+        yield replace(template, summary=_summary(table.take(clearest_rows[:count]), shown_metrics))
 
 
 def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics that fit the width, at least one: the one that sorts, those of `FIRST_SHOWN`, then others."""
-    sorted_by = [options.sort.removeprefix("-")] if options.sort else []
+    """Returns the metrics that fit the width: the one that sorts, then those of `FIRST_SHOWN`, then others.
+
+    There is at least one, unless no metric applies to the heads.
+    """
+    sort_names = [options.sort.removeprefix("-")] if options.sort else []
     applicable = {metric.name: metric for metric in table.applicable}
-    names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *applicable)) if name in applicable]
+    names = [name for name in dict.fromkeys((*sort_names, *FIRST_SHOWN, *applicable)) if name in applicable]
     head_width = max(map(len, ("head", *(row.title for row in table.rows))))
     pattern_width = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
-    free_columns = options.look.width - head_width - pattern_width - 2
-    columns_each = NUMBER_COLUMNS + (SPREAD_COLUMNS if table.texts > 1 else 0)
-    return tuple(applicable[name] for name in names[: max(1, free_columns // columns_each)])
+    free_columns = options.look.width - head_width - pattern_width - 2  # two columns of gap between head and pattern
+    columns_of_metric = NUMBER_COLUMNS + (SPREAD_COLUMNS if table.texts > 1 else 0)
+    return tuple(applicable[name] for name in names[: max(1, free_columns // columns_of_metric)])
 
 
-def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
+def _summary(table: HeadFrame, shown_metrics: tuple[Measure, ...]) -> Summary:
     """Returns a list with a row per head: its name, its pattern, and the shown numbers with their bars."""
     columns = [
         Column[int]("head", lambda row: table.rows[row].title, align="<"),
         Column[int]("pattern", lambda row: fit_words(table.rows[row].pattern, PATTERN_COLUMNS), align="<"),
-        *(_column(table, metric) for metric in shown),
+        *(_column(table, metric) for metric in shown_metrics),
     ]
     return list_summary(range(len(table.rows)), columns)
 
@@ -272,21 +277,25 @@ def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
 def _column(table: HeadFrame, metric: Measure) -> Column[int]:
     """Returns the column of a metric, with bars and, for several texts, the standard deviation after ±.
 
-    A full bar is 1 for shares, and the largest number of the table for other units.
+    A full bar stands for 1 if the metric is a share, else for its largest absolute value in the table.
     """
-    index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
-    values = table.values[:, index]
-    spreads = table.spreads[:, index] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
+    metric_index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
+    values = table.values[:, metric_index]
+    spreads = (
+        table.spreads[:, metric_index]
+        if table.spreads is not None and table.texts > 1
+        else np.full(len(values), np.nan)
+    )
     full_bar = 1.0 if metric.unit == "share" else _largest_magnitude(values)
 
     def cell(row: int) -> str:
-        """Returns the number of a row as text, with its standard deviation if it has one."""
+        """Returns the metric's number in a row as text, with its standard deviation if it has one; a dash for NaN."""
         if np.isnan(values[row]):
             return UNKNOWN
         return format_number(values[row]) + ("" if np.isnan(spreads[row]) else f"±{format_number(spreads[row])}")
 
     def bar(row: int) -> float | None:
-        """Returns the length of a row's bar, 0 to 1; ``None`` for NaN."""
+        """Returns the length of a row's bar as a share of ``full_bar``, 0 to 1; ``None`` if the number is NaN."""
         if np.isnan(values[row]):
             return None
         return float(abs(values[row])) / full_bar if full_bar > 0 else 0.0
@@ -300,19 +309,19 @@ def _largest_magnitude(values: Float64Array) -> float:
 
 
 def fit_words(text: str, width: int) -> str:
-    """Returns the text, cut with an ellipsis if it is longer than ``width`` characters."""
+    """Returns the text; a text of more than ``width`` characters is cut to that length and ends with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics of an atlas, in the order of the table: all on a page or on request.
+    """Returns the metrics of an atlas, in the order of the table: all if the options ask for all or for a page.
 
-    A picture has at most `MAX_DRAWN`: the metric that sorts, then those of `FIRST_SHOWN`, then others.
+    Another picture has at most `MAX_DRAWN`, chosen in this order: the metric that sorts, `FIRST_SHOWN`, the others.
     """
     if options.all or not options.medium.draws_maps:
         return table.applicable
-    sort_name = [options.sort.removeprefix("-")] if options.sort else []
-    names = dict.fromkeys((*sort_name, *FIRST_SHOWN, *(metric.name for metric in table.applicable)))
+    sort_names = [options.sort.removeprefix("-")] if options.sort else []
+    names = dict.fromkeys((*sort_names, *FIRST_SHOWN, *(metric.name for metric in table.applicable)))
     applicable = {metric.name for metric in table.applicable}
     drawn_names = [name for name in names if name in applicable][:MAX_DRAWN]
     return tuple(metric for metric in table.applicable if metric.name in drawn_names)
@@ -320,14 +329,18 @@ def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, .
 
 def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...]:
     """Returns a remark on the metrics that a picture leaves out; empty if it shows all."""
-    drawn = len(_drawn_metrics(table, options))
-    if drawn == len(table.applicable):
+    drawn_count = len(_drawn_metrics(table, options))
+    if drawn_count == len(table.applicable):
         return ()
-    return (f"Showing {drawn} of {len(table.applicable)} metrics; use {option('all', True)} for all.",)
+    return (f"Showing {drawn_count} of {len(table.applicable)} metrics; use {option('all', True)} for all.",)
 
 
 def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
-    """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale."""
+    """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale.
+
+    Raises:
+        AttnvizError: if no metric applies, since every query sees one key at most.
+    """
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     quantities = _quantities(metrics)
@@ -338,9 +351,9 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 
 
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """Returns the quantity of each unit; if there are several units, its name lists its metrics, as "entropy: bits".
+    """Returns the quantity of each unit, by unit; of several units, each name lists its metrics, as "entropy: bits".
 
-    The unit with most metrics is called "all others" instead if it has more than `MAX_NAMED_METRICS`.
+    The name of the unit with most metrics says "all others" instead if these are more than `MAX_NAMED_METRICS`.
     """
     names: dict[str, list[str]] = {}
     for metric in metrics:
@@ -359,22 +372,24 @@ def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
 
 def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
-    count = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
-    texts = f", over {table.texts} {table.example_noun}" if table.texts > 1 else ""
-    heads = "heads" if table.total_rows > 1 else "head"
-    return f"Metrics of {count} {heads} in {source.model}{texts}{_clearest_heads(table)}."
+    count_text = (
+        f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
+    )
+    over_texts = f", over {table.texts} {table.example_noun}" if table.texts > 1 else ""
+    head_noun = "heads" if table.total_rows > 1 else "head"
+    return f"Metrics of {count_text} {head_noun} in {source.model}{over_texts}{_clearest_heads(table)}."
 
 
 def _clearest_heads(table: HeadFrame) -> str:
     """Returns the end of the caption, which names the clearest head of each pattern; "" if none is clear."""
-    heads = []
+    head_texts = []
     for name, pattern in SHARE_PATTERNS.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
             best_row = int(values.argmax())
             if values[best_row] >= MIN_CLEAR_SHARE and pattern in table.rows[best_row].pattern:
-                heads.append(f"{pattern} {table.rows[best_row].title} ({values[best_row]:.2f})")
-    return f"; the clearest: {', '.join(heads)}" if heads else ""
+                head_texts.append(f"{pattern} {table.rows[best_row].title} ({values[best_row]:.2f})")
+    return f"; the clearest: {', '.join(head_texts)}" if head_texts else ""
 
 
 def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
@@ -384,7 +399,10 @@ def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
-    """Returns remarks on how the numbers are averaged, and on metrics that do not apply, with what they need."""
+    """Returns a remark on how the numbers are averaged, and one on the metrics that do not apply, if there are any.
+
+    The second remark says what these metrics need.
+    """
     noun = table.example_noun
     over_texts = f" and over the {noun}; ± is the standard deviation over {noun}" if table.texts > 1 else ""
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."

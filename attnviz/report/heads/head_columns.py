@@ -82,11 +82,11 @@ def format_or_blank(number: float, spec: str) -> str:
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """Returns a panel of layers by heads with one number per head; blank where a layer lacks the head.
+    """Returns a panel of layers by heads with one number per head; a cell is blank if its layer lacks the head.
 
     Args:
-        rows: single heads; each module and each kind of attention in a layer has its own row.
-        values: one number per head.
+        rows: single heads; each module and each kind of attention in a layer has its own row in the panel.
+        values: one number per head; NaN leaves its cell blank.
         title: the title of the panel.
         quantity: the meaning and format of the numbers.
     """
@@ -123,7 +123,7 @@ def labelled_panel(
         rows=_axis(*rows),
         columns=_axis(*columns),
         quantity=quantity,
-        scale=ColorScale(0, 1),
+        scale=ColorScale(0, 1),  # `share_scales` replaces it
     )
 
 

@@ -35,7 +35,7 @@ def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
     """Builds the report of effects: a list, or a map of layers by heads if a picture is drawn.
 
     Raises:
-        AttnvizError: for a page, or for a picture if no single head was ablated.
+        AttnvizError: for a page, for arcs or text, or for a picture if no single head was ablated.
     """
     refuse_style(options.look, "a table of effects")
     results = HeadResults(
@@ -52,19 +52,17 @@ def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
 
 
 def _panel(effects: Effects) -> Panel:
-    """Returns a map of layers by heads with the effect of each single head."""
-    title, name = (
-        f"without a head: change of {effects.metric}",
-        f"change of {name_with_unit(effects.output)} without a head",
-    )
+    """Returns a map of layers by heads with the effect of each single head; raises AttnvizError if there is none."""
+    title = f"without a head: change of {effects.metric}"
+    name = f"change of {name_with_unit(effects.output)} without a head"
     refusal = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
     return single_heads_panel(effects.frame, title, name, refusal)
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
-    """Returns a panel of heads by heads with the change without both; none if no two heads were removed together.
+    """Returns a list of one panel, heads by heads, with the change without both; empty if no pair was removed.
 
-    A greedy search has none either: its rows are sets that grow by one head.
+    It is empty for a greedy search too, whose rows are sets that grow by one head.
     """
     pairs = [row for row in effects.rows if len(row.heads) == 2]
     if effects.greedy or not pairs:
@@ -84,7 +82,7 @@ def single_heads_panel(frame: HeadFrame, title: str, name: str, refusal: str) ->
     Args:
         frame: the numbers of single heads and of sets, which are left out.
         title: the title of the panel.
-        name: the name of the numbers.
+        name: the name of the quantity in the legend.
         refusal: the message if no row has a single head.
 
     Raises:
@@ -104,15 +102,15 @@ def name_with_unit(measure: Measure) -> str:
 def _summary(effects: Effects) -> Summary:
     """Returns a list with a row per head or set of heads: the metric without it, and the change.
 
-    Several texts add a column of margins, and known interactions one of interactions. The order is that of
-    ``effects.sorted()``.
+    Several texts add a column of margins. If the interaction of any set is known, there is a column of interactions.
+    The order is that of ``effects.sorted()``.
     """
     rows = effects.sorted()
-    bar = bar_length([row.mean for row in rows])
+    length_of = bar_length([row.mean for row in rows])
     columns = [
         Column[Effect]("without", lambda row: row.name, align="<"),
         Column[Effect](effects.metric, lambda row: format_or_blank(effects.baseline + row.mean, ".4f")),
-        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: bar(row.mean)),
+        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: length_of(row.mean)),
     ]
     if effects.texts > 1:
         columns.append(Column("±95%", lambda row: format_or_blank(row.margin, ".4f")))
@@ -123,23 +121,22 @@ def _summary(effects: Effects) -> Summary:
 
 def _caption(effects: Effects) -> str:
     """Returns a sentence on the metric with all heads, and on the largest change; if greedy, on the last removal."""
-    largest = effects.rows[-1] if effects.greedy else effects.sorted()[0]
+    effect = effects.rows[-1] if effects.greedy else effects.sorted()[0]
+    has_several_heads = len(effect.heads) > 1
+    heads = f"{'heads' if has_several_heads else 'head'} {effect.name}"
+    condition = f"without all of {heads}" if effects.greedy and has_several_heads else f"without {heads}"
+    rank = "" if effects.greedy else ", the largest change"
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
-    heads = f"{'heads' if len(largest.heads) > 1 else 'head'} {largest.name}"
-    condition = f"without all of {heads}" if effects.greedy and len(largest.heads) > 1 else f"without {heads}"
-    direction = f"{condition} it {_direction(effects, largest.mean)}" + (
-        "" if effects.greedy else ", the largest change"
-    )
     baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
-    return f"Effects of heads in {effects.model}: {baseline}; {direction}."
+    return f"Effects of heads in {effects.model}: {baseline}; {condition} it {_direction(effects, effect.mean)}{rank}."
 
 
 def _direction(effects: Effects, change: float) -> str:
     """Returns words for a change: its direction, the metric after it, and for loss and accuracy "worse" or "better"."""
     if not change:
         return f"stays {effects.baseline:.4f}"
-    verdict = change * IS_WORSE.get(effects.metric, 0)
-    judgement = f" ({'worse' if verdict > 0 else 'better'})" if verdict else ""
+    worsening = change * IS_WORSE.get(effects.metric, 0)
+    judgement = f" ({'worse' if worsening > 0 else 'better'})" if worsening else ""
     return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{judgement}"
 
 
@@ -150,12 +147,12 @@ def _remarks(effects: Effects) -> tuple[str, ...]:
     """
     replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
-    greedy_order = "Each row removes one more head than the row before: the one whose removal then changes most."
-    interval = "± is half of the 95% interval of the mean over the texts."
+    greedy_remark = "Each row removes one more head than the row before: the one whose removal then changes most."
+    interval_remark = "± is half of the 95% interval of the mean over the texts."
     return (
         f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {replacement}.",
-        *([interval] if effects.texts > 1 else []),
-        *([greedy_order] if effects.greedy else []),
+        *([interval_remark] if effects.texts > 1 else []),
+        *([greedy_remark] if effects.greedy else []),
         NOT_A_CAUSE_ALONE,
         *effects.remarks,
     )

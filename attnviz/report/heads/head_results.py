@@ -48,12 +48,13 @@ class HeadResults:
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> HeadsReport:
-        """Returns the list if the medium lists heads, or for a page if the report has one; else the picture.
+        """Returns the list if the medium lists heads, or for a page if ``has_page``; else the picture.
 
-        The picture is an atlas for a table of heads, else heatmaps, which show their numbers if the cells are few.
+        The picture is an atlas for a table of heads, else heatmaps, which show their numbers if they have at most
+        `MAX_NUMBERED` cells.
 
         Raises:
-            AttnvizError: for a page that can draw neither.
+            AttnvizError: for a page if these numbers have none; the message is ``refusal``.
         """
         look, title = options.look, options.look.title or self.title
         fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}

@@ -24,16 +24,16 @@ class HeadSummaries:
     Attributes:
         heads: the heads, in the order of the selection.
         frame: their numbers and patterns, in the same order.
-        first: the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone.
+        first_heads: the keys of heads that ``clearest`` puts before all others; empty to order by patterns alone.
     """
 
     heads: list[ChosenHead]
     frame: "HeadFrame"
-    first: tuple[HeadKey, ...] = ()
+    first_heads: tuple[HeadKey, ...] = ()
 
-    def with_first_heads(self, first: Sequence[HeadKey]) -> Self:
+    def with_first_heads(self, first_heads: Sequence[HeadKey]) -> Self:
         """Returns the summaries with these heads before all others, in this order."""
-        return replace(self, first=tuple(first))
+        return replace(self, first_heads=tuple(first_heads))
 
     @cached_property
     def notes(self) -> Notes:
@@ -42,12 +42,12 @@ class HeadSummaries:
 
     @cached_property
     def clearest(self) -> list[ChosenHead]:
-        """The heads: those of ``first`` in its order, then the others, the clearest patterns first."""
+        """The heads: those of ``first_heads`` in its order, then the others, the clearest patterns first."""
         from attnviz.metrics.patterns import clearest_first
 
         patterns = (row.first_pattern for row in self.frame.rows)
         clearest = clearest_first(zip(self.heads, patterns, strict=True))
-        ranks = {key: rank for rank, key in enumerate(self.first)}
+        ranks = {key: rank for rank, key in enumerate(self.first_heads)}
         return sorted(clearest, key=lambda head: ranks.get(head.key, len(ranks)))
 
     @property
@@ -76,14 +76,15 @@ class HeadSummaries:
 
 
 def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
-    """Returns the patterns of the selected heads; ``None`` if they are not shown or would not be useful.
+    """Returns the patterns of the selected heads; ``None`` if they are not shown, not useful or not measured.
 
-    Tables, sorted heads and the text style do not show them. Random weights and recordings of several texts have none,
-    and heads with too many cells are not measured, since that would take long.
+    Tables, sorted heads and the text style do not show patterns. Random weights and recordings of several texts have no
+    useful ones. Heads with too many cells are not measured, since that would take long.
     """
     shows_patterns = options.table is None and options.sort is None and options.look.drawn_style != "text"
     if not shows_patterns or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
+    # Patterns are measured over all queries and keys, whichever part is drawn.
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
     heads = chosen_heads(recording, selection)
     from attnviz.metrics.measured_heads import pattern_frame

@@ -33,34 +33,39 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
 
     Raises:
-        AttnvizError: for a page, if none of the selected heads exists, or if a list has heads over different texts.
+        AttnvizError: for a page, for arcs or text, if none of the selected heads exists, or if a list has heads over
+            different texts.
     """
     refuse_style(options.look, "a sum of parts")
     selected_heads = _selected_heads(parts, options)
     heads = selected_heads or [part for part in parts.sorted() if part.kind == "head"]
-    heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
+    drawn_heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
     results = HeadResults(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
         results=parts,
         summary=lambda: _key_list(parts, selected_heads) if selected_heads else _part_list(parts, options),
-        panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
+        panels=lambda: [_layer_panel(parts), _key_panel(parts, drawn_heads[:MAX_DRAWN_HEADS])],
         refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
-        picture_remarks=_picture_remarks(parts, heads),
+        picture_remarks=_picture_remarks(parts, drawn_heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
     return results.report(options)
 
 
 def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
-    """Returns the heads that the user selected; empty without a selection, refused if no head matches it."""
+    """Returns the heads that the user selected; empty if the user selected neither layers nor heads.
+
+    Raises:
+        AttnvizError: if no head matches the selection.
+    """
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
 
     def is_selected(part: LogitPart) -> bool:
-        """True if the selection names the part's layer, or no layer, and its head, or no head."""
+        """True if the user's selection names the layer and head of the part; no layers, or no heads, means all."""
         layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
         return (not layers or part.layer in layers) and (not heads or part.head in heads)
 
@@ -72,53 +77,60 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
 
 
 def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
-    """Returns a list with a row per part, the largest first; then the sum of those not listed, and the logit."""
+    """Returns a list with a row per part, the largest in size first, then the logit.
+
+    If parts are left out, a row with their sum and the option that shows them stands before the logit.
+    """
     sorted_parts = parts.sorted()
     shown_parts = sorted_parts if options.all else sorted_parts[:MAX_LISTED_PARTS]
-    bar = bar_length([part.adds for part in sorted_parts])
+    length_of = bar_length([part.adds for part in sorted_parts])
     other_parts = sorted_parts[len(shown_parts) :]
-    sum_of_others = (
+    rows_of_others = (
         [LogitPart(f"{len(other_parts)} others", "other", sum(part.adds for part in other_parts))]
         if other_parts
         else []
     )
     advice = options.look.format_options(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)
-    notes = {id(total): "the sum"} | {id(others): advice for others in sum_of_others}
+    notes = {id(total): "the sum"} | {id(row): advice for row in rows_of_others}
     columns = [
         Column[LogitPart]("part", lambda part: part.name, align="<"),
         Column[LogitPart](
-            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in notes else bar(part.adds)
+            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in notes else length_of(part.adds)
         ),
         Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
     ]
-    return list_summary([*shown_parts, *sum_of_others, total], columns)
+    return list_summary([*shown_parts, *rows_of_others, total], columns)
 
 
 def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
-    """Returns the keys for which a head adds or takes away most, with how much, as text; "" for other parts."""
+    """Returns text with the keys from which a head adds or takes away most, and how much; "" for other parts."""
     if part.keys is None:
         return ""
     labels = parts.labels_of(part)
-    order = np.argsort(-np.abs(part.keys), kind="stable")[:MAX_NAMED_KEYS]
-    return ", ".join(f"{labels[key]} {part.keys[key]:+.2f}" for key in order.tolist())
+    largest_keys = np.argsort(-np.abs(part.keys), kind="stable")[:MAX_NAMED_KEYS]
+    return ", ".join(f"{labels[key]} {part.keys[key]:+.2f}" for key in largest_keys.tolist())
 
 
 def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
-    """Returns a list with a row per key, then the sum, and a column per head; refuses heads over different keys."""
-    groups = {parts.labels_of(head) for head in heads}
-    if len(groups) > 1:
+    """Returns a list with a row per key, then a row of sums, and a column per head.
+
+    Raises:
+        AttnvizError: if the heads have different keys.
+    """
+    label_groups = {parts.labels_of(head) for head in heads}
+    if len(label_groups) > 1:
         raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
-    [labels] = groups
+    [labels] = label_groups
     values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
-    bar = bar_length(values.ravel().tolist())
+    length_of = bar_length(values.ravel().tolist())
 
     def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
-        """Returns the column of a head: what each key adds, and in the row after the last key their sum."""
+        """Returns the column of a head: the amount that each key adds, and after the last of ``labels`` their sum."""
         return Column(
             head.name,
             lambda key: f"{amounts[key] if key < len(labels) else head.adds:+.4f}",
-            lambda key: bar(float(amounts[key])) if key < len(labels) else None,
+            lambda key: length_of(float(amounts[key])) if key < len(labels) else None,
         )
 
     key_column = Column[int]("key", lambda key: labels[key] if key < len(labels) else "sum", align="<")
@@ -126,45 +138,52 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
 
 
 def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
-    """Returns remarks on the parts, heads and keys that the picture leaves out."""
-    outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
-    keys = len(parts.labels_of(heads[0])) if heads else 0
+    """Returns remarks on the parts, heads and keys that the picture leaves out; empty if it shows all."""
+    parts_outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
+    key_count = len(parts.labels_of(heads[0])) if heads else 0
     return (
-        *([f"Outside of layers: {outside}."] if outside else []),
+        *([f"Outside of layers: {parts_outside}."] if parts_outside else []),
         *(
             [f"Keys are drawn for the {MAX_DRAWN_HEADS} heads with the largest parts."]
             if len(heads) > MAX_DRAWN_HEADS
             else []
         ),
-        *([f"Of {keys} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."] if keys > MAX_DRAWN_KEYS else []),
+        *(
+            [f"Of {key_count} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."]
+            if key_count > MAX_DRAWN_KEYS
+            else []
+        ),
     )
 
 
-def _by_layer(parts: LogitParts) -> Panel:
+def _layer_panel(parts: LogitParts) -> Panel:
     """Returns a panel of the parts in layers: a row per layer, a column per head, and columns for MLPs and the like.
 
     Parts that share a cell are summed; a layer without a part has a blank cell.
     """
-    in_layers = [part for part in parts.parts if part.layer is not None]
-    layers = sorted({part.layer for part in in_layers if part.layer is not None})
+    layer_parts = [part for part in parts.parts if part.layer is not None]
+    layers = sorted({part.layer for part in layer_parts if part.layer is not None})
     # Heads come first, by number; parts without a head, as MLPs, follow them.
-    sorted_parts = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
-    columns = list(dict.fromkeys(map(_column, sorted_parts)))
+    sorted_parts = sorted(layer_parts, key=lambda part: (part.head is None, part.head or 0))
+    columns = list(dict.fromkeys(map(_column_heading, sorted_parts)))
     values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)
-    for part in in_layers:
-        cell = layers.index(part.layer or 0), columns.index(_column(part))
+    for part in layer_parts:
+        cell = layers.index(part.layer or 0), columns.index(_column_heading(part))
         values[cell] = part.adds if np.isnan(values[cell]) else values[cell] + part.adds
     axes = ("layers", list(map(str, layers))), ("heads", columns)
     return labelled_panel("by layer", values, *axes, quantity=_quantity(parts))
 
 
-def _column(part: LogitPart) -> str:
+def _column_heading(part: LogitPart) -> str:
     """Returns the heading of a part's column: its name without the number of the layer."""
     return part.name.replace(f"{part.layer}.", "", 1)
 
 
-def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
-    """Returns a panel of heads by keys, at most `MAX_DRAWN_KEYS`: those with the largest sums of absolute parts."""
+def _key_panel(parts: LogitParts, heads: list[LogitPart]) -> Panel:
+    """Returns a panel of heads, which must have the same keys, by the `MAX_DRAWN_KEYS` keys of the largest parts.
+
+    The size of a key's parts is the sum of their absolute values over the heads.
+    """
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
@@ -178,7 +197,7 @@ def _quantity(parts: LogitParts) -> Quantity:
 
 
 def _caption(parts: LogitParts) -> str:
-    """Returns a sentence on the logit, its largest part, and the largest head if another part is larger."""
+    """Returns a sentence on the logit, its largest part, and the largest head if that part is not a head."""
     largest = parts.sorted()[0]
     heads = [part for part in parts.sorted() if part.kind == "head"]
     largest_head = f", the largest head is {heads[0].name} with {heads[0].adds:+.4f}" if largest.kind != "head" else ""
@@ -192,7 +211,10 @@ def _caption(parts: LogitParts) -> str:
 
 
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
-    """Returns remarks on frozen norms, on how closely the sum agrees with the logit, and on a soft cap."""
+    """Returns remarks on frozen norms, on how closely the sum agrees with the logit, and on a soft cap if there is one.
+
+    The remarks of the parts themselves follow.
+    """
     frozen = parts.frozen
     norms_before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
     attribution = (
@@ -200,12 +222,10 @@ def _remarks(parts: LogitParts) -> tuple[str, ...]:
         if frozen
         else "Direct logit attribution: what each part adds by itself"
     )
-    agreement = f"The parts sum to the logit within {parts.difference:.0e}."
+    cause = "" if parts.difference <= EXACT_SUM else ", because the model computes in lower precision"
     return (
         f"{attribution}{NOT_INDIRECT}",
-        agreement
-        if parts.difference <= EXACT_SUM
-        else f"{agreement[:-1]}, because the model computes in lower precision.",
+        f"The parts sum to the logit within {parts.difference:.0e}{cause}.",
         *(["The logit is the one before the model's soft cap."] if parts.capped else []),
         *parts.remarks,
     )

@@ -19,7 +19,7 @@ MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, onl
 
 
 def shown_metrics(numbers: Numbers) -> HeadFrame | None:
-    """Returns the metrics of all heads, and the norms they move; ``None`` without any, or if cells are unknown."""
+    """Returns the metrics of all heads, and the norms of what they move if known; ``None`` if there are no metrics."""
     frame = _metrics_frame(numbers.heads)
     return None if frame is None else _with_moved_norms(frame, numbers.heads)
 
@@ -27,7 +27,7 @@ def shown_metrics(numbers: Numbers) -> HeadFrame | None:
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
     """Returns the report with the metrics, effects, notes and names that a page shows; unchanged for other media.
 
-    A report that already has numbers of its heads keeps them instead of metrics.
+    A report that already has a frame of its heads' numbers keeps that frame instead of metrics.
 
     Raises:
         AttnvizError: if the file of effects, notes or names cannot be read, or has none of these heads.
@@ -37,9 +37,11 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     file, heads = report.look.effects, report.numbers.heads
     effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
     frame = report.frame or shown_metrics(report.numbers)
+    if frame is not None and effects is not None:
+        frame = frame.with_columns_of(effects.frame)
     return replace(
         report,
-        frame=frame if frame is None or effects is None else frame.with_columns_of(effects.frame),
+        frame=frame,
         effects="" if effects is None else effect_remark(effects),
         notes=tuple(read_notes(report.look.notes)),
         given_names=read_names(report.look.names),
@@ -47,9 +49,12 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 
 
 def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """Returns the frame with the norm of what each head moves; unchanged if it is unknown or cells are too many."""
-    cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
-    if cells > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
+    """Returns the frame with the norm of what each head moves as one more column.
+
+    It is unchanged if the norms of values are unknown, or the heads have over `MAX_MEASURED_CELLS` cells.
+    """
+    cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
+    if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
         return frame
     from attnviz.maps.contributions import contribution_maps, mean_contribution
 

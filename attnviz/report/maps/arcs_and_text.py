@@ -13,7 +13,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import head_panels
-from attnviz.report.maps.words_of_text import find_word
+from attnviz.report.maps.words_of_text import MAX_OTHERS, find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.picture.hues import MAX_OVERLAID
 from attnviz.report.picture.look import Look, style_without_numbers_error
@@ -57,19 +57,20 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         notes: the note on each head that has one.
 
     Raises:
-        AttnvizError: if there are more heads or tokens than arcs can show.
+        AttnvizError: for a table, if there are more heads or tokens than arcs can show, or if the heads cannot share
+            one picture that overlays them.
     """
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
-    scaled = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
+    scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
-        panels=scaled,
+        panels=scaled_panels,
         caption=heads_caption(recording, heads, panels, ARC_SIDES),
         remarks=(
-            _arcs_remark(scaled, options.look),
+            _arcs_remark(scaled_panels, options.look),
             *scale_remarks(options.look),
-            *pool_remarks(options.look, scaled),
+            *pool_remarks(options.look, scaled_panels),
             *recording_remarks(recording),
         ),
         look=options.look,
@@ -87,25 +88,27 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         notes: unused; the parameters are those of ``arcs_report``.
 
     Raises:
-        AttnvizError: if there are more heads than such a picture can show, or the query does not exist.
+        AttnvizError: for a table, if there are more heads than such a picture can show, if the heads cannot share one
+            picture that overlays them, or if the query does not exist.
     """
     _refuse_undrawable(heads, options)
-    look, first = options.look, heads[0]
-    query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}
-    draw = _whole_text_panels if _fits_one_text(first, options) else _panels_around_strongest_keys
+    look, first_head = options.look, heads[0]
+    query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}  # with a remark on the query
+    row_panels = _whole_text_panels if _fits_one_text(first_head, options) else _panels_around_strongest_keys
     panels = []
     for head in heads:
-        title, (head_query, _) = head_title(recording, head), query_of_maps[head.maps]
-        rows = draw(head, head_query, options)
+        title = head_title(recording, head)
+        head_query, _ = query_of_maps[head.maps]
+        rows = row_panels(head, head_query, options)
         panels += [replace(row, title=f"{title}: {row.title}", group=title) for row in rows]
-    query, query_remark = query_of_maps[first.maps]
+    query, query_remark = query_of_maps[first_head.maps]
     return ShadedText(
         title=report_title(recording, look),
         panels=share_scales(panels, _with_linear_colors(look), _text_colormap(look)),
         caption=_text_caption(recording, heads, _query_name(query_of_maps), panels),
         remarks=(
             *([query_remark] if query_remark else []),
-            *([_context_remark(first.maps.query_tokens, query)] if draw is _panels_around_strongest_keys else []),
+            *([_context_remark(first_head.maps.query_tokens, query)] if row_panels is not _whole_text_panels else []),
             *_text_remarks(panels),
             *scale_remarks(look),
             *pool_remarks(look, panels),
@@ -117,7 +120,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
-    """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that no overlay can show."""
+    """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that cannot be overlaid."""
     style = option("style", options.look.style or options.look.drawn_style)
     if options.look.overlaid:
         _refuse_unfit_overlay(heads, style)
@@ -138,7 +141,11 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
-    """Returns the panel of a head whose cells are drawn as lines; refuses more tokens than `MAX_ARC_TOKENS`."""
+    """Returns the panel of a head whose cells are drawn as lines.
+
+    Raises:
+        AttnvizError: if the head has more than `MAX_ARC_TOKENS` queries or keys.
+    """
     [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
@@ -152,7 +159,8 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line.
 
-    They are unchanged if the user set limits, if keys are not counted, or if no weight is well above uniform.
+    It is the uniform weight of the query that sees most keys. The panels are unchanged if the limits are not shared by
+    all heads, if visible keys are not counted, or if no weight is `MIN_PREFERENCE` times uniform.
     """
     visible_counts = [
         panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight
@@ -166,9 +174,10 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """Returns the remark on how lines show weights, and which weights and pairs have no line.
+    """Returns the remark on how lines show weights, and on the weights and pairs that have no line.
 
-    The largest weight is stated only for shared limits, and the limit of lines unless each head has its own scale.
+    It states the largest weight only for shared limits. Unless each head has its own scale, it states the weight up to
+    which pairs have no line, if this is above 0.
     """
     largest = panels[0].quantity.text(max(panel.peak for panel in panels))
     noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
@@ -200,14 +209,15 @@ def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> 
 def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel.
 
-    If no key has any weight, the only panel shows the start of the text.
+    If no key has any weight, the only panel shows the start of the chosen keys.
     """
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
-    best_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
+    # Counted from the first chosen key, the largest weight first.
+    strongest_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
     panels = []
-    for group in _near_keys(best_keys) or [[]]:  # without any weight, the start of the text
+    for group in _groups_of_near_keys(strongest_keys) or [[]]:  # an empty group: the start of the keys
         center = keys.start + (group[0] if group else 0)
         context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
         quantity = quantity_of(maps, PERCENT)
@@ -220,8 +230,11 @@ def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportO
     return panels
 
 
-def _near_keys(keys: list[int]) -> list[list[int]]:
-    """Returns the keys in groups: a key joins the first group whose first key is at most `CONTEXT_TOKENS` away."""
+def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
+    """Returns the keys in groups; empty without keys.
+
+    A key joins the first group whose first key is at most `CONTEXT_TOKENS` away, else it begins a group.
+    """
     groups: list[list[int]] = []
     for key in keys:
         near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
@@ -233,31 +246,39 @@ def _near_keys(keys: list[int]) -> list[list[int]]:
 
 
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
-    """Returns the panel of one query's weights over some keys."""
-    row = replace(head, queries=slice(query, query + 1), keys=keys)
-    [panel] = head_panels(row, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
+    """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys.
+
+    Args:
+        head: the head.
+        query: the index of the query.
+        keys: the range of keys.
+        options: the look and the medium.
+        title: the title of the panel.
+    """
+    row_head = replace(head, queries=slice(query, query + 1), keys=keys)
+    [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
     return panel
 
 
 def _with_linear_colors(look: Look) -> Look:
-    """Returns the look with linear colours, unless the user chose others: they tell strong lines and words apart."""
+    """Returns the look with linear colours, which tell strong lines and words apart; unchanged if it names others."""
     return replace(look, color_scale=look.color_scale or "linear")
 
 
 def _text_colormap(look: Look) -> str:
-    """Returns the default colormap of a text: on a page, one that starts at its background; else `SEQUENTIAL`."""
+    """Returns the default colormap of a text: `SEQUENTIAL` in a terminal, else one that starts at the background."""
     return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
 
 
 def _quoted_token(tokens: Tokens, index: int) -> str:
-    """Returns a token in quotes and its number; a mark keeps the number after a token written from right to left."""
+    """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
     label = tokens.labels[index]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
     return f"{quoted_token(label)}{mark} ({index})"
 
 
 def _context_remark(tokens: Tokens, query: int) -> str:
-    """Returns the remark that shows the query among the tokens around it."""
+    """Returns the remark that shows the query among the tokens around it, and says that not all keys are shown."""
     labels = tokens.labels
     before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
     words = " ".join((*before, f"[{labels[query]}]", *after))
@@ -271,7 +292,14 @@ def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
 
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """Returns the sentence on what the subject, a query, attends to: how many keys, which heads, the largest weight."""
+    """Returns the sentence on what a query attends to: how many keys, which heads, the largest weight.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads that are drawn.
+        subject: the query in words.
+        panels: the panels of the heads.
+    """
     heads_text = panels[0].group if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
@@ -285,14 +313,15 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
-    """Returns the index of the query with this name, among those chosen, and a remark on other matches or "".
+    """Returns the index of the query with this name, and a remark on how the name was understood; "" if it is clear.
 
-    Without a name it is the last chosen query that is not padding.
+    Without a name it is the last selected query that is not padding, or the first selected one if all are padding.
 
     Raises:
-        AttnvizError: if no query has this name, or it is not among those chosen.
+        AttnvizError: if no query has this name, or it is not among the selected queries.
     """
-    tokens, (start, stop) = head.maps.query_tokens, (head.queries.start, head.queries.stop)
+    tokens = head.maps.query_tokens
+    start, stop = head.queries.start, head.queries.stop
     if name is None:
         return next((index for index in range(stop - 1, start, -1) if not is_padding(tokens, index)), start), ""
     query, remark = find_query(tokens, name)
@@ -304,14 +333,15 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
 
 
 def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
-    """Returns the index of the token that a name stands for, and a remark on other matches; "" if there are none.
+    """Returns the index of the first token that a name stands for, and a remark.
 
-    Of several matches the first is returned.
+    For a label the remark names further tokens that have it, "" if there are none. For a word it names the word's
+    tokens. For a number, or without a name, it is "".
 
     Args:
         tokens: the tokens to search.
-        name: the label of a token, else a number, else a word of the text; ``None`` for the last token without
-            padding.
+        name: the label of a token, else a number, else a word of the text; ``None`` for the last token that is
+            not padding.
         role: the noun for the token in messages, ``query`` or ``key``.
 
     Raises:
@@ -327,7 +357,7 @@ def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[i
     indices = [index for index, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
     if not indices:
         return find_word(tokens, name, role)
-    others = ", ".join(map(str, indices[1:6]))
+    others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
     if not others:
         return indices[0], ""
     return indices[0], f"“{name}” is also at {others}; use {option('query', indices[1])} for that one."

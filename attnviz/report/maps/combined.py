@@ -69,9 +69,9 @@ ROLLOUT_CONTRIBUTION = replace(PERCENT, name="rollout of contributions")
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
 ) -> Heatmaps | NumberTables | ExactNumbers | ShadedText:
-    """Returns the report of one map that combines all chosen heads, or of one of its rows over an image.
+    """Returns the report of one map that combines all chosen heads, or of a row of this map over an image.
 
-    For a medium without maps it is the exact numbers of the combination.
+    For a medium without maps the report has the exact numbers of the combination.
 
     Args:
         recording: the recording to show.
@@ -80,15 +80,18 @@ def combined_report(
         residual: the residual's share of a row in ``rollout``, 0 to 1.
 
     Raises:
-        AttnvizError: if the heads cannot be combined in this way, or scores are asked for, which have no combination.
+        AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, which have no
+            combination, or for arcs or text.
     """
     _refuse_scores(options)
     head = _combined_head(recording, options, method, residual)
-    is_over_image = options.medium.draws_maps and shows_images([head], options)
-    if not is_over_image:
+    is_drawn_over_image = options.medium.draws_maps and shows_images([head], options)
+    if not is_drawn_over_image:
         refuse_style(options.look, "a combination of heads")
-    contributions = head.maps.quantity == "contribution"
-    remark = (CONTRIBUTION_REMARKS[method] if contributions else COMBINATIONS[method].remark).format(residual=residual)
+    are_contributions = head.maps.quantity == "contribution"
+    remark = (CONTRIBUTION_REMARKS[method] if are_contributions else COMBINATIONS[method].remark).format(
+        residual=residual
+    )
     title = report_title(recording, options.look)
     caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
@@ -104,29 +107,32 @@ def combined_report(
             ),
             options,
         )
-    if is_over_image:
-        return _over_image(recording, head, options, method, remark)
+    if is_drawn_over_image:
+        return _combined_image_report(recording, head, options, method, remark)
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
-    colored = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
-    return (Heatmaps if options.table is None else NumberTables)(
+    colored_panels = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
+    report_type = Heatmaps if options.table is None else NumberTables
+    return report_type(
         title=title,
         caption=f"{caption}{largest_weight_clause(panels)}.",
         remarks=(
             remark,
-            *_sink_remarks(head, panels),
+            *_special_token_remarks(head, panels),
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
-            *scale_remarks(options.look, colored),
+            *scale_remarks(options.look, colored_panels),
             *recording_remarks(recording),
         ),
         look=options.look,
-        panels=colored,
+        panels=colored_panels,
         about=about,
     )
 
 
-def _over_image(recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str) -> ShadedText:
-    """Returns the report of what one query looks at in an image by a combination of heads.
+def _combined_image_report(
+    recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str
+) -> ShadedText:
+    """Returns the report of what one query looks at in an image according to a combination of heads.
 
     Args:
         recording: the recording of the heads.
@@ -137,25 +143,25 @@ def _over_image(recording: Recording, head: ChosenHead, options: ReportOptions, 
     """
     from attnviz.report.maps.over_image import image_report
 
-    report = image_report(replace(recording, maps=(head.maps,)), [head], options, {})
-    name = report.panels[0].name
+    report = image_report(replace(recording, maps=(head.maps,)), [head], options, notes={})
+    head_name = report.panels[0].name  # of head 0 of the combined maps, which is no head of the model
     panels = tuple(
-        _with_quantity_name(replace(panel, title=panel.title.replace(name, head.maps.module, 1)), method)
+        _with_quantity_name(replace(panel, title=panel.title.replace(head_name, head.maps.module, 1)), method)
         for panel in report.panels
     )
-    caption = report.caption.replace(f"in {name}", f"in the {head.maps.module}")
-    return replace(report, panels=tuple(panels), caption=caption, remarks=(remark, *report.remarks))
+    caption = report.caption.replace(f"in {head_name}", f"in the {head.maps.module}")
+    return replace(report, panels=panels, caption=caption, remarks=(remark, *report.remarks))
 
 
-def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on a special token that gets over half of the weight, which makes all others pale; else empty.
+def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Returns a remark on the special token that gets most weight, if this is over half and makes all others pale.
 
-    Pooled maps and contributions have none.
+    It is empty without such a token, for pooled maps and for contributions.
     """
-    special, values = head.maps.key_tokens.special[head.keys], panels[0].values
-    if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
+    are_special, values = head.maps.key_tokens.special[head.keys], panels[0].values
+    if not are_special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()
-    shares = np.where(special, np.nan_to_num(values).mean(axis=0), 0)
+    shares = np.where(are_special, np.nan_to_num(values).mean(axis=0), 0)
     largest = int(shares.argmax())
     if shares[largest] <= MAX_SPECIAL_SHARE:
         return ()
@@ -166,7 +172,7 @@ def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _refuse_scores(options: ReportOptions) -> None:
-    """Raises AttnvizError if the table asks for scores."""
+    """Raises AttnvizError if the table asks for scores, alone or with weights."""
     if options.table not in (None, "weights"):
         raise AttnvizError(
             f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
@@ -183,9 +189,13 @@ def _combined_head(recording: Recording, options: ReportOptions, method: str, re
 
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:
-    """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution"."""
+    """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution".
+
+    A rollout of contributions gets the quantity `ROLLOUT_CONTRIBUTION` instead: its rows sum to one.
+    """
     name = COMBINATIONS[method].quantity
-    if panel.quantity is CONTRIBUTION:
-        named_quantity = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
-        return replace(panel, quantity=ROLLOUT_CONTRIBUTION if method == "rollout" else named_quantity)
-    return replace(panel, quantity=replace(panel.quantity, name=name))
+    if panel.quantity is not CONTRIBUTION:
+        return replace(panel, quantity=replace(panel.quantity, name=name))
+    if method == "rollout":
+        return replace(panel, quantity=ROLLOUT_CONTRIBUTION)
+    return replace(panel, quantity=replace(CONTRIBUTION, name=name.replace("weight", "contribution")))

@@ -67,9 +67,9 @@ class _Comparison:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The names of A and B over their panels.
+        """The names of A and B over their panels: ``without X`` and ``with X`` for a change X.
 
-        They have the name of the change if it is short, and are else ``before`` and ``after``.
+        They are ``before`` and ``after`` if the name of the change has over `MAX_NAMED_CHANGE` characters.
         """
         if len(self.change) > MAX_NAMED_CHANGE:
             return "before", "after"
@@ -105,7 +105,8 @@ def comparison_report(
         options: which heads and tokens to show, and how.
 
     Raises:
-        AttnvizError: if the recordings' heads, queries or keys do not correspond.
+        AttnvizError: if the recordings' heads, queries or keys do not correspond, or the options ask for arcs or text,
+            or sort heads by anything but their change.
     """
     refuse_style(options.look, "a comparison")
     if options.of == CONTRIBUTIONS:
@@ -116,11 +117,11 @@ def comparison_report(
     a, b = block_cells((a, b), options.selection)
     changes = compare(a, b, options.selection)  # refuses recordings whose heads do not correspond
     pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
-    all_pairs = _Comparison(a, b, change, pairs, changes, options)
-    rows = _selected_rows(all_pairs.changes, options)
-    comparison = all_pairs.take(rows)
+    full_comparison = _Comparison(a, b, change, pairs, changes, options)
+    shown_rows = _selected_rows(full_comparison.changes, options)
+    comparison = full_comparison.take(shown_rows)
     if not options.medium.draws_maps:
-        return _exact_numbers(comparison, all_pairs.take(sorted(rows)))
+        return _exact_numbers(comparison, full_comparison.take(sorted(shown_rows)))
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or are_chosen(options):
@@ -138,15 +139,15 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     full_report = _heatmaps(comparison)
     yield full_report
     by_change = np.argsort(-comparison.variations, kind="stable").tolist()
-    largest_change = _heatmaps(comparison.take(by_change[:1]))
+    largest_report = _heatmaps(comparison.take(by_change[:1]))
     advice = f"Showing the head that changed most, of {len(by_change)}; use {option('all', True)} for all."
-    remarks = full_report.remarks if len(by_change) == 1 else (advice, *largest_change.remarks)
-    for rows in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
-        summary = _summary(comparison if rows >= len(by_change) else comparison.take(by_change[:rows]))
-        omissions = ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
-        for numbers, omitted_remarks in product((True, False), omissions):
+    remarks = full_report.remarks if len(by_change) == 1 else (advice, *largest_report.remarks)
+    omissions = ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
+    for row_count in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
+        summary = _summary(comparison if row_count >= len(by_change) else comparison.take(by_change[:row_count]))
+        for has_numbers, omitted_remarks in product((True, False), omissions):
             sentences = tuple(remark for remark in remarks if remark not in omitted_remarks)
-            yield replace(largest_change, numbers=numbers, summary=summary, remarks=sentences)
+            yield replace(largest_report, numbers=has_numbers, summary=summary, remarks=sentences)
 
 
 def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
@@ -164,9 +165,8 @@ def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """Returns the report of A, B and B − A side by side, one row per head."""
     options = divide_page(comparison.options, 3 * len(comparison.pairs))
-    panels = share_scales(
-        (panel for pair in comparison.pairs for panel in _panel_triple(*pair, options, comparison.sides)), options.look
-    )
+    triples = (_panel_triple(a, b, options, comparison.sides) for a, b in comparison.pairs)
+    panels = share_scales((panel for triple in triples for panel in triple), options.look)
     return Heatmaps(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -180,9 +180,9 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
-    """Returns the report of B − A of many heads, as thumbnails.
+    """Returns the report of B − A of many heads, as thumbnails: a row per layer.
 
-    If heads are sorted, or those of a layer are not adjacent, rows are filled in their order; else each layer is a row.
+    If heads are sorted, or those of a layer are not adjacent, full rows have the heads in their order instead.
     """
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
@@ -206,11 +206,11 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
 
 
 def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> ExactNumbers:
-    """Returns the exact numbers of the heads, sorted as the user asks; for a page that sorts heads, as recorded.
+    """Returns the exact numbers of the heads, sorted as the user asks; in recorded order for a page that sorts heads.
 
     Args:
         comparison: the heads to show.
-        in_recorded_order: the same heads as recorded, for a page, which sorts them itself by their changes.
+        in_recorded_order: the same heads in recorded order, for a page, which sorts them itself by their changes.
     """
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
@@ -239,7 +239,14 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
 
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if they are so in A or in B."""
+    """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if A or B can see them.
+
+    Args:
+        a: the head in recording A.
+        b: the same head in recording B.
+        options: the look and the medium.
+        sides: the names of A and B over their panels.
+    """
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     # The title has the first words of both sides, the later one first: "after − before" or "with − without".
@@ -257,22 +264,20 @@ def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: t
 
 
 def _difference_panels(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
-    """Yields a small panel of B − A for each head; if heads are sorted, the title has the total variation."""
+    """Yields a panel of B − A for each head; its title has the total variation only if heads are sorted."""
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
         title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
-        panel = _panel_triple(*pair, options, comparison.sides)[-1]
+        *_, panel = _panel_triple(*pair, options, comparison.sides)
         yield replace(panel, title=title, group=f"layer {pair[0].maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: str) -> tuple[str, ...]:
     """Returns the remarks on a comparison, each once; ``first_remarks`` come before the general ones."""
     a, b, options = comparison.a, comparison.b, comparison.options
+    # Panels that are called "before" and "after" do not name the change.
+    needs_change = options.medium.one_page and comparison.sides[0] == "before"
     sentences = (
-        *(
-            [f"A is before, B is after {comparison.change}."]
-            if options.medium.one_page and comparison.sides[0] == "before"
-            else []
-        ),
+        *([f"A is before, B is after {comparison.change}."] if needs_change else []),
         *first_remarks,
         MEASURES,
         *mark_remarks(options.look.mark, panels),
@@ -295,7 +300,7 @@ def _summary(comparison: _Comparison) -> Summary:
 
 
 def _caption(comparison: _Comparison) -> str:
-    """Returns the sentence that names the change and the head that changes most, if any does."""
+    """Returns the sentence that names the change and the head that changes most, or says that none changes."""
     changes, maps = comparison.changes, comparison.pairs[0][0].maps
     largest = int(comparison.variations.argmax())
     name, variation = changes.rows[largest].name, comparison.variations[largest]

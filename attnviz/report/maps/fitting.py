@@ -43,28 +43,33 @@ def fit_screen(
 ) -> Heatmaps | Thumbnails:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
+    If the summaries have first heads, only as many of the clearest as fit are drawn, these first. If no report fits,
+    the result is the smallest one.
+
     Args:
         recording: the recording to show.
         heads: its chosen heads.
         options: options whose medium tells if a report fits.
-        summaries: the summary of what the heads do.
+        summaries: the patterns of the heads, which tell the clearest.
         draw_all: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
     group_count = len({(head.maps.layer, head.maps.kind) for head in heads})
-    if not summaries.first and LINES_A_GROUP * group_count <= (options.look.height or group_count * LINES_A_GROUP):
+    height = options.look.height
+    groups_fit = not height or LINES_A_GROUP * group_count <= height
+    if not summaries.first_heads and groups_fit:
         report = draw_all()
         if fits(report):
             return report
-    by_key = {head.key: head for head in heads}
-    clearest = [by_key[head.key] for head in summaries.clearest if head.key in by_key]
-    length, max_cells = _longer_side(clearest[0]), options.medium.max_cells
-    sizes = (
-        _extents_with_last_row(length, max_cells)
-        if summaries.first
-        else _extents(length, max_cells, any(name in OF_REPEATS for name in summaries.names))
-    )
-    reports = (_clearest_report(recording, clearest, options, summaries, size) for size in sizes)
+    heads_by_key = {head.key: head for head in heads}
+    clearest_heads = [heads_by_key[head.key] for head in summaries.clearest if head.key in heads_by_key]
+    length, max_cells = _longer_side(clearest_heads[0]), options.medium.max_cells
+    if summaries.first_heads:
+        extents = _extents_with_last_row(length, max_cells)
+    else:
+        finds_repeats = any(name in OF_REPEATS for name in summaries.names)
+        extents = _extents(length, max_cells, finds_repeats)
+    reports = (_clearest_report(recording, clearest_heads, options, summaries, extent) for extent in extents)
     candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
     return first_that_fits(candidates, fits)
 
@@ -78,7 +83,7 @@ def fit_first_heads(
 ) -> Heatmaps:
     """Returns the report of the first ``count`` heads if it fits on the screen, else of as many of them as fit.
 
-    It suits random weights, which are all alike. If not even one head fits, ``count`` heads are drawn.
+    If not even one head fits, ``count`` heads are drawn. A remark tells how to draw all heads if some are left out.
 
     Args:
         heads: the chosen heads.
@@ -89,16 +94,16 @@ def fit_first_heads(
     """
     fits = options.medium.fits or (lambda report: True)
     advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
-    full_report = draw(heads[:count])
+    largest_report = draw(heads[:count])
     if count < len(heads):
-        full_report = replace(full_report, remarks=(advice, *full_report.remarks))
+        largest_report = replace(largest_report, remarks=(advice, *largest_report.remarks))
     smaller_counts = range(min(count, len(heads)) - 1, 0, -1)
     smaller_reports = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
     reports_with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in smaller_reports)
-    reports = chain([full_report], reports_with_advice)
+    reports = chain([largest_report], reports_with_advice)
     candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
     fitting_report = first_that_fits(candidates, fits)
-    return fitting_report if fits(fitting_report) else full_report
+    return fitting_report if fits(fitting_report) else largest_report
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
@@ -130,30 +135,37 @@ class Extent(NamedTuple):
     numbers: bool = True
 
 
-def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
+def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Extent]:
     """Yields the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
+
+    Each kind is tried with up to four heads, the most first.
 
     Args:
         length: the number of tokens of the text.
         max_cells: the largest number of rows or columns of a map.
-        of_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
+        finds_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
     """
     is_short = length <= MAX_CUT_TOKENS
     smaller_rows = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
     yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
     yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= max_cells)
-    if is_short and of_repeats:
+    if is_short and finds_repeats:
         yield from (
             Extent(heads, rows, "last queries", numbers=False) for rows in smaller_rows for heads in (4, 3, 2, 1)
         )
     part: Literal["first tokens", "whole"] = "first tokens" if is_short else "whole"
-    yield from (Extent(heads, rows, part, is_short) for rows in smaller_rows for heads in (4, 3))
-    yield from (Extent(2, rows, part, is_short) for rows in smaller_rows)
-    yield from (Extent(1, rows, part, is_short) for rows in (*([length] if is_short else []), *smaller_rows, MIN_ROWS))
+    yield from (Extent(heads, rows, part, numbers=is_short) for rows in smaller_rows for heads in (4, 3))
+    yield from (Extent(2, rows, part, numbers=is_short) for rows in smaller_rows)
+    yield from (
+        Extent(1, rows, part, numbers=is_short) for rows in (*([length] if is_short else []), *smaller_rows, MIN_ROWS)
+    )
 
 
 def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
-    """Yields the extents to try, most informative first, if the last row matters most: each extent has it.
+    """Yields the extents to try, most informative first, if the last row matters most; all of them include this row.
+
+    A text of over `MAX_CUT_TOKENS` units is pooled. Of a shorter one, maps have up to four heads, then one head with
+    fewer and fewer of the last rows.
 
     Args:
         length: the number of units of the text.
@@ -165,29 +177,42 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
     yield from (Extent(heads, length) for heads in (4, 3, 2, 1))
     yield from (Extent(heads, length, numbers=False) for heads in (2, 1) if length <= max_cells)
     smaller_rows = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
-    yield from (Extent(1, rows, "last queries", numbers) for rows in smaller_rows for numbers in (True, False))
+    yield from (
+        Extent(1, rows, "last queries", numbers=has_numbers) for rows in smaller_rows for has_numbers in (True, False)
+    )
 
 
 def _clearest_report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, extent: Extent
+    recording: Recording,
+    clearest_heads: list[ChosenHead],
+    options: ReportOptions,
+    summaries: HeadSummaries,
+    extent: Extent,
 ) -> Heatmaps:
-    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
-    heads = [_restricted_head(head, extent) for head in clearest[: extent.heads]]
-    if extent.part != "last queries":
-        options = limit_cells(options, extent.rows)
-    panels = titled_panels(recording, heads, [PERCENT], options, summaries.notes)
-    colored = share_scales(panels, options.look)
+    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows.
+
+    Args:
+        recording: the recording of the heads.
+        clearest_heads: all heads, the clearest first.
+        options: the look and the medium.
+        summaries: the patterns of the heads.
+        extent: the number of heads and rows to draw.
+    """
+    heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
+    panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
+    panels = titled_panels(recording, heads, [PERCENT], panel_options, summaries.notes)
+    colored_panels = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
-        panels=colored,
+        panels=colored_panels,
         numbers=extent.numbers,
-        caption=_caption(recording, heads, clearest, summaries),
+        caption=_caption(recording, heads, clearest_heads, summaries),
         remarks=(
             f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what "
             "each does.",
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
-            *scale_remarks(options.look, colored),
+            *scale_remarks(options.look, colored_panels),
             *recording_remarks(recording),
         ),
         look=options.look,
@@ -196,13 +221,18 @@ def _clearest_report(
 
 
 def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
-    """Returns the head with the last queries or the first tokens alone if the extent says so; else unchanged."""
-    queries, keys, count = head.queries, head.keys, extent.rows
+    """Returns the head with only its last queries, or its first queries and keys, as the extent says.
+
+    It is unchanged if the extent has the whole text.
+    """
     if extent.part == "last queries":
-        return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
+        start, stop = head.queries.start, head.queries.stop
+        return replace(head, queries=slice(max(start, stop - extent.rows), stop))
     if extent.part == "first tokens":
-        first_tokens = [slice(span.start, min(span.stop, span.start + count)) for span in (queries, keys)]
-        return replace(head, queries=first_tokens[0], keys=first_tokens[1])
+        queries, keys = (
+            slice(span.start, min(span.stop, span.start + extent.rows)) for span in (head.queries, head.keys)
+        )
+        return replace(head, queries=queries, keys=keys)
     return head
 
 
@@ -212,33 +242,37 @@ def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heat
     A warning that weights are not exact stays.
     """
     yield report
-    passed_check = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
-    for omitted_remarks in (passed_check, (*passed_check, MASKED, LIFTED)):
+    exactness_remarks = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
+    for omitted_remarks in (exactness_remarks, (*exactness_remarks, MASKED, LIFTED)):
         yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted_remarks))
 
 
 def _caption(
-    recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], summaries: HeadSummaries
+    recording: Recording, heads: list[ChosenHead], clearest_heads: list[ChosenHead], summaries: HeadSummaries
 ) -> str:
-    """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
-    first_head, clearest_head = heads[0], clearest[0]
+    """Returns the caption: a summary of all heads, and the heads and tokens that are shown.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads that are shown, with the tokens that are shown.
+        clearest_heads: all heads with all tokens, the clearest first.
+        summaries: the patterns of all heads.
+    """
+    shown_head, full_head = heads[0], clearest_heads[0]
     selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
-    if _longer_side(first_head) < _longer_side(clearest_head):
-        tokens = f"the first {_longer_side(first_head)} of {_longer_side(clearest_head)} tokens"
-        extent = f"{selection} over {tokens} (rows: queries, columns: keys)"
+    if _longer_side(shown_head) < _longer_side(full_head):
+        tokens = f"the first {_longer_side(shown_head)} of {_longer_side(full_head)} tokens"
+        shown_part = f"{selection} over {tokens} (rows: queries, columns: keys)"
     else:
-        queries, keys = (
-            count_phrase(_count(first_head.queries), "queries"),
-            count_phrase(_count(first_head.keys), "keys"),
-        )
-        if first_head.queries != clearest_head.queries:
-            queries = (
-                f"the last {_count(first_head.queries)} of {count_phrase(_count(clearest_head.queries), 'queries')}"
-            )
-        extent = f"{selection}: {queries} (rows) over {keys} (columns)"
-    return f"{len(clearest)} heads of {model_name(recording)}: {summaries.summary}; {extent}."
+        queries = count_phrase(_count(shown_head.queries), "queries")
+        keys = count_phrase(_count(shown_head.keys), "keys")
+        if shown_head.queries != full_head.queries:
+            all_queries = count_phrase(_count(full_head.queries), "queries")
+            queries = f"the last {_count(shown_head.queries)} of {all_queries}"
+        shown_part = f"{selection}: {queries} (rows) over {keys} (columns)"
+    return f"{len(clearest_heads)} heads of {model_name(recording)}: {summaries.summary}; {shown_part}."
 
 
 def _count(span: slice) -> int:
-    """Returns the number of tokens of a span."""
+    """Returns the number of tokens in a range."""
     return len(range(span.start, span.stop))

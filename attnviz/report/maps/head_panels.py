@@ -20,17 +20,17 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
 
     Args:
         sides: the head by the suffix of its fields' names: "" for one recording, ``_a`` and ``_b`` for two.
-        table: ``scores`` or ``weights``; anything else takes both.
+        table: ``scores`` or ``weights`` for these alone, else both; maps of contributions have these as weights.
         change: measures of the head's change from A to B, by name.
     """
-    first = next(iter(sides.values()))
+    first_head = next(iter(sides.values()))
     names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
     return HeadCells(
-        head=first.head,
+        head=first_head.head,
         sides={suffix: side.maps for suffix, side in sides.items()},
-        queries=first.queries,
-        keys=first.keys,
-        quantities=tuple(first.maps.quantity if name == "weight" else name for name in names),
+        queries=first_head.queries,
+        keys=first_head.keys,
+        quantities=tuple(first_head.maps.quantity if name == "weight" else name for name in names),
         change=change or {},
     )
 
@@ -47,7 +47,7 @@ def titled_panels(
     Args:
         recording: the recording of the heads.
         heads: the heads to draw.
-        quantities: one panel per head is made for each.
+        quantities: the quantities; each head has one panel for each of them.
         options: the look, the medium and its largest number of cells.
         notes: the note on each head that has one.
     """
@@ -63,6 +63,8 @@ def head_panels(
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
+    Panels of a table are not pooled, but cut to the medium's cells.
+
     Args:
         head: the head, with its queries and keys.
         quantities: the quantities of the panels.
@@ -73,10 +75,12 @@ def head_panels(
     maps, look = head.maps, options.look
     queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))
     resolution = maps.resolution(queries, keys)
-    height, width = (_equal_blocks(count, options.medium.max_cells) for count in resolution)
+    row_count, column_count = (_block_count(count, options.medium.max_cells) for count in resolution)
     over_blocks = maps_over_tokens(maps) is not maps
-    rows = token_axis("blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, height, look.mark)
-    columns = token_axis("blocks of keys" if over_blocks else "keys", maps.key_tokens, keys, width, look.mark)
+    rows = token_axis(
+        "blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, row_count, look.mark
+    )
+    columns = token_axis("blocks of keys" if over_blocks else "keys", maps.key_tokens, keys, column_count, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
         pools_maximum = look.pool == "max"
         overview = maps.overview(
@@ -92,13 +96,13 @@ def head_panels(
     visible_keys = None if visible_counts is None else visible_counts.astype(np.float32)
     return [
         Panel(
-            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
+            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,  # as "head 0.3 scores"
             values=values[quantity],
             visible=visible,
             rows=rows,
             columns=columns,
             quantity=quantity_of(maps, quantity),
-            scale=ColorScale(0, 1),
+            scale=ColorScale(0, 1),  # `share_scales` replaces it
             group=group,
             pool=look.pool,
             visible_keys=visible_keys,
@@ -109,12 +113,14 @@ def head_panels(
     ]
 
 
-def _equal_blocks(count: int, max_blocks: int) -> int:
-    """Returns the number of equal blocks, at most ``max_blocks``, for ``count`` cells; the last may be smaller."""
+def _block_count(count: int, max_blocks: int) -> int:
+    """Returns the number of equal blocks that ``count`` cells make, at most ``max_blocks``; the last may be smaller."""
     block_size = math.ceil(count / min(max_blocks, count))
     return math.ceil(count / block_size)
 
 
 def _cut_for_table(span: slice, options: ReportOptions) -> slice:
-    """Returns the range; cut to the medium's cells for a table, since its numbers cannot be pooled."""
-    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.medium.max_cells))
+    """Returns the range, cut to the medium's cells for a table, whose numbers cannot be pooled; else unchanged."""
+    if options.table is None:
+        return span
+    return slice(span.start, min(span.stop, span.start + options.medium.max_cells))

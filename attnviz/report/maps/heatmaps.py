@@ -67,17 +67,18 @@ def build_report(
             clearest heads are.
 
     Raises:
-        AttnvizError: if the selection names a layer, head or token that does not exist.
+        AttnvizError: if the selection names a layer, head or token that does not exist, or the style cannot show the
+            heads.
     """
-    chosen = [_without_padding(head, options.selection) for head in filtered_heads_of(recording, options)]
+    selected_heads = [_without_padding(head, options.selection) for head in filtered_heads_of(recording, options)]
     if not options.medium.draws_maps:
-        return _exact_numbers(recording, chosen, options)
+        return _exact_numbers(recording, selected_heads, options)
     summaries = summarize_heads(original or recording, options)
-    ranking = ranked_heads_of(chosen, options)
+    ranking = ranked_heads_of(selected_heads, options)
     heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
-    draw = _row_drawer(heads, options)
-    if draw is not None:
-        return draw(recording, heads, options, notes)
+    draw_rows = _row_drawer(heads, options)
+    if draw_rows is not None:
+        return draw_rows(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
     return _maps_of_heads(recording, ranking, options, summaries, notes, first_heads)
@@ -91,18 +92,19 @@ def _maps_of_heads(
     notes: Notes,
     first_heads: Sequence[HeadKey],
 ) -> Heatmaps | Thumbnails:
-    """Returns the maps of all heads if the user chose them or they fit, else of as many as fit.
+    """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some.
 
-    A medium without a limit draws all, unless heads that come first are named and the heads are too many. If it is
-    not known what the heads do, all are drawn, unless unsorted heads have some that come first or are all random.
+    A medium without a limit of size draws all, unless ``first_heads`` names heads and there are too many for maps with
+    labels. With summaries, as many of the clearest heads as fit are drawn. Without, all are drawn with two exceptions:
+    of unsorted heads with ``first_heads`` the first few are drawn, and of equally random heads as many as fit.
 
     Args:
         recording: the recording to show.
         ranking: the heads, each with the value of the metric that orders them.
         options: which heads and tokens to show, and how.
-        summaries: what the heads do; ``None`` if it is not known.
+        summaries: the patterns of the heads; ``None`` if they are not known.
         notes: the note in the title of each head.
-        first_heads: the keys of the heads that are drawn first, as of `build_report`.
+        first_heads: the keys of the heads that are drawn first; may be empty.
     """
     heads = [head for head, _ in ranking]
     draw_all = (
@@ -147,9 +149,9 @@ def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
 
 
 def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if weights are random, heads few, and neither sorted, cut nor filtered: none tells more than another."""
-    has_order = (options.sort, options.top, options.filter) != (None, None, None)
-    return recording.untrained and not has_order and not _are_too_many(heads, options)
+    """True if weights are random and the heads are few and neither sorted, cut nor filtered, so none tells more."""
+    is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
+    return recording.untrained and not is_ranked and not _are_too_many(heads, options)
 
 
 def _with_first_heads(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -> list[ChosenHead]:
@@ -161,7 +163,17 @@ def _with_first_heads(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -
 def _first_heads(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
 ) -> Heatmaps:
-    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
+    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen.
+
+    If not even one fits, the report has ``count`` heads.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads, the first ones first.
+        options: the look and the medium.
+        notes: the note in the title of each head.
+        count: the largest number of heads that are drawn.
+    """
     from attnviz.report.maps.fitting import fit_first_heads
 
     return fit_first_heads(
@@ -172,7 +184,11 @@ def _first_heads(
 def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
-    """Returns the note in each title: the user's name for the head, and the sorting metric, else the pattern."""
+    """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern.
+
+    The metric is the one that sorts the heads; patterns are noted if heads are not sorted. A head with neither a name
+    nor a metric or pattern has no note.
+    """
     names = read_names(options.look.names)
     quoted_names = {}
     for head, _ in ranking:
@@ -206,37 +222,43 @@ def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tup
 
 def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
     """Returns the head without padding at the ends of its text; an axis that the user restricted is unchanged."""
-    return replace(
-        head,
-        queries=head.queries if selection.queries != (None, None) else head.maps.query_tokens.unpadded,
-        keys=head.keys if selection.keys != (None, None) else head.maps.key_tokens.unpadded,
-    )
+    all_tokens = (None, None)
+    queries = head.maps.query_tokens.unpadded if selection.queries == all_tokens else head.queries
+    keys = head.maps.key_tokens.unpadded if selection.keys == all_tokens else head.keys
+    return replace(head, queries=queries, keys=keys)
 
 
-def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
+def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
     """Returns the options with a page's cells divided among the panels, at least `MIN_MAP_CELLS` for each.
 
     A medium that is not one page leaves them unchanged.
     """
     if not options.medium.one_page:
         return options
-    return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
+    return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panel_count)), MIN_MAP_CELLS))
 
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
-    """Returns the report of heads as maps with labels; on a page, several texts stand under each other."""
+    """Returns the report of heads as maps with labels.
+
+    On a page, several texts stand under each other, and heads without a note are noted by the start of their text.
+    """
     texts = {head.maps.item: words_of(head) for head in heads}
-    if is_batch := options.medium.one_page and len(texts) > 1:
-        notes = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads} | dict(notes)
-    panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), notes)
-    colored = share_scales(panels, options.look)
-    across = len(heads) // len(texts)
+    title, title_notes = report_title(recording, options.look), dict(notes)
+    is_batch = options.medium.one_page and len(texts) > 1
+    if is_batch:
+        title = options.look.title or f"{len(texts)} texts"
+        text_starts = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads}
+        title_notes = text_starts | title_notes
+    panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), title_notes)
+    colored_panels = share_scales(panels, options.look)
+    heads_of_text = len(heads) // len(texts)
     return Heatmaps(
-        title=(options.look.title or f"{len(texts)} texts") if is_batch else report_title(recording, options.look),
-        panels=colored,
-        across=across if is_batch and 1 < across <= MAX_HEADS_OF_A_TEXT else None,
+        title=title,
+        panels=colored_panels,
+        across=heads_of_text if is_batch and 1 < heads_of_text <= MAX_HEADS_OF_A_TEXT else None,
         caption=heads_caption(recording, heads, panels),
-        remarks=_map_remarks(recording, colored, options.look),
+        remarks=_map_remarks(recording, colored_panels, options.look),
         look=options.look,
         about={"recording": origin(recording)},
     )
@@ -249,16 +271,16 @@ def words_of(head: ChosenHead) -> str:
 
 
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
-    """Returns the report of heads as tables of scores, weights or both."""
+    """Returns the report of heads as tables: of ``scores``, ``weights`` or ``both``, as ``table`` says."""
     quantities = TABLE_QUANTITIES[table]
-    panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), {})
-    colored = tuple(map(_with_format_decimals, share_scales(panels, options.look)))
+    panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={})
+    colored_panels = tuple(map(_with_format_decimals, share_scales(panels, options.look)))
     return NumberTables(
         title=report_title(recording, options.look),
-        panels=colored,
+        panels=colored_panels,
         caption=heads_caption(recording, heads, panels),
-        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, colored, options.look)),
-        across=2 if table == "both" else None,
+        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, colored_panels, options.look)),
+        across=2 if table == "both" else None,  # the scores of a head beside its weights
         look=options.look,
         about={"recording": origin(recording)},
     )
@@ -298,7 +320,17 @@ def _thumbnails(
     options: ReportOptions,
     summaries: HeadSummaries | None,
 ) -> Thumbnails:
-    """Returns the report of every head as a thumbnail: a row per layer, or sorted, with the metric in each title."""
+    """Returns the report of every head as a thumbnail: a row per layer.
+
+    If heads are sorted, or those of a layer are not adjacent, full rows have the heads in their order instead, and each
+    title has the number that sorts them.
+
+    Args:
+        recording: the recording of the heads.
+        ranking: the heads, each with the value of the metric that orders them; NaN without one.
+        options: the look and the medium.
+        summaries: the patterns of the heads; ``None`` if they are not known.
+    """
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     filled = options.sort is not None or not are_adjacent(groups)
@@ -309,19 +341,19 @@ def _thumbnails(
         for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
         for panel in head_panels(head, [PERCENT], thumbnail_options, title, group=group)
     ]
-    of_largest_weight = max(range(len(panels)), key=lambda index: panels[index].peak)
-    example = heads[of_largest_weight].name if summaries is None else summaries.clearest[0].name
-    colored = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO)
+    largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
+    example = heads[largest_index].name if summaries is None else summaries.clearest[0].name
+    colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
-        panels=colored,
+        panels=colored_panels,
         caption=heads_caption(recording, heads, panels),
         remarks=(
             *order_remarks(options.sort),
             *(() if summaries is None else (summaries.sentence,)),
             *(() if options.medium.one_page else (_opening_remark(heads, example),)),
             *panel_remarks(panels),
-            *scale_remarks(options.look, colored),
+            *scale_remarks(options.look, colored_panels),
             *recording_remarks(recording),
         ),
         filled=filled,
@@ -331,7 +363,7 @@ def _thumbnails(
 
 
 def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
-    """Returns the head's name, with the number that orders the heads if there is one: ``3.11 · 0.98``."""
+    """Returns the head's name, followed by the value that orders the heads unless it is NaN: ``3.11 · 0.98``."""
     name = f"{head.name}{maps_suffix(recording, head.maps)}"
     return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
 
@@ -350,7 +382,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """Returns the remark on how to open one head, the example, or all heads of its layer."""
+    """Returns the remark on how to open the head named ``example``, or its layer's heads, the first of them if many."""
     layer = example.partition(".")[0]
     many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
@@ -358,7 +390,13 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
-    """Returns the options with as many cells per thumbnail as fit; ``filled`` rows hold heads of several layers."""
+    """Returns the options with as many cells per thumbnail as fit, at least `MIN_MAP_CELLS` if the medium allows them.
+
+    Args:
+        heads: the heads to draw.
+        options: the look and the medium.
+        filled: True if full rows hold heads of several layers, False if each layer has a row.
+    """
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
     rows = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
@@ -366,18 +404,22 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
     return limit_cells(options, min(max(cells, MIN_MAP_CELLS), options.medium.thumbnail_cells))
 
 
-def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
-    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order."""
+def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order.
+
+    Raises:
+        AttnvizError: for a table in a style that draws no numbers.
+    """
     from attnviz.report.heads.page_metrics import with_page_numbers
 
     look = options.look
     if options.table is not None and look.style not in (None, "heatmap"):
         raise style_without_numbers_error(look)
-    heads = [head for head, _ in ranked_heads_of(chosen, options)]
+    heads = [head for head, _ in ranked_heads_of(selected_heads, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts_heads:
-        heads = recorded_order(heads, chosen)
+        heads = recorded_order(heads, selected_heads)
     return with_page_numbers(
         ExactNumbers(
             title=report_title(recording, look),
@@ -388,7 +430,7 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
                 {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
             ),
             view=VIEWS[look.drawn_style] if options.table is None else "table",
-            query=None if look.query is None else _first_query(heads[0], look.query),
+            query=None if look.query is None else _shown_query(heads[0], look.query),
             sort=(options.sort or "") if sorts_heads else "",
         ),
         options,
@@ -401,8 +443,12 @@ def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
     return [item for item in items if id(item) in ids]
 
 
-def _first_query(head: ChosenHead, name: str) -> int | None:
-    """Returns the index of the query with this name among the queries shown; ``None`` if it is not shown."""
+def _shown_query(head: ChosenHead, name: str) -> int | None:
+    """Returns the index of the query with this name, counted from the first one shown; ``None`` if it is not shown.
+
+    Raises:
+        AttnvizError: if there is no query with this label or number, or no patch at this pixel.
+    """
     from attnviz.report.maps.arcs_and_text import find_query
     from attnviz.report.maps.over_image import find_pixel, is_pixel
 

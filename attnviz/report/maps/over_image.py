@@ -38,6 +38,7 @@ OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encl
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
 PIXEL = re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
 MEAN_OF_ALL = "the mean query"
+MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 
 
 def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
@@ -50,7 +51,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         notes: the note on each head that has one.
 
     Raises:
-        AttnvizError: if the query does not exist, or single patches are not known.
+        AttnvizError: if the query does not exist, or a head was recorded in blocks of patches.
     """
     drawn_heads = _heads_to_draw(heads, options)
     queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn_heads}
@@ -61,15 +62,15 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     ]
     if not options.medium.one_page:  # a terminal has no space for lines between patches
         panels = [replace(panel, inside=None) for panel in panels]
-    colored = share_scales(panels, options.look)
+    colored_panels = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
-    named_panels = [replace(panel, group=panel.name) for panel in panels]
+    named_panels = [replace(panel, group=panel.name) for panel in panels]  # the clause names the group of a panel
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else panels[0].name
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(named_panels)
     return ShadedText(
         title=report_title(recording, options.look),
-        panels=colored,
+        panels=colored_panels,
         caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
             f"Colours show what {subject} looks at, over the image in grey.",
@@ -109,10 +110,10 @@ def is_pixel(tokens: Tokens, name: str) -> bool:
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
-    """Returns the index of the patch that holds a pixel, as ``@420,180``, of the first image.
+    """Returns the index of the patch of the first image that holds the pixel with this name, such as ``@420,180``.
 
     Raises:
-        AttnvizError: if no patch is there.
+        AttnvizError: if no patch holds the pixel.
     """
     x, y = map(int, name[1:].split(","))
     in_first_image = tokens.medium == _image_indices(tokens)[0]
@@ -126,10 +127,14 @@ def find_pixel(tokens: Tokens, name: str) -> int:
 
 
 def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
-    """True for the fewest patches, ``(patches,)``, that hold more than this share of a row's weight on patches.
+    """Returns ``(patches,)``, True for the fewest patches that hold more than this share of a row's weight.
 
-    As ``visualize_attention.py`` of DINO (Caron et al. 2021) has it: the smallest weights are left out while their sum
-    is at most 1 − share.
+    The rule is that of ``visualize_attention.py`` of DINO (Caron et al. 2021): the smallest weights are left out while
+    their sum is at most 1 − share.
+
+    Args:
+        row: ``(patches,)``, the weights, which must not all be 0.
+        share: the share of the weight, 0 to 1.
     """
     order = np.argsort(row, kind="stable")
     are_inside = np.cumsum(row[order] / row.sum()) > 1 - share
@@ -149,12 +154,12 @@ def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[Chos
 
 
 def _image_indices(tokens: Tokens) -> list[int]:
-    """Returns the indices of the images among the media of tokens."""
-    return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
+    """Returns the indices of the images among the media of tokens; empty if there are none."""
+    return [index for index, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:
-    """Returns the tokens with places in one image alone: tokens outside of it lose theirs.
+    """Returns the tokens with places in one image alone; tokens outside of it have no place.
 
     Tokens of a single medium are unchanged.
 
@@ -175,8 +180,8 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     Args:
         head: the head.
         query: the index of the query; ``None`` for the mean over all.
-        title: the title; the share of the image follows if there are other media.
-        group: the row of an overview.
+        title: the title; the share of the weights on the image follows if there are other keys.
+        group: the row of an overview that the panel belongs to.
         image: the index of the image among the media of the keys.
 
     Raises:
@@ -184,84 +189,95 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     """
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
-    count = head.keys.stop - head.keys.start
-    if maps.resolution(queries, head.keys)[1] < count:
+    key_count = head.keys.stop - head.keys.start
+    if maps.resolution(queries, head.keys)[1] < key_count:
         raise AttnvizError(
             f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
         )
-    overview = maps.overview((head.head,), 1, count, queries, head.keys, maximum=False)
+    overview = maps.overview((head.head,), 1, key_count, queries, head.keys, maximum=False)
     over_image = _with_places_in(maps.key_tokens, image)
-    columns = token_axis("keys", over_image, head.keys, count)
+    columns = token_axis("keys", over_image, head.keys, key_count)
     in_image = over_image.medium[head.keys] >= 0
     visible = overview.visible & in_image
     values = overview.mean[0]
-    weights = np.where(visible, np.nan_to_num(values), 0)[0]
+    image_weights = np.where(visible, np.nan_to_num(values), 0)[0]
     visible_counts = (
         mean_visible_keys(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
-    row = np.where(overview.visible, np.nan_to_num(values), 0)[0]
-    has_shares = maps.quantity == "weight" and not in_image.all()
-    image_share = _share_text(row, maps.key_tokens, head.keys, image) if has_shares else ""
+    query_weights = np.where(overview.visible, np.nan_to_num(values), 0)[0]
+    shows_share = maps.quantity == "weight" and not in_image.all()
+    image_share = _share_text(query_weights, maps.key_tokens, head.keys, image) if shows_share else ""
     return Panel(
         title=f"{title}{image_share}",
         values=values,
         visible=visible,
-        rows=_query_axis(_queries_with_places_in(maps.query_tokens, over_image), query, queries),
+        rows=_query_axis(_queries_over_image(maps.query_tokens, over_image), query, queries),
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
         group=group,
         visible_keys=None if visible_counts is None else visible_counts.astype(np.float32),
-        inside=mass_mask(weights) if weights.sum() > 0 else None,
+        inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,
     )
 
 
 def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
-    """Returns the share of a row on an image as text; with words, also their share and the word with most weight.
+    """Returns text on the share of a row on an image; with words, also on their share and the word with most weight.
 
-    Words are left out if their share rounds to 0. The image has a number if there are several.
+    It leaves out words if their share rounds to 0. The image has a number if there are several.
+
+    Args:
+        row: ``(keys,)``, the weights of one query.
+        tokens: all tokens of the keys.
+        keys: the range of the keys in the row.
+        image: the index of the image among the media of the tokens.
     """
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], _image_indices(tokens)
-    number = f" {images.index(image) + 1}" if len(images) > 1 else ""
-    on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"
+    image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
+    image_share = f"{NOTE}{row[medium == image].sum():.0%} on image{image_number}"
     if isinstance(tokens.canvas, Image):
-        return on_image
-    if not any(isinstance(tokens.media[number], Text) for number in np.unique(medium[medium >= 0]).tolist()):
-        return on_image
-    on_words = np.where(np.isin(medium, images), 0, row)
-    if round(on_words.sum(), 2) == 0:
-        return on_image
-    return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted_token(labels[int(on_words.argmax())])}"
+        return image_share
+    if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):
+        return image_share
+    word_weights = np.where(np.isin(medium, images), 0, row)
+    if round(word_weights.sum(), 2) == 0:
+        return image_share
+    best_word = quoted_token(labels[int(word_weights.argmax())])
+    return f"{image_share}, {word_weights.sum():.0%} on words, most on {best_word}"
 
 
-def _queries_with_places_in(tokens: Tokens, keys: Tokens) -> Tokens:
+def _queries_over_image(tokens: Tokens, keys: Tokens) -> Tokens:
     """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
-    image = next((number for number in _image_indices(tokens) if tokens.media[number] is keys.canvas), None)
+    image = next((index for index in _image_indices(tokens) if tokens.media[index] is keys.canvas), None)
     return tokens if image is None else _with_places_in(tokens, image)
 
 
 def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
-    """Returns the axis of one query; for ``None``, of the mean over all, which has no place."""
+    """Returns the axis of one query; if ``query`` is ``None``, of the mean over ``queries``, which has no place."""
     if query is not None:
         return token_axis("queries", tokens, queries, 1)
     return Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=tokens.canvas)
 
 
 def _query_name(tokens: Tokens, query: int | None) -> str:
-    """Returns the query's token in quotes with its number; ``None`` is the mean of all queries."""
+    """Returns the query's token in quotes with its number; `MEAN_OF_ALL` if ``query`` is ``None``."""
     return MEAN_OF_ALL if query is None else f"{quoted_token(tokens.labels[query])} ({query})"
 
 
-def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
+def _remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns the remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
-    keys = drawn[0].maps.key_tokens
-    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says what is outside
-    outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
-    layer_remark = f"Showing layer {drawn[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    keys = drawn_heads[0].maps.key_tokens
+    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
+    labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
+    layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
-    labels = f"{', '.join(outside[:3])}{' …' if len(outside) > 3 else ''}"
+    examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
     return (
-        *((layer_remark,) if len(drawn) < len(heads) else ()),
+        *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
         *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
-        *((f"Without a place in the image: {labels} ({count_phrase(len(outside), 'tokens')}).",) if outside else ()),
+        *(
+            (f"Without a place in the image: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
+            if labels_outside
+            else ()
+        ),
     )

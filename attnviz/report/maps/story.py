@@ -23,7 +23,7 @@ from attnviz.report.words.captions import recording_remarks, report_title
 from attnviz.report.words.notes import read_notes
 from attnviz.text.selection import Selection
 
-MAX_LENS_HEADS = 12  # rows of a picture of one token in all heads; more could not all be labelled
+MAX_TOKEN_ROWS = 12  # rows of a picture of one token in all heads; more could not all be labelled
 REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # ways to combine heads, by their names in addresses
 STYLES = {"arcs": "arcs", "text": "text"}
 
@@ -31,7 +31,7 @@ Address = dict[str, str]
 
 
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
-    """Returns the notes of the look's file, each with the picture of its place.
+    """Returns the notes in the file that the look names, each with the picture that its place shows.
 
     Args:
         recording: the recording that the notes are about.
@@ -57,44 +57,45 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
 
     Heads that cannot be drawn as arcs or shaded text, for example if the text is too long, are drawn as maps.
     """
-    options = _with_look_of(address, options)
-    names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
+    heatmap_options = _heatmap_options(address, options)
+    names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))  # ~2: the second head of a name
     if not names:
-        return (
-            _lens_report(address, recording, options)
-            if address.keys() & {"query", "key"}
-            else _maps_report(recording, options, original)
-        )
+        names_token = bool(address.keys() & {"query", "key"})
+        if names_token:
+            return _token_report(address, recording, heatmap_options)
+        return _maps_report(recording, heatmap_options, original)
     selection = replace(options.selection, pairs=Selection.parse(heads=names).pairs, heads=None)
-    options = replace(options, selection=selection)
-    if address.get("together") in REDUCTIONS:
-        return _require_drawn(combined_report(recording, options, REDUCTIONS[address["together"]], options.residual))
-    marked = _outlined_pair(address, filtered_heads_of(recording, options)[0])
+    head_options = replace(heatmap_options, selection=selection)
+    method = REDUCTIONS.get(address.get("together", ""))
+    if method is not None:
+        return _require_drawn(combined_report(recording, head_options, method, head_options.residual))
+    marked_pair = _outlined_pair(address, filtered_heads_of(recording, head_options)[0])
     style = STYLES.get(address.get("view", ""))
     if style == "arcs" or (style == "text" and "query" in address):
         query = address["query"] if style == "text" else None
-        styled_options = replace(options, look=replace(options.look, style=style, query=query))
+        styled_options = replace(head_options, look=replace(head_options.look, style=style, query=query))
         try:
             return _maps_report(recording, styled_options, original)
         except AttnvizError:
             pass  # too many tokens for arcs or text: the map below shows the same weights
-    report = _maps_report(recording, options, original)
-    return replace(report, panels=tuple(replace(panel, marked=marked) for panel in report.panels))
+    report = _maps_report(recording, head_options, original)
+    return replace(report, panels=tuple(replace(panel, marked=marked_pair) for panel in report.panels))
 
 
-def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
-    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names."""
+def _heatmap_options(address: Address, options: ReportOptions) -> ReportOptions:
+    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names.
+
+    Those that the address does not name are unchanged.
+    """
+    look = options.look
     scale = address.get("scale")
-    look = replace(options.look, notes=None, style="heatmap")
-    if scale in COLOR_SCALES:
-        look = replace(look, color_scale=scale)
-    if address.get("limits") == "head":
-        look = replace(look, limits="head")
-    return replace(options, look=look)
+    color_scale = scale if scale in COLOR_SCALES else look.color_scale
+    limits = "head" if address.get("limits") == "head" else look.limits
+    return replace(options, look=replace(look, notes=None, style="heatmap", color_scale=color_scale, limits=limits))
 
 
 def _maps_report(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture of the selected heads; refuses a report of numbers alone."""
+    """Returns the picture of the selected heads; raises AttnvizError if the report has numbers but no picture."""
     return _require_drawn(build_report(recording, options, original))
 
 
@@ -106,27 +107,32 @@ def _require_drawn(report: Report) -> DrawnReport:
 
 
 def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
-    """Returns the indices of the query and the key that an address names; ``None`` for each that it does not name."""
+    """Returns the indices of the query and the key that an address names; ``None`` for each that it does not name.
+
+    Raises:
+        AttnvizError: if the head's text has no such token.
+    """
     query = find_query(head.maps.query_tokens, address["query"])[0] if "query" in address else None
     key = find_query(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 
-def _lens_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """Returns the report of one token's row in every head, or in the `MAX_LENS_HEADS` with the largest weights.
+def _token_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
+    """Returns the report of one token's weights in every head, or in the `MAX_TOKEN_ROWS` with the largest weights.
 
-    The token is the query, or the key if the address names no query or has the direction ``from``.
+    The token is the query that the address names. It is the key if the address names no query, or names both and has
+    the direction ``from``.
     """
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
-    of_query = query is not None and (key is None or address.get("direction") != "from")
-    token, second_token = (query, key) if of_query else (key, query)
-    candidates = [_token_row(head, token, of_query, options) for head in heads]
-    rows = [row for row in candidates if row is not None]
-    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_LENS_HEADS else rows
+    is_query = query is not None and (key is None or address.get("direction") != "from")
+    token, second_token = (query, key) if is_query else (key, query)
     assert token is not None
-    label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[token]
-    subject = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
+    candidates = [_token_row(head, token, is_query, options) for head in heads]
+    rows = [row for row in candidates if row is not None]
+    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_TOKEN_ROWS else rows
+    label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
+    subject = f"What “{label}” attends to" if is_query else f"What attends to “{label}”"
     heads_text = (
         f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"
         if len(shown_rows) < len(rows)
@@ -143,42 +149,42 @@ def _lens_report(address: Address, recording: Recording, options: ReportOptions)
     )
 
 
-def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
+def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: ReportOptions) -> Panel | None:
     """Returns the panel of a query's row ``(1, keys)``, or of a key's column ``(1, queries)``.
 
     Args:
         head: the head.
         token: the index of the query or key; ``None`` if there is none.
-        of_query: True for a query, False for a key.
+        is_query: True if the token is a query, False if it is a key.
         options: the look and the medium.
 
     Returns:
         The panel; ``None`` if ``token`` is ``None`` or not among the selected queries or keys.
     """
-    span = head.queries if of_query else head.keys
-    if token is None or not span.start <= token < span.stop:
+    selected_tokens = head.queries if is_query else head.keys
+    if token is None or not selected_tokens.start <= token < selected_tokens.stop:
         return None
     token_span = slice(token, token + 1)
-    restricted_head = replace(head, queries=token_span) if of_query else replace(head, keys=token_span)
+    restricted_head = replace(head, queries=token_span) if is_query else replace(head, keys=token_span)
     [panel] = head_panels(restricted_head, [PERCENT], options, head.name)
-    if of_query:
+    if is_query:
         return panel
     return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
 
 
 def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
-    """Returns the `MAX_LENS_HEADS` rows with the largest weights, largest first.
+    """Returns the `MAX_TOKEN_ROWS` rows with the largest weights, largest first; all rows if they are fewer.
 
     With a second token, rows are compared by their weight on it; else by their largest weight.
     """
 
     def weight(panel: Panel) -> float:
-        """Returns the weight on the second token, or the largest weight if it is not in the row."""
+        """Returns the row's weight on ``second_token``, or its largest weight if the row has no such token."""
         cell = None if second_token is None else panel.columns.cell_of(second_token)
         values = np.where(panel.visible, panel.values, 0)[0]
         return float(values.max() if cell is None else values[cell])
 
-    return sorted(rows, key=weight, reverse=True)[:MAX_LENS_HEADS]
+    return sorted(rows, key=weight, reverse=True)[:MAX_TOKEN_ROWS]
 
 
 def _stacked_panel(rows: list[Panel], title: str) -> Panel:

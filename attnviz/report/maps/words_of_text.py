@@ -14,6 +14,8 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 def find_word(tokens: Tokens, name: str, role: str) -> tuple[int, str]:
     """Returns the index of the last token of a word, which in causal models has read the whole word, and a remark.
 
+    Of several occurrences it is the first; the remark names the word's tokens and the other occurrences.
+
     Args:
         tokens: the tokens to search.
         name: a word of their text; upper and lower case count only if the text has the word as written.
@@ -27,24 +29,26 @@ def find_word(tokens: Tokens, name: str, role: str) -> tuple[int, str]:
         suggestion = did_you_mean(name, _words(tokens))
         choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
         raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}")
-    first, *others = occurrences
-    if len(first) == 1:
-        remark = f"“{name}” is in token {first[0]}"
+    first_tokens, *other_occurrences = occurrences
+    if len(first_tokens) == 1:
+        remark = f"“{name}” is in token {first_tokens[0]}"
     else:
-        remark = f"“{name}” is {len(first)} tokens, {first[0]} to {first[-1]}; the last is the {role} here"
-    other_places = ", ".join(str(other[-1]) for other in others[:MAX_OTHERS])
-    return first[-1], f"{remark}; it is also at {other_places}." if other_places else f"{remark}."
+        span = f"{len(first_tokens)} tokens, {first_tokens[0]} to {first_tokens[-1]}"
+        remark = f"“{name}” is {span}; the last is the {role} here"
+    other_places = ", ".join(str(word_tokens[-1]) for word_tokens in other_occurrences[:MAX_OTHERS])
+    return first_tokens[-1], f"{remark}; it is also at {other_places}." if other_places else f"{remark}."
 
 
 def _occurrences(tokens: Tokens, name: str) -> Iterator[list[int]]:
     """Yields the indices of the tokens of each occurrence of a word in the text.
 
-    If the text has the word as written, only those count; else upper and lower case do not matter.
+    If the text has the word as written, only such occurrences count; else upper and lower case do not matter. Nothing
+    is yielded if the name is blank or not in the text; a list is empty if no token covers the occurrence.
     """
-    text, (starts, ends) = tokens.text, tokens.offsets.T
-    whole_word = rf"(?<!\w){re.escape(name)}(?!\w)"
     if not name.strip():
         return
+    text, (starts, ends) = tokens.text, tokens.offsets.T
+    whole_word = rf"(?<!\w){re.escape(name)}(?!\w)"
     matches = list(re.finditer(whole_word, text)) or re.finditer(whole_word, text, re.IGNORECASE)
     for match in matches:
         yield np.flatnonzero((starts < ends) & (starts < match.end()) & (ends > match.start())).tolist()

@@ -75,7 +75,7 @@ class ColorScale:
         return self._position(np.clip((numbers - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
-        """Returns the value at each position on the scale: the inverse of ``fraction`` within the limits."""
+        """Returns the value at each position on the scale, 0 to 1: the inverse of ``fraction`` within the limits."""
         numbers = np.asarray(fractions, dtype=np.float64)
         if self.is_signed:
             return np.asarray(np.sign(numbers - 0.5) * self.high * self._share_of_span(np.abs(2 * numbers - 1)))
@@ -84,12 +84,12 @@ class ColorScale:
     def rgb(self, values: ArrayLike) -> ByteArray:
         """Returns the colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
         fraction = self.fraction(values)
-        index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)
+        index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)  # a colormap has 256 colours
         colors = np.asarray(colormap(self.colormap)[index])
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, max_ticks: int = 6) -> tuple[float, ...]:
-        """Returns about ``max_ticks`` ticks: both ends of the scale, and round numbers that differ enough in colour.
+        """Returns about ``max_ticks`` ticks in order: the ends of the scale and round numbers that differ in colour.
 
         A signed scale has the ticks of its positive half, their negatives, and 0.
         """
@@ -100,6 +100,7 @@ class ColorScale:
         ticks = [self.low, self.high]
         min_distance = MIN_TICK_SHARE / max_ticks
         for step in self._round_steps(max_ticks):
+            # The margin keeps a multiple at an end of the scale if the division rounds.
             first_multiple, end = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
             if self.steps != "linear":
                 end = min(end, 10)  # larger multiples are those of the next larger step
@@ -109,7 +110,10 @@ class ColorScale:
         return tuple(sorted(ticks))
 
     def _round_steps(self, max_ticks: int) -> list[float]:
-        """Returns the round distances of ticks to try, largest first; a single one on a linear scale."""
+        """Returns the round distances of ticks to try, largest first; those of a logarithmic scale are powers of ten.
+
+        A linear scale has one, or none if even the largest gives more than ``max_ticks`` ticks.
+        """
         if self.steps == "linear":
             span = self.high - self.low
             power = 10.0 ** np.floor(np.log10(span / max_ticks))
@@ -117,7 +121,7 @@ class ColorScale:
         power = 10.0 ** np.floor(np.log10(max(abs(self.low), abs(self.high))))
         if self.steps == "sqrt":
             return [power * size for size in (5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
-        return [power / 10**down for down in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
+        return [power / 10**exponent for exponent in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
 
     def _position(self, share: Float64Array) -> Float64Array:
         """Returns the position in the colormap of each share of the span; on a signed scale, of the half span."""
@@ -131,7 +135,10 @@ class ColorScale:
         return np.asarray(np.log(value / self.low) / np.log(self.high / self.low))
 
     def _share_of_span(self, position: Float64Array) -> Float64Array:
-        """Returns the share of the span at each position in the colormap: the inverse of ``_position``."""
+        """Returns the share of the span, on a signed scale of the half span, at each position in the colormap.
+
+        It is the inverse of ``_position``.
+        """
         if self.steps == "sqrt":
             return np.asarray(position**2)
         if self.steps == "linear":
@@ -152,20 +159,20 @@ def colormap(name: str) -> ByteArray:
     if name not in SAMPLES:
         return _matplotlib_colormap(name)
     samples = np.array([list(bytes.fromhex(color)) for color in SAMPLES[name].split()], dtype=np.float64)
-    places = np.linspace(0, len(samples) - 1, 256)
-    channels = [np.interp(places, np.arange(len(samples)), samples[:, channel]) for channel in range(3)]
+    positions = np.linspace(0, len(samples) - 1, 256)
+    channels = [np.interp(positions, np.arange(len(samples)), samples[:, channel]) for channel in range(3)]
     return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
 
 
 def luminance(rgb: ArrayLike) -> Float64Array:
-    """Returns relative luminance of sRGB colours, 0 to 1 (WCAG 2.1), ``(..., 3)`` to ``(...)``."""
+    """Returns the relative luminance, as WCAG 2.1 defines it, 0 to 1, of sRGB colours, ``(..., 3)`` to ``(...)``."""
     fraction = np.asarray(rgb, dtype=np.float64) / 255
     linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
     return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))
 
 
 def ink_on(rgb: ArrayLike) -> ByteArray:
-    """Returns black or white for each colour, whichever contrasts more with it, ``(..., 3)``."""
+    """Returns black or white for each sRGB colour, whichever contrasts more with it, ``(..., 3)`` to ``(..., 3)``."""
     are_dark = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
     return np.where(are_dark[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
 

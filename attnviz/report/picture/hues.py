@@ -16,7 +16,8 @@ def mixed_hues(strengths: Float64Array) -> ByteArray:
     """Returns the colour of each token, ``(tokens, 3)``: white, from which each head absorbs the complement of its hue.
 
     Args:
-        strengths: ``(heads, tokens)``, the part that each head absorbs, from 0 to 1; 0 for masked tokens.
+        strengths: ``(heads, tokens)``, the part that each head absorbs, from 0 to 1; 0 for masked tokens. There are at
+            most `MAX_OVERLAID` heads.
     """
     complements = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
     absorbed = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * complements[:, None, :]).sum(axis=0)

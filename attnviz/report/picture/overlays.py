@@ -31,18 +31,19 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     """
     image, places = panel_image(panel), panel.columns.places
     grey = _resized_grey(image, rows, columns)[..., None].astype(np.float32)
-    mixed = np.repeat(grey, 3, axis=2)
+    pixels = np.repeat(grey, 3, axis=2)
     if places is None:
-        return mixed.astype(np.uint8)
-    edges = np.rint(places * np.array([columns / image.width, rows / image.height] * 2)).astype(np.int64)
+        return pixels.astype(np.uint8)
+    scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)  # left and top, right and bottom
+    edges = np.rint(places * scale_of_edges).astype(np.int64)
     colors = panel.scale.rgb(panel.levels[0]).astype(np.float32)
     positions = np.nan_to_num(panel.scale.fraction(panel.levels[0]), nan=1.0)
-    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
+    color_shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
     for patch in np.flatnonzero(panel.visible[0]).tolist():
         left, top, right, bottom = edges[patch].tolist()
-        share, background = shares[patch], grey[top:bottom, left:right]
-        mixed[top:bottom, left:right] = share * colors[patch] + (1 - share) * background
-    return np.rint(mixed).astype(np.uint8)
+        color_share, background = color_shares[patch], grey[top:bottom, left:right]
+        pixels[top:bottom, left:right] = color_share * colors[patch] + (1 - color_share) * background
+    return np.rint(pixels).astype(np.uint8)
 
 
 @lru_cache(maxsize=4)
@@ -68,7 +69,7 @@ def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
 def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
     """Returns left, top, right and bottom of the panel's query; ``None`` for several, or one outside of the image."""
     places = panel.rows.places
-    if places is None or len(places) != 1 or places.shape[1] != 4 or places[0, 2] <= places[0, 0]:
+    if places is None or len(places) != 1 or places.shape[1] != 4:  # four numbers are a box in an image
         return None
     left, top, right, bottom = places[0].tolist()
-    return left, top, right, bottom
+    return (left, top, right, bottom) if left < right else None  # tokens outside of the image have an empty box

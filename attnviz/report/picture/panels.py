@@ -50,7 +50,10 @@ class Quantity:
         return replace(self, name=name)
 
     def text(self, value: float) -> str:
-        """Returns the value with its unit; a percentage that would be rounded to zero gets up to six decimals."""
+        """Returns the value with its unit; a percentage that would be rounded to zero gets up to six decimals.
+
+        A multiple has two significant digits.
+        """
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"
         candidates = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
@@ -58,6 +61,8 @@ class Quantity:
 
     def cell(self, value: float, decimals: int | None = None) -> str:
         """Returns the value as a cell shows it, without a unit; values above `MAX_WRITTEN_OUT` have an exponent.
+
+        A percentage with overridden decimals loses a zero before its point: ``.5``.
 
         Args:
             value: the number; NaN is written as ``NaN``.
@@ -100,6 +105,7 @@ class Quantity:
         factor = 100 if self.unit == "%" else 1
         plus = "+" if self.spec.startswith("+") else ""
         numbers = [value * factor for value in values]
+        # Two to eight significant digits are tried; if ticks are still alike, numbers are written in full.
         candidates = ([_rounded(number, digits) for number in numbers] for digits in range(2, 9))
         texts = next(
             (labels for labels in candidates if len(set(labels)) == len(labels)),
@@ -112,7 +118,10 @@ class Quantity:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Returns the value with this many significant digits, without trailing zeros."""
+    """Returns the value with this many significant digits, without trailing zeros; whole digits are never rounded.
+
+    Zero, NaN and infinity are written as they are.
+    """
     if not math.isfinite(value) or value == 0:
         return f"{value + 0.0:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -253,12 +262,15 @@ class Panel:
 
     @property
     def color_quantity(self) -> Quantity:
-        """The quantity that the colours show."""
+        """The quantity that the colours show: `LIFT` if ``lift`` is True, else the quantity of the values."""
         return LIFT if self.lift else self.quantity
 
     @property
     def levels(self) -> FloatArray:
-        """The number that sets each cell's colour, ``(rows, columns)``."""
+        """The number that sets each cell's colour, ``(rows, columns)``: the value, or its lift if ``lift`` is True.
+
+        Without ``visible_keys`` it is always the value.
+        """
         if not self.lift or self.visible_keys is None:
             return self.values
         return np.asarray(self.values * self.visible_keys[:, None])
@@ -305,20 +317,21 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
         max_cells: the largest number of cells; a longer span is pooled into blocks of tokens.
         mark: the landmarks to label, such as ``sentences`` or a pattern; ``None`` for none.
     """
-    count = span.stop - span.start
-    edges = span.start + block_edges(count, min(count, max_cells))
+    token_count = span.stop - span.start
+    edges = span.start + block_edges(token_count, min(token_count, max_cells))
     starts = edges[:-1].tolist()
     seconds = seconds_of_frames(tokens)
-    labels = tokens.labels[span] if len(starts) == count else tuple(position_label(start, seconds) for start in starts)
+    is_pooled = len(starts) < token_count
+    labels = tuple(position_label(start, seconds) for start in starts) if is_pooled else tokens.labels[span]
     marks = landmarks(tokens, mark) if mark is not None else ()
-    marks_shown = tuple(mark for mark in marks if span.start <= mark[0] < span.stop)
+    marks_shown = tuple((token, label) for token, label in marks if span.start <= token < span.stop)
     return Axis(
         name=name,
         labels=labels,
         edges=tuple(edges.tolist()),
         marks=marks_shown,
         canvas=tokens.canvas,
-        places=tokens.places[span] if len(starts) == count else None,
+        places=None if is_pooled else tokens.places[span],
         seconds=seconds,
     )
 
@@ -331,7 +344,7 @@ def position_label(token: int, seconds: tuple[float, float] | None) -> str:
 def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
     """Returns the second at frame 0 and the seconds between two frames; ``None`` if no token is a frame of a sound.
 
-    With one or two frames, there are 0 seconds between frames.
+    For fewer than three frames the seconds between them are given as 0.
     """
     sound = tokens.canvas
     if not isinstance(sound, Sound) or not (tokens.medium >= 0).any():
@@ -339,5 +352,7 @@ def seconds_of_frames(tokens: Tokens) -> tuple[float, float] | None:
     middles = sound.middles(tokens.places[tokens.medium >= 0])
     if len(middles) < 3:
         return float(middles[0]), 0.0
-    step = (middles[-2] - middles[1]) / (len(middles) - 3) if len(middles) > 3 else middles[1] - middles[0]
-    return float(middles[1] - step), float(step)  # the first and last frame may be cut by the ends of the sound
+    # The ends of the sound may cut the first and the last frame, so the step is measured between the others.
+    first, last = (1, len(middles) - 2) if len(middles) > 3 else (0, 1)
+    step = (middles[last] - middles[first]) / (last - first)
+    return float(middles[1] - step), float(step)

@@ -28,7 +28,10 @@ LIFTED = "Colours show lift: the weight times the number of keys that the query 
 def share_scales(
     panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, max_ratio: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
-    """Returns the panels with one colour scale for each quantity, or with the limits that the look asks for.
+    """Returns the panels with one colour scale for each quantity, or one for each panel if the look asks for that.
+
+    Panels show lift instead of weights on request, or if a scale of weights would hide most rows. Their cells get the
+    decimals that the largest number of their quantity needs.
 
     Args:
         panels: the panels to colour.
@@ -38,21 +41,24 @@ def share_scales(
             they show lift.
 
     Raises:
-        AttnvizError: if the look's steps cannot show the panels' quantity.
+        AttnvizError: if the look's steps or limits cannot show the panels' quantity.
     """
     look = look or Look()
-    panels = _with_decimals(list(panels))
-    if _shows_lift(panels, look, max_ratio):
-        panels = [replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in panels]
+    drawn_panels = _with_decimals(list(panels))
+    if _shows_lift(drawn_panels, look, max_ratio):
+        drawn_panels = [
+            replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in drawn_panels
+        ]
     if look.color_limits == "head":
-        return tuple(_with_separate_scale(panel, look, default_cmap) for panel in panels)
+        return tuple(_with_separate_scale(panel, look, default_cmap) for panel in drawn_panels)
     panels_of_quantity: dict[Quantity, list[Panel]] = {}
-    for panel in panels:
+    for panel in drawn_panels:
         panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
     scales = {
-        quantity: shared_scale(quantity, alike, look, default_cmap) for quantity, alike in panels_of_quantity.items()
+        quantity: shared_scale(quantity, quantity_panels, look, default_cmap)
+        for quantity, quantity_panels in panels_of_quantity.items()
     }
-    return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in panels)
+    return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in drawn_panels)
 
 
 def shared_scale(
@@ -90,8 +96,8 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks.
 
-    Lift has logarithmic steps; changes, of which there is no lift, have ``sqrt`` instead. By default steps are
-    ``linear`` for scores, ``log`` for lift, and else ``sqrt``, because most weights are small.
+    Lift has logarithmic steps; changes, of which there is no lift, have ``sqrt`` instead. By default steps are ``log``
+    for lift, ``sqrt`` for weights, contributions and changes, most of which are small, and ``linear`` for all others.
 
     Raises:
         AttnvizError: if the look asks for steps that cannot show the quantity.
@@ -117,8 +123,9 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
 def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
     """True if colours show multiples of uniform attention: on request, or where a scale of weights hides most rows.
 
-    A row of n visible keys has the mean weight 1/n, so rows differ too much if ``n`` varies by more than ``max_ratio``
-    within a panel; so do pooled rows. Limits that the user set in numbers are of weights, and rule lift out.
+    A row of n visible keys has the mean weight 1/n, so a scale of weights hides rows if n > 1 varies by more than the
+    factor ``max_ratio`` within a panel, or if a panel is pooled. The result is False if the user set limits in numbers,
+    which are of weights, and asked for no steps.
     """
     if look.color_scale is not None:
         return look.color_scale == "lift"
@@ -129,8 +136,8 @@ def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
         for panel in panels
         if panel.visible_keys is not None and panel.quantity.is_weight
     ]
-    uneven_rows = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
-    return uneven_rows or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
+    are_uneven = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
+    return are_uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
 
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
@@ -231,7 +238,7 @@ def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
 
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
-    """Returns remarks on unusual colours, and on values that the colours do not show."""
+    """Returns remarks on unusual colours, and on values that the colours do not show; empty if there are none."""
     separate_remark = "Each head has its own colour scale: compare heads by their numbers, not by colour."
     logarithmic_remark = "Colours are logarithmic."
     return (
@@ -264,7 +271,10 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the values above the colour scale, or on rows with one key if only these are above it."""
+    """Returns a remark on the values above the colour scale, or on rows with one key if only these are above it.
+
+    It is empty if no panel has such values.
+    """
     clipped_panels = [panel for panel in panels if panel.scale.clipped]
     if not clipped_panels:
         return ()
@@ -280,27 +290,28 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark if a share of at least `MIN_PALE_SHARE` of the weights is too pale to see.
 
-    It is empty for fewer such weights, for small pictures and for heads with scales of their own.
+    It is empty for fewer such weights, for less than `MIN_REMARKED_CELLS` cells, for heads with different scales,
+    and for panels that show lift.
     """
-    weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
-    if not weights:
+    weight_panels = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
+    if not weight_panels:
         return ()
-    scale = weights[0].scale
+    scale = weight_panels[0].scale
     pale_limit = float(scale.value(LOW_SHARE))
-    levels = [_finite_numbers(panel.levels, panel.visible) for panel in weights]
-    cells = sum(panel_levels.size for panel_levels in levels)
-    if cells < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
+    levels = [_finite_numbers(panel.levels, panel.visible) for panel in weight_panels]
+    cell_count = sum(panel_levels.size for panel_levels in levels)
+    if cell_count < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weight_panels):
         return ()
-    share = sum(int(np.count_nonzero(panel_levels < pale_limit)) for panel_levels in levels) / cells
+    share = sum(int(np.count_nonzero(panel_levels < pale_limit)) for panel_levels in levels) / cell_count
     if share < MIN_PALE_SHARE:
         return ()
     better_scale = "log" if look.color_scale == "lift" else "lift"
     return (
-        f"{_share_text(share)} of cells are below {weights[0].color_quantity.text(pale_limit)}, too pale to see; "
+        f"{_share_text(share)} of cells are below {weight_panels[0].color_quantity.text(pale_limit)}, too pale to see; "
         f"{option('color_scale', better_scale)} shows them.",
     )
 
 
 def _share_text(share: float) -> str:
-    """Returns a share in percent with at most two digits, never rounded to 0 or 100 %."""
+    """Returns a share in percent with at most two digits; it says 0.01 % for less and 99 % for more."""
     return f"{min(max(100 * share, 0.01), 99):.2g} %"

@@ -7,7 +7,7 @@ from attnviz.base.errors import AttnvizError, option
 COLUMNS = {"column": 3.5, "page": 7.0}  # widths in inches of one journal column and of a page of two
 LENGTHS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # inches per unit; points are TeX's
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
-MAX_PICTURE_INCHES = 60
+MIN_PICTURE_INCHES, MAX_PICTURE_INCHES = 2, 60
 MAX_PICTURE_PIXELS = 150_000_000  # a picture takes four bytes per pixel, and two copies are in memory at once
 BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 MIN_PAGE_BYTES = 100_000
@@ -16,8 +16,8 @@ MIN_PAGE_BYTES = 100_000
 def parse_size(text: str, dpi: int) -> tuple[float, float]:
     """Returns width and height in inches of ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
-    Two numbers are pixels if one of them is too large for inches. A width alone, such as ``84mm``, is no such size: the
-    caller reads it first, and the refusal names it.
+    Two numbers are pixels if one of them is too large for inches. A width alone, such as ``84mm``, is refused here,
+    since `parse_width` reads it, but the refusal names this form too.
 
     Raises:
         AttnvizError: if the text is not a size, or the size is too small or too large for a picture.
@@ -26,14 +26,14 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
         return SLIDES[text]
     match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
     if match is None:
-        pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
+        pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"  # 1920x1080 at 200 dpi
         sizes = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
         raise AttnvizError(f"{option('size')} {text!r} is not a size; choose {sizes}")
     sides = (float(match[1]), float(match[2]))
     width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
-    if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
+    if min(width, height) < MIN_PICTURE_INCHES or max(width, height) > MAX_PICTURE_INCHES:
         stated_size = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{stated_size}; choose 2 to {MAX_PICTURE_INCHES} inches a side")
+        raise AttnvizError(f"{stated_size}; choose {MIN_PICTURE_INCHES} to {MAX_PICTURE_INCHES} inches a side")
     refuse_pixels(width, height, dpi)
     return width, height
 
@@ -49,9 +49,9 @@ def parse_width(text: str) -> float | None:
     """
     match = re.fullmatch(rf"(\d{{1,4}}(?:\.\d{{1,5}})?) ?({'|'.join(LENGTHS)})", text, re.ASCII)
     width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
-    if width is not None and not 2 <= width <= MAX_PICTURE_INCHES:
+    if width is not None and not MIN_PICTURE_INCHES <= width <= MAX_PICTURE_INCHES:
         stated_size = f"{option('size')} {text!r} is {width:.3g} inches wide"
-        raise AttnvizError(f"{stated_size}; choose 2in to {MAX_PICTURE_INCHES}in")
+        raise AttnvizError(f"{stated_size}; choose {MIN_PICTURE_INCHES}in to {MAX_PICTURE_INCHES}in")
     return width
 
 

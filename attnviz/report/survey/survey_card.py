@@ -76,21 +76,21 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
         return token_pairs_report(survey, options)
     sort_metric = None if options.sort is None else named_measure(options.sort, survey.metrics).name
-    places = ranked_places(survey, options)
-    example_metrics = [sort_metric or clearest_metric(survey, place) for place in places]
+    head_indices = ranked_places(survey, options)
+    example_metrics = [sort_metric or clearest_metric(survey, head_index) for head_index in head_indices]
     if not options.medium.draws_maps and not options.medium.lists_heads:
-        return surveyed_heads_report(survey, places, example_metrics, options)
+        return surveyed_heads_report(survey, head_indices, example_metrics, options)
     are_chosen = options.selection != Selection() or options.filter is not None or options.top is not None
-    if options.axes is not None or (options.medium.one_page and are_chosen and len(places) <= MAX_CARDS):
-        return surveyed_heads_report(survey, places, example_metrics, options)
+    if options.axes is not None or (options.medium.one_page and are_chosen and len(head_indices) <= MAX_CARDS):
+        return surveyed_heads_report(survey, head_indices, example_metrics, options)
     if not options.medium.lists_heads:
-        return _profiles(survey, places, options)
-    shown_places = places if are_chosen or options.all else places[:MAX_CARDS]
-    hidden_count = len(places) - len(shown_places)
+        return _profiles(survey, head_indices, options)
+    shown_indices = head_indices if are_chosen or options.all else head_indices[:MAX_CARDS]
+    hidden_count = len(head_indices) - len(shown_indices)
     choice = f"use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all"
     remark = f"Not shown: {hidden_count} more; {choice}."
-    names = ", ".join(survey.heads[place].name for place in shown_places)
-    subject, verb = ("heads", "do") if len(shown_places) > 1 else ("head", "does")
+    names = ", ".join(survey.heads[head_index].name for head_index in shown_indices)
+    subject, verb = ("heads", "do") if len(shown_indices) > 1 else ("head", "does")
     return HeadCards(
         title=options.look.title or survey_title(survey),
         caption=f"What {subject} {names} of {survey.model} {verb}.",
@@ -101,7 +101,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         ),
         look=options.look,
         sections=tuple(
-            section for place in shown_places for section in _card(survey, place, sort_metric, options.look)
+            section for head_index in shown_indices for section in _card(survey, head_index, sort_metric, options.look)
         ),
     )
 
@@ -112,53 +112,56 @@ def _means_remark(survey: Survey) -> str:
     return f"{remark} Offsets are key - query: -1 is the token before." if survey.tallies.pairs.any() else remark
 
 
-def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> list[Section]:
-    """Returns the three tables of one head: its numbers, its bins of offsets, and example texts.
+def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:
+    """Returns the tables of one head: its numbers, its bins of offsets, and example texts.
 
-    A survey of pictures has no bins of offsets.
-
-    The examples are those of ``sort_metric``, or if it is ``None`` of the metric that names the head's pattern.
+    A survey of pictures has no bins of offsets, so no table of them. The examples are those of ``sort_metric``, or
+    if it is ``None``, those of the metric that names the head's pattern.
     """
-    frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
+    frame, width = survey_frame(survey, [head_index]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
-    metric = sort_metric or clearest_metric(survey, place)
-    texts = _texts_table(survey, place, metric, width)
+    metric = sort_metric or clearest_metric(survey, head_index)
+    texts = _texts_table(survey, head_index, metric, width)
     heading = f"head {row.name}: {survey.example_noun} with the largest {metric}, and random ones by decile"
     sections = [Section(f"head {row.name}: {row.pattern}", _numbers_table(frame))]
-    if survey.tallies.pairs[place].any():
+    if survey.tallies.pairs[head_index].any():
         offsets_heading = f"head {row.name} by offset: mean weight and mean score"
-        sections.append(Section(offsets_heading, _offsets_table(survey, place)))
+        sections.append(Section(offsets_heading, _offsets_table(survey, head_index)))
     return [*sections, Section(heading, texts)]
 
 
-def clearest_metric(survey: Survey, place: int) -> str:
-    """Returns the metric with the largest mean among those that name patterns; without any, the survey's first."""
+def clearest_metric(survey: Survey, head_index: int) -> str:
+    """Returns the metric with the head's largest mean among those that name patterns; without any, the first metric."""
     names = [metric.name for metric in survey.metrics]
     pattern_metrics = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
     return max(
-        pattern_metrics or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0)
+        pattern_metrics or names[:1],
+        key=lambda name: np.nan_to_num(survey.means[head_index, names.index(name)], nan=-1.0),
     )
 
 
 def _numbers_table(frame: HeadFrame) -> Summary:
-    """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts."""
-    numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
+    """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts.
 
-    def write(of: str, metric: Measure, tenth: int | None = None) -> str:
-        """Returns a number of a metric as text, or one of its deciles; a dash for NaN."""
-        value = numbers[of][metric.name] if tenth is None else numbers[of][metric.name][tenth]
+    Metrics of `NOT_IN_CARDS` and those without any text are left out.
+    """
+    numbers = {statistic: frame.numbers_of(0, statistic) for statistic in NUMBERS}  # row 0 is the only one
+
+    def number_text(statistic: str, metric: Measure, tenth: int | None = None) -> str:
+        """Returns a statistic of a metric as text, or for ``deciles`` the one at ``tenth``; a dash for NaN."""
+        value = numbers[statistic][metric.name] if tenth is None else numbers[statistic][metric.name][tenth]
         return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metric.unit].cell(value)
 
-    def share(metric: Measure) -> float | None:
-        """Returns the mean as the length of a bar; ``None`` if it is no share."""
+    def mean_bar(metric: Measure) -> float | None:
+        """Returns the metric's mean as the length of its bar, 0 to 1; ``None`` if the metric is not a share."""
         return numbers["values"][metric.name] if metric.unit == "share" else None
 
     columns = [
         Column[Measure]("metric", lambda metric: metric.name, align="<"),
-        Column[Measure]("mean", partial(write, "values"), share),
+        Column[Measure]("mean", partial(number_text, "values"), mean_bar),
         Column[Measure]("95 %", lambda metric: margin_text(numbers["margins"][metric.name])),
-        Column[Measure]("spread", partial(write, "spreads")),
-        *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
+        Column[Measure]("spread", partial(number_text, "spreads")),
+        *(Column[Measure](f"{tenth * 10} %", partial(number_text, "deciles", tenth=tenth)) for tenth in TENTHS),
         Column[Measure](frame.example_noun, lambda metric: str(numbers["counts"][metric.name])),
     ]
     card_metrics = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
@@ -166,9 +169,9 @@ def _numbers_table(frame: HeadFrame) -> Summary:
     return list_summary(shown_metrics, columns)
 
 
-def _offsets_table(survey: Survey, place: int) -> Summary:
+def _offsets_table(survey: Survey, head_index: int) -> Summary:
     """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
-    bins = _profile(survey, place)
+    bins = _profile(survey, head_index)
     length_of = bar_length([row.weight for row in bins])
     columns = [
         Column[OffsetBin]("offset", lambda row: row.offsets),
@@ -179,10 +182,14 @@ def _offsets_table(survey: Survey, place: int) -> Summary:
     return list_summary(bins, columns)
 
 
-def _profile(survey: Survey, place: int) -> list[OffsetBin]:
+def _profile(survey: Survey, head_index: int) -> list[OffsetBin]:
     """Returns the bins of offsets that have any pair of tokens, with the head's mean weight and score in each."""
     tallies = survey.tallies
-    weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
+    weights, scores, pairs = (
+        tallies.weights.total[head_index],
+        tallies.scores.total[head_index],
+        tallies.pairs[head_index],
+    )
     return [
         OffsetBin(str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
         for (first, last), weight, score, count in zip(offset_spans(), weights, scores, pairs, strict=True)
@@ -190,27 +197,30 @@ def _profile(survey: Survey, place: int) -> list[OffsetBin]:
     ]
 
 
-def _texts_table(survey: Survey, place: int, name: str, width: int) -> Summary:
-    """Returns a list of the texts with a head's largest numbers, then of the sampled texts nearest to some deciles.
+def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:
+    """Returns a list of the texts with a head's largest numbers, then of sampled texts near the deciles `TENTHS`.
 
     Args:
         survey: the survey.
-        place: the place of the head in the survey.
+        head_index: the index of the head in the survey.
         name: the name of the metric.
         width: the columns of the terminal, to which texts are cut.
     """
-    number = [metric.name for metric in survey.metrics].index(name)
-    write = METRIC_QUANTITIES[survey.metrics[number].unit].cell
+    metric_index = [metric.name for metric in survey.metrics].index(name)
+    format_number = METRIC_QUANTITIES[survey.metrics[metric_index].unit].cell
     rows = []
-    for example in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
+    for example in chosen_examples(survey, head_index, metric_index, EXAMPLES, TENTHS[::-1]):
         text, query = survey.examples.texts[example.id], example.query
         label = text.tokens.labels[query] if query is not None and query < len(text.tokens) else ""
         reason = "top" if example.reason == "largest" else example.reason
-        rows.append((reason, write(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
-    header = ("", name, "query", "where", "text" if any(row[4] for row in rows) else "")
-    column_widths = [max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4)]
-    text_width = width - sum(column_widths)
-    cut_rows = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
+        rows.append((reason, format_number(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
+    has_texts = any(text for *_, text in rows)
+    header = ("", name, "query", "where", "text" if has_texts else "")
+    # The last column, the text, gets what the others and the gaps of two columns after them leave.
+    columns = list(zip(header, *rows, strict=True))[:-1]
+    column_widths = [max(map(cell_len, cells)) + 2 for cells in columns]
+    text_width = max(width - sum(column_widths), MIN_CHARACTERS)
+    cut_rows = tuple((*cells, first_words(text, text_width)) for *cells, text in rows)
     return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
@@ -228,21 +238,21 @@ def _spaced_names(names: list[str]) -> list[str]:
     return spaced_names
 
 
-def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
-    """Returns heatmaps of heads by offsets and of classes of tokens by heads; of many heads, the first `MAX_ROWS`.
+def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> Heatmaps:
+    """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS` heads.
 
-    A survey of pictures has no offsets, hence one heatmap.
+    Without offsets, as in a survey of pictures, there is only the second heatmap. A remark counts omitted heads.
     """
     tallies = survey.tallies
-    places, omitted_count = places[:MAX_ROWS], len(places[MAX_ROWS:])
-    heads = [survey.heads[place].name for place in places]
-    pairs = tallies.pairs[list(places)]
+    head_indices, omitted_count = all_indices[:MAX_ROWS], len(all_indices[MAX_ROWS:])
+    heads = [survey.heads[index].name for index in head_indices]
+    pairs = tallies.pairs[list(head_indices)]
     offset_bins = np.flatnonzero(pairs.any(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        weights = (tallies.weights.total[list(places)] / pairs)[:, offset_bins]
-    spans = [offset_spans()[number] for number in offset_bins]
+        weights = (tallies.weights.total[list(head_indices)] / pairs)[:, offset_bins]
+    spans = [offset_spans()[offset_bin] for offset_bin in offset_bins]
     classes = classes_of(survey)
-    shares = survey_frame(survey, places).select(classes).values
+    shares = survey_frame(survey, head_indices).select(classes).values
     offsets = _spaced_names(
         [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     )
