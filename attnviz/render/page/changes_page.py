@@ -25,38 +25,43 @@ def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) 
 def _about(changes: HeadChanges) -> dict[str, Any]:
     """Returns the page's JSON values: names of metrics, heads, and a table of heads by metrics for each kind of number.
 
-    A number is ``null`` if a head has no change of a metric. The axes of the page are the first two metrics.
+    A number is ``null`` if a head has no change of a metric. The axes of the page are the first two metrics, or one
+    metric twice.
     """
-    names = list(dict.fromkeys(change.measure.name for change in changes.changes))
-    heads = {(change.row.layer, change.row.head): change.name for change in changes.changes}
-    ordered_heads = sorted(heads)
+    metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
+    head_names = {(change.row.layer, change.row.head): change.name for change in changes.changes}
+    ordered_heads = sorted(head_names)
     by_head_and_metric = {
         ((change.row.layer, change.row.head), change.measure.name): change for change in changes.changes
     }
 
     def table(number_name: str) -> list[list[float | None]]:
-        """Returns one number of each change, in a row for each head and a column for each metric."""
+        """Returns a number of each change: a row for each of the ordered heads, a column for each of the metrics.
+
+        Args:
+            number_name: ``before``, ``after`` or ``margin``.
+        """
         return [
-            [_short_number(by_head_and_metric.get((head, name)), number_name) for name in names]
+            [_short_number(by_head_and_metric.get((head, metric_name)), number_name) for metric_name in metric_names]
             for head in ordered_heads
         ]
 
     return {
-        "names": names,
-        "heads": [{"name": heads[head], "layer": head[0]} for head in ordered_heads],
+        "names": metric_names,
+        "heads": [{"name": head_names[head], "layer": head[0]} for head in ordered_heads],
         "before": table("before"),
         "after": table("after"),
         "margins": table("margin"),
-        "axes": [names[0], names[min(1, len(names) - 1)]],
+        "axes": [metric_names[0], metric_names[min(1, len(metric_names) - 1)]],
     }
 
 
-def _short_number(change: NumberChange | None, name: str) -> float | None:
-    """Returns a number of a change with `DIGITS` digits; ``None`` without a change, and if it is not finite.
+def _short_number(change: NumberChange | None, number_name: str) -> float | None:
+    """Returns a number of a change with `DIGITS` significant digits; ``None`` without a change or a finite number.
 
     Args:
         change: the change, or ``None``.
-        name: ``before``, ``after`` or ``margin``.
+        number_name: ``before``, ``after`` or ``margin``.
     """
-    value = math.nan if change is None else float(getattr(change, name))
+    value = math.nan if change is None else float(getattr(change, number_name))
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

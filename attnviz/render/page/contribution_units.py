@@ -9,10 +9,12 @@ from attnviz.report.picture.report import ExactNumbers
 
 
 def report_in_percent(report: ExactNumbers) -> ExactNumbers:
-    """Returns a report with contributions scaled to 0..1 and a remark on their unit; unchanged if it shows weights.
+    """Returns the report with its contributions divided by their common bound, and a first remark that names the bound.
+
+    The contributions then lie in 0 to 1. A report of weights is returned unchanged.
 
     Raises:
-        AttnvizError: if the user gave colour limits, which would be those of contributions before they are scaled.
+        AttnvizError: if contributions are shown and the user gave colour limits, which do not fit scaled numbers.
     """
     heads = report.numbers.heads
     if heads[0].maps.quantity == "weight":
@@ -22,7 +24,8 @@ def report_in_percent(report: ExactNumbers) -> ExactNumbers:
             f"a page shows contributions in percent of the largest norm, so {option('limits', report.look.limits)} "
             f"does not apply; use {option('limits', 'shared')}"
         )
-    unit = max(contribution_bound(side) for head in heads for side in head.sides.values()) or 1.0
+    bounds = [contribution_bound(maps) for head in heads for maps in head.sides.values()]
+    unit = max(bounds) or 1.0  # every contribution is 0 if the bound is
     scaled_heads = tuple(_scaled_head(head, unit) for head in heads)
     unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
     return replace(report, numbers=replace(report.numbers, heads=scaled_heads), remarks=(unit_remark, *report.remarks))

@@ -48,11 +48,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
     Args:
         report: the report to write.
-        suffix: ``.html``.
+        suffix: the ending of the file's name, for the refusal.
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if a page cannot show reports of this type.
+        AttnvizError: if the report is none of those that have a page, or gives colour limits for contributions.
     """
     match report:
         case HeadAtlas():
@@ -76,7 +76,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes the page of a report of heads: its start, the worker's script, then the packed numbers."""
+    """Writes the page of a report of heads: its start, the script of its worker, then the packed numbers.
+
+    Raises:
+        AttnvizError: if the report shows contributions and the user gave colour limits.
+    """
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
@@ -95,18 +99,24 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     write_data(file, "worker", bundle("worker.js").encode())
     if contributions is not None:
         write_data(file, "moved", contributions.content)
-    for number, packed_keys in enumerate(keys):
-        write_data(file, f"keys-{number}", packed_keys)
-    for number, head in enumerate(heads):
-        for side, packed in enumerate(head.sides):
-            write_data(file, f"head-{number}-{side}", packed.content)
+    for keys_index, packed_keys in enumerate(keys):
+        write_data(file, f"keys-{keys_index}", packed_keys)
+    for head_index, head in enumerate(heads):
+        for side_index, side in enumerate(head.sides):
+            write_data(file, f"head-{head_index}-{side_index}", side.content)
     if scores is not None:
         write_data(file, "scores", scores.content)
     file.write(b"</body>\n</html>\n")
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads."""
+    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads.
+
+    Args:
+        report: the report of heads.
+        plan: the form in which the numbers fit on the page.
+        heads: the heads of the report, packed.
+    """
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = [
@@ -130,7 +140,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
-        "high": max(side.look.top for side in sides) or 1.0,
+        "high": max(side.look.top for side in sides) or 1.0,  # a colour scale needs an end above 0
         "reach": max(head.largest_change for head in heads) or 1.0,
         "liftHighs": lift_highs(heads, head_descriptions, visible_counts.counts),
         "quantity": numbers.heads[0].maps.quantity,
@@ -146,21 +156,23 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
 
 def _about_start(report: ExactNumbers, visible_counts: VisibleCounts) -> dict[str, Any]:
-    """Returns the state in which the page opens: its view, the selected query, and the colours."""
+    """Returns the JSON values of the state in which the page opens: its view, the selected query, and the colours."""
     look = report.look
+    default_steps = "lift" if _suits_lift(report, visible_counts) else "sqrt"
+    fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
     return {
         "view": report.view,
         "query": report.query,
-        "steps": look.color_scale or ("lift" if _suits_lift(report, visible_counts) else "sqrt"),
+        "steps": look.color_scale or default_steps,
         "limits": "head" if look.color_limits == "head" else "shared",
-        "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
+        "fixed": fixed_limits,
     }
 
 
 def _suits_lift(report: ExactNumbers, visible_counts: VisibleCounts) -> bool:
     """True if queries see such different numbers of keys that one scale of weights would hide most rows.
 
-    False for two recordings, and if the user gave limits of the colours.
+    False if two recordings are compared, or if the user gave colour limits.
     """
     if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
         return False
@@ -168,12 +180,18 @@ def _suits_lift(report: ExactNumbers, visible_counts: VisibleCounts) -> bool:
 
 
 class _AxisTexts:
-    """The texts of a page's axes; heads with the same tokens share one text."""
+    """The texts of a page's axes; heads with the same tokens share one text.
+
+    Attributes:
+        plan: the plan of the page, which says how many tokens a cell has.
+        descriptions: the distinct texts, as JSON values.
+        index_of_identity: the index of each text by its tokens, media and spoken words.
+    """
 
     def __init__(self, plan: PagePlan) -> None:
         self.plan = plan
         self.descriptions: list[dict[str, Any]] = []
-        self.index_of_key: dict[tuple[Any, ...], int] = {}
+        self.index_of_identity: dict[tuple[Any, ...], int] = {}
 
     def index_of(self, tokens: Tokens, span: slice, frames: Tokens | None = None) -> int:
         """Returns the index of the text of a span of an axis; adds the text if no head had it before.
@@ -181,37 +199,44 @@ class _AxisTexts:
         Args:
             tokens: the tokens of the axis.
             span: the range of tokens.
-            frames: the keys of queries, whose spoken words are described if they are frames of a sound.
+            frames: the key tokens, if the axis is that of the queries. If they are frames of a sound and cells are
+                single tokens, the text says when each of its words is spoken.
         """
         media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
         spoken = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
-        key = (tokens.text, tokens.labels, span.start, span.stop, media, spoken)
-        if key not in self.index_of_key:
-            self.index_of_key[key] = len(self.descriptions)
+        identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken)
+        if identity not in self.index_of_identity:
+            self.index_of_identity[identity] = len(self.descriptions)
             about_words = {"spoken": spoken} if spoken else {}
             self.descriptions.append(_about_text(tokens, span, self.plan) | about_words)
-        return self.index_of_key[key]
+        return self.index_of_identity[identity]
 
 
 def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[float, ...], ...]:
-    """Returns the first token, the end, and the two seconds of each spoken word in a span of the decoder's text.
+    """Returns for each spoken word in a span: first token, token after the last, and start and end in seconds.
 
-    The tokens count from the start of the span, and the word may begin before it or end after it.
+    Tokens count from the start of the span; the first is negative for a word that begins before the span.
+    Empty if no word of the span is spoken in the sound.
+
+    Args:
+        tokens: the tokens of the decoder's text.
+        span: the range of tokens.
+        frames: the frames of the sound.
     """
     from attnviz.metrics.alignment import spoken_words
 
     return tuple(
-        (word.start - span.start, word.stop - span.start, *_frame_seconds(frames, heard))
-        for word, heard in spoken_words(tokens, frames)
+        (word.start - span.start, word.stop - span.start, *_frame_seconds(frames, word_frames))
+        for word, word_frames in spoken_words(tokens, frames)
         if word.start < span.stop and word.stop > span.start
     )
 
 
-def _frame_seconds(frames: Tokens, heard: range) -> tuple[float, float]:
+def _frame_seconds(frames: Tokens, span: range) -> tuple[float, float]:
     """Returns the second at which a range of frames begins, and the second at which it ends."""
     sound = frames.canvas
     assert isinstance(sound, Sound)
-    start, stop = frames.places[heard.start, 0] / sound.rate, frames.places[heard.stop - 1, 1] / sound.rate
+    start, stop = frames.places[span.start, 0] / sound.rate, frames.places[span.stop - 1, 1] / sound.rate
     return round(float(start), 3), round(float(stop), 3)
 
 
@@ -256,13 +281,16 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
-    """Returns the JSON values with which the page draws the media of an axis; empty without images and sounds.
+    """Returns the JSON values with which the page draws the images or the sound of an axis.
+
+    Empty if there is none, and for a sound if some tokens of the page are not its frames.
 
     Args:
         tokens: the tokens of the axis.
         edges: the first token of each cell of the page, and the token after the last.
     """
-    images, has_words = list[dict[str, Any]](), False
+    images: list[dict[str, Any]] = []
+    has_words = False
     medium_numbers = tokens.medium[edges[0] : edges[-1]]
     for number, medium in enumerate(tokens.media):
         in_medium = medium_numbers == number
@@ -290,7 +318,7 @@ def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[Int
     Args:
         tokens: the tokens of the axis.
         edges: the first token of each cell of the page, and the token after the last.
-        in_image: ``(tokens,)``, true for the patches of the image among the tokens of the page.
+        in_image: ``(tokens,)``, True for the patches of the image among the tokens of the page.
     """
     starts = np.array(edges) - edges[0]
     cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
@@ -316,7 +344,9 @@ def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
 
 
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
-    """Returns the JSON values of an image: in grey as a data address, its size, and the rectangles of its patches.
+    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches.
+
+    Patches are listed with their rectangles, the largest first.
 
     Args:
         image: the image.
@@ -343,38 +373,38 @@ def _block_label(labels: tuple[str, ...]) -> str:
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
-def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts) -> dict[str, Any]:
+def _about_head(
+    head: HeadCells, packed_head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts
+) -> dict[str, Any]:
     """Returns the JSON values of a head, without the numbers of its cells.
 
     Args:
-        cells: the head, with its ranges of queries and keys.
-        head: the head as it is packed.
+        head: the head, with its ranges of queries and keys.
+        packed_head: the same head, packed for the page.
         texts: the texts of all axes; those of this head are added.
         visible_counts: the numbers of visible keys; those of this head are added.
     """
-    maps = cells.maps
-    rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
+    maps = head.maps
+    query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
+    rows, columns = len(query_edges) - 1, len(key_edges) - 1
     return {
         "layer": maps.layer,
-        "head": cells.head,
-        "name": head_name(maps, cells.head),
+        "head": head.head,
+        "name": head_name(maps, head.head),
         "kind": maps.kind,
         "item": maps.item,
-        "same": maps.query_tokens.labels == maps.key_tokens.labels and cells.queries == cells.keys,
-        "queries": [texts.index_of(side.query_tokens, cells.queries, side.key_tokens) for side in cells.sides.values()],
-        "keys": [texts.index_of(side.key_tokens, cells.keys) for side in cells.sides.values()],
-        "thumbnail": _thumbnail_shape(head, rows, columns),
-        "factors": [side.factors.about for side in head.sides if side.factors],
-        "peaks": [side.look.peak for side in head.sides],
-        "highs": [side.high for side in head.sides],
-        "thumbnailHighs": [side.look.thumbnail_highs for side in head.sides],
-        "reach": head.largest_change,
-        "tops": [side.look.top for side in head.sides],
+        "same": maps.query_tokens.labels == maps.key_tokens.labels and head.queries == head.keys,
+        "queries": [texts.index_of(side.query_tokens, head.queries, side.key_tokens) for side in head.sides.values()],
+        "keys": [texts.index_of(side.key_tokens, head.keys) for side in head.sides.values()],
+        "thumbnail": _thumbnail_shape(packed_head, rows, columns),
+        "factors": [side.factors.about for side in packed_head.sides if side.factors],
+        "peaks": [side.look.peak for side in packed_head.sides],
+        "highs": [side.high for side in packed_head.sides],
+        "thumbnailHighs": [side.look.thumbnail_highs for side in packed_head.sides],
+        "reach": packed_head.largest_change,
+        "tops": [side.look.top for side in packed_head.sides],
         "seen": [
-            visible_counts.index_of(
-                side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist()
-            )
-            for side in cells.sides.values()
+            visible_counts.index_of(side, head.head, head.queries, query_edges.tolist()) for side in head.sides.values()
         ],
     }
 
@@ -389,7 +419,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
     """Returns the numbers of rows and columns of a head's thumbnail.
 
     Args:
-        head: the packed head; if it is packed as factors, its thumbnail is their overview.
+        head: the packed head; if it is packed as queries and keys, its thumbnail is their overview.
         rows: the number of rows of its map.
         columns: the number of columns of its map.
     """
@@ -398,7 +428,9 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    """Returns remarks on pooled, masked and NaN cells, as far as the page has such cells.
+    """Returns a remark each on pooled, masked and NaN cells, if the page has such cells; empty if it has none.
+
+    A further remark on pooled cells says if the page cannot compute single cells.
 
     Args:
         numbers: the heads of the page.
@@ -425,7 +457,7 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
 
 
 def _table_html(summary: Summary) -> str:
-    """Returns the report's table as HTML that is folded until a reader opens it."""
+    """Returns a table of numbers per head as HTML that is folded until a reader opens it."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
     header, *rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in row) for tag, row in _rows_with_tags(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -437,4 +469,4 @@ def _table_html(summary: Summary) -> str:
 
 def _rows_with_tags(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
     """Returns each row with the HTML tag of its cells: ``th`` for the first row, which is the header, else ``td``."""
-    return [("td" if number else "th", row) for number, row in enumerate(rows)]
+    return [("td" if index else "th", row) for index, row in enumerate(rows)]

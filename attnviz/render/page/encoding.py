@@ -12,6 +12,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 
 ABSENT_WEIGHT = np.float32(-2)  # marks a masked cell among float32 weights, which are never negative
+MAX_EXCESS = 1e-3  # above 1, which a weight may have because it was rounded
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", dtype=np.uint8
 )  # the digits of Python's base64.b85encode, with a comma for "<", so that no tag and no comment can begin
@@ -49,10 +50,11 @@ class Precision:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the precision, with the largest error of a stored weight."""
+        """A sentence that weights are exact, or that gives the bits and the largest error of a stored weight."""
         if self.is_exact:
             return "Weights are stored exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
+        # The bound of the error is √(weight · high) / largest; the root is at most 1, and 0.1 for a weight below 1%.
         error, error_below_one_percent = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
             f"Weights are stored in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
@@ -72,32 +74,34 @@ PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 
 def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
     """Returns weights as the page stores them, ``(queries, keys)``: float32, or codes of the precision.
 
-    Masked cells and NaN have codes of their own; among float32, masked cells are `ABSENT_WEIGHT`.
+    A masked cell has the code after ``precision.largest``, and NaN the next one. As float32, masked cells are
+    `ABSENT_WEIGHT` and NaN stays.
 
     Args:
         weights: ``(queries, keys)``.
         visible: ``(queries, keys)``, False for masked cells.
         precision: the type of the codes.
-        high: the weight that the largest code stands for.
+        high: the weight that the largest code stands for; larger weights have this code as well.
 
     Raises:
-        AttnvizError: if there are codes and a weight is not within 0 to 1.
+        AttnvizError: if there are codes and a visible weight is below 0, or above 1 by more than `MAX_EXCESS`.
     """
     if precision.is_exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
-    roots = np.where(visible, weights, np.float32(0))
-    lowest, highest = (
-        (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)
-    )  # both are NaN if any root is
-    is_nan = np.isnan(roots) if np.isnan(highest) else None
+    # One array holds the weights, then their numbers, then the codes, to bound memory.
+    numbers = np.where(visible, weights, np.float32(0))
+    lowest, highest = 0.0, 0.0
+    if numbers.size:
+        lowest, highest = float(numbers.min()), float(numbers.max())  # both are NaN if any weight is
+    is_nan = np.isnan(numbers) if np.isnan(highest) else None
     if is_nan is not None:
-        roots[is_nan] = 0
-        lowest, highest = float(roots.min()), float(roots.max())
-    if lowest < 0 or highest > 1 + 1e-3:
+        numbers[is_nan] = 0
+        lowest, highest = float(numbers.min()), float(numbers.max())
+    if lowest < 0 or highest > 1 + MAX_EXCESS:
         raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; use fewer heads or tokens")
-    np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
-    roots *= np.float32(precision.largest / np.sqrt(high))
-    codes = np.rint(roots, out=roots).astype(precision.dtype)
+    np.sqrt(np.minimum(numbers, np.float32(high), out=numbers), out=numbers)
+    numbers *= np.float32(precision.largest / np.sqrt(high))
+    codes = np.rint(numbers, out=numbers).astype(precision.dtype)
     if is_nan is not None:
         codes[is_nan] = precision.largest + 2
     np.copyto(codes, precision.largest + 1, where=~visible)
@@ -112,19 +116,23 @@ def without_nan(values: FloatArray) -> FloatArray:
 def deflated_bytes(arrays: Iterable[NDArray[Any]]) -> bytes:
     """Returns the bytes of arrays, one after another, little-endian and deflated.
 
-    Weights look like noise of few values, which run lengths and Huffman codes compress as well as matches do.
+    Codes of weights look like noise of few values: run lengths and Huffman codes compress them as well as a search for
+    repeated strings does.
     """
-    deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    deflate = zlib.compressobj(level=6, method=zlib.DEFLATED, wbits=15, memLevel=9, strategy=zlib.Z_RLE)
     parts = [deflate.compress(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()) for array in arrays]
     return b"".join((*parts, deflate.flush()))
 
 
 def base85(content: bytes) -> bytes:
-    """Returns bytes as characters, five for each four, as ``base64.b85encode`` does except for the comma."""
+    """Returns bytes in base 85, five characters for every four bytes, as ``base64.b85encode`` but with other digits.
+
+    The digits are `DIGITS`.
+    """
     padding = -len(content) % 4
     words = np.frombuffer(content + bytes(padding), dtype=">u4").astype(np.uint32)
     digits = np.empty((len(words), 5), dtype=np.uint8)
-    for index in range(4, -1, -1):
+    for index in range(4, -1, -1):  # the last digit is the remainder of the first division
         words, digits[:, index] = np.divmod(words, np.uint32(85))
     characters = DIGITS[digits].tobytes()
     return characters[: len(characters) - padding]

@@ -56,11 +56,12 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     file.write("\n".join(lines).encode())
 
 
-def _shade_classes(name: str) -> str:
-    """Returns CSS classes for the colours of a colormap, each with a legible colour of text."""
-    paper = colormap(name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
-    pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
-    return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
+def _shade_classes(colormap_name: str) -> str:
+    """Returns CSS classes ``.c0``, ``.c1`` … for the colours of a colormap, each with a legible colour of text."""
+    # A colormap has 256 colours.
+    papers = colormap(colormap_name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
+    pairs = enumerate(zip(papers.tolist(), ink_on(papers).tolist(), strict=True))
+    return "".join(f".c{shade} {{ background: {_hex(paper)}; color: {_hex(ink)} }}\n" for shade, (paper, ink) in pairs)
 
 
 def _hex(rgb: list[int]) -> str:
@@ -69,7 +70,13 @@ def _hex(rgb: list[int]) -> str:
 
 
 def _metric_table(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
-    """Returns the HTML table of one metric, a row for each layer and a column for each head; tooltips have patterns."""
+    """Returns the HTML of one metric: its description, and a table with a row for each layer, a column for each head.
+
+    Args:
+        panel: the numbers of the metric by layers and heads.
+        metric: the metric.
+        rows: the row of each head, by layer and head, with the pattern for its tooltip.
+    """
     limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
@@ -77,9 +84,9 @@ def _metric_table(panel: Panel, metric: Measure, rows: dict[tuple[int, int], Hea
     body = []
     for row_index, layer in enumerate(panel.rows.labels):
         cells = []
-        for column, head in enumerate(panel.columns.labels):
-            value, shade = float(panel.values[row_index, column]), float(shades[row_index, column])
-            row = rows.get((int(layer.split()[0]), int(head)))
+        for column_index, head in enumerate(panel.columns.labels):
+            value, shade = float(panel.values[row_index, column_index]), float(shades[row_index, column_index])
+            row = rows.get((int(layer.split()[0]), int(head)))  # a layer's label is its number, perhaps with its kind
             cells.append(_cell_html(panel, f"{layer.replace(' ', '.')}.{head}", value, shade, row))
         body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
     return (
@@ -94,21 +101,29 @@ def _scrolling_tag(name: str) -> str:
 
 
 def _cell_html(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
-    """Returns the HTML of a cell: the number on its shade, with a tooltip; empty for NaN."""
+    """Returns the HTML of a cell: the number on its shade, with a tooltip; an empty cell for NaN.
+
+    Args:
+        panel: the panel of the metric.
+        name: the name of the head, for the tooltip.
+        value: the number.
+        shade: the position of the number on the colour scale, 0 to `SHADE_CLASSES` - 1.
+        row: the row of the head, whose pattern is added to the tooltip; ``None`` if the head has no row.
+    """
     if math.isnan(value):
         return "<td></td>"
     number = panel.quantity.cell(value)
     pattern = f" ({row.pattern})" if row and row.pattern else ""
-    title = html.escape(f"head {name}: {panel.title} {number}{pattern}")
-    return f'<td class="c{round(shade)}" title="{title}">{number}</td>'
+    tooltip = html.escape(f"head {name}: {panel.title} {number}{pattern}")
+    return f'<td class="c{round(shade)}" title="{tooltip}">{number}</td>'
 
 
-def _heads_table(table: HeadFrame) -> str:
-    """Returns the HTML table of every metric of every head, in the order of the heads."""
-    names = [metric.name for metric in table.applicable]
+def _heads_table(frame: HeadFrame) -> str:
+    """Returns an HTML table with a row for each head: its pattern and its applicable metrics, empty for NaN."""
+    names = [metric.name for metric in frame.applicable]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []
-    for row, numbers in zip(table.rows, table.select(names).values.tolist(), strict=True):
+    for row, numbers in zip(frame.rows, frame.select(names).values.tolist(), strict=True):
         cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     return f'{_scrolling_tag("All heads")}<table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'

@@ -16,13 +16,14 @@ LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code sta
 def about_metrics(frame: HeadFrame | None) -> dict[str, Any] | None:
     """Returns metrics as 16-bit codes, and patterns as indices of a list, in JSON values; ``None`` without metrics.
 
-    Codes run from the smallest value of a metric, or 0 if that is smaller, to the largest; the next code is NaN.
+    Codes from 0 to `LARGEST_CODE` run from the smallest value of a metric to its largest, both extended to include 0;
+    the next code is NaN. A metric that is 0 for all heads runs to 1.
     """
     if frame is None:
         return None
     values, patterns_of_heads = frame.values, [row.patterns for row in frame.rows]
-    lows, highs = (limit(values, axis=0, initial=0.0) for limit in (np.nanmin, np.nanmax))
-    highs[highs == lows] += 1.0
+    lows, highs = np.nanmin(values, axis=0, initial=0.0), np.nanmax(values, axis=0, initial=0.0)
+    highs[highs == lows] += 1.0  # the range is a divisor
     codes = np.rint(np.nan_to_num((values - lows) / (highs - lows) * LARGEST_CODE, nan=LARGEST_CODE + 1))
     distinct_patterns = dict.fromkeys(
         (pattern.name, pattern.token) for patterns in patterns_of_heads for pattern in patterns
@@ -63,16 +64,18 @@ class VisibleCounts:
         self.ratio = 1.0
 
     def index_of(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
-        """Returns the index of the entry for these queries of a head; adds it if no head had these counts before.
+        """Returns the index of the entry for a range of queries of a head.
 
-        Args:
-            maps: the maps of the head.
-            head: the number of the head in its layer.
-            queries: the range of queries.
-            edges: the first query of each block, and the end; a block's count is its mean.
+        Adds an entry and updates ``ratio`` if no head had the same counts before.
+
+            Args:
+                maps: the maps of the head.
+                head: the number of the head in its layer.
+                queries: the range of queries.
+                edges: the first query of each block, and the end; a block's count is its mean.
         """
-        key = id(maps), head, queries.start, queries.stop
-        if key not in self.index_of_queries:
+        identity = id(maps), head, queries.start, queries.stop
+        if identity not in self.index_of_queries:
             counts = mean_visible_keys(maps, head, edges)
             content = counts.tobytes()
             if content not in self.index_of_counts:
@@ -82,15 +85,19 @@ class VisibleCounts:
                 several_keys = counts[counts > 1]
                 if several_keys.size:
                     self.ratio = max(self.ratio, float(several_keys.max() / several_keys.min()))
+            # Heads of a group share their mask, so their counts are the same.
             [head_group] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.index_of_queries |= {
                 (id(maps), member, queries.start, queries.stop): self.index_of_counts[content] for member in head_group
             }
-        return self.index_of_queries[key]
+        return self.index_of_queries[identity]
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:
-    """Returns counts as JSON values: a first count and a step if they are linear, as with a causal mask or none."""
+    """Returns counts as JSON values: the first count and the step if they are linear, otherwise each count.
+
+    Counts are linear with a causal mask and without a mask.
+    """
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
     if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
         return {"first": float(counts[0]), "step": step}

@@ -11,23 +11,25 @@ from attnviz.render.page.packing import FirstLook, PackedHead
 from attnviz.streaming.overview import block_edges
 
 QUANTILE = 0.99  # share of blocks whose lifts the colours cover
-MIN_REACH = 1.05
+MIN_REACH = 1.05  # the least lift at which the colours end
 
 
 def lift_highs(
     heads: Sequence[PackedHead], descriptions: Sequence[dict[str, Any]], counts: list[Float64Array]
 ) -> list[float]:
-    """Returns the lift at which the colours end, for each recording.
+    """Returns the lift at which the colours end, one for each recording.
+
+    A lift is a weight times the number of keys that its query sees.
 
     Args:
         heads: the packed heads.
-        descriptions: the JSON values of each head.
-        counts: numbers of visible keys, ``(queries,)`` each; ``descriptions`` has the index of each head's.
+        descriptions: the JSON values of each head; ``seen`` are the indices of its counts, one for each recording.
+        counts: the numbers of visible keys, arrays of ``(queries,)``.
     """
     ends = []
-    for side in range(len(heads[0].sides)):
+    for side_index in range(len(heads[0].sides)):
         lifts = (
-            _block_lifts(head.sides[side].look, description["thumbnail"], counts[description["seen"][side]])
+            _block_lifts(head.sides[side_index].look, description["thumbnail"], counts[description["seen"][side_index]])
             for head, description in zip(heads, descriptions, strict=True)
         )
         ends.append(_end_of_scale(lifts))
@@ -35,10 +37,15 @@ def lift_highs(
 
 
 def _end_of_scale(lifts: Iterable[Float64Array]) -> float:
-    """Returns the lift at which the colours end: the quantile `QUANTILE` of the lifts, at least `MIN_REACH`."""
+    """Returns the lift at which the colours end: the quantile `QUANTILE` of the lifts, at least `MIN_REACH`.
+
+    `MIN_REACH` if there are no lifts.
+    """
     all_lifts = np.concatenate(list(lifts))
+    if not len(all_lifts):
+        return MIN_REACH
     rank = int((len(all_lifts) - 1) * QUANTILE)
-    return max(MIN_REACH, float(np.partition(all_lifts, rank)[rank])) if len(all_lifts) else MIN_REACH
+    return max(MIN_REACH, float(np.partition(all_lifts, rank)[rank]))
 
 
 def _block_lifts(look: FirstLook, shape: tuple[int, int], counts: Float64Array) -> Float64Array:

@@ -28,11 +28,11 @@ def opening(
     data: Mapping[str, Any],
     frame_html: str = "",
 ) -> bytes:
-    """Returns the start of a page, up to the numbers of its heads: a browser can draw it before it has read these.
+    """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these.
 
     Args:
         report: gives the title, the caption and the look.
-        name: the name of the page's frame and script, ``page``, ``survey`` or ``changes``.
+        name: the name of the page's HTML frame and of its script, ``page``, ``survey`` or ``changes``.
         kind: the words after the title that say what the page shows.
         remarks: the sentences below the caption.
         data: the JSON values that the script starts with.

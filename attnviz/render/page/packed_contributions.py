@@ -36,7 +36,9 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """Returns the norms of the keys' values, and the first look at contributions, in units of the largest contribution.
+    """Returns the norms that the keys of each head move and the first looks at contributions, packed.
+
+    Their unit is a common bound of all contributions.
 
     Args:
         heads: the heads of the page.
@@ -44,17 +46,17 @@ def pack_contributions(
         plan: the plan of the page.
 
     Returns:
-        ``None`` if cells are pooled, two recordings are compared, or some maps are no weights or have no norms.
+        ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights or have no norms.
     """
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
         return None
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {maps_id: contribution_maps(maps) for maps_id, maps in maps_by_id.items()}
-    unit = max(map(contribution_bound, contributions.values())) or 1.0
+    unit = max(map(contribution_bound, contributions.values())) or 1.0  # every contribution is 0 if the bound is
     scaled_maps = {maps_id: divided_contributions(maps, unit) for maps_id, maps in contributions.items()}
-    pairs = zip(heads, packed_heads, strict=True)
     looks = [
-        _first_look(replace(head, sides={"": scaled_maps[id(head.maps)]}), packed_head) for head, packed_head in pairs
+        _first_look(replace(head, sides={"": scaled_maps[id(head.maps)]}), packed_head)
+        for head, packed_head in zip(heads, packed_heads, strict=True)
     ]
     about = {
         "unit": unit,
@@ -80,7 +82,12 @@ def _norms(head: HeadCells) -> FloatArray:
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
-    """Returns the data with which a page first shows a head's contributions, in as many cells as its weights."""
+    """Returns the first look at a head's contributions: pooled like its weights if these are factors, else exact.
+
+    Args:
+        head: the head, with maps of contributions.
+        packed_head: the same head of one recording, with its weights packed.
+    """
     maps, [side] = head.maps, packed_head.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape
@@ -89,6 +96,8 @@ def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
     cells = window.weights[0]
     visible_cells = np.where(window.visible, cells, np.float32(-1))
     high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
-    return first_look_at_cells(
-        PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), visible_cells, high
+    visible_keys = maps.visible_keys(head.head, head.queries)
+    page_cells = PageCells(
+        weights=cells, second_array=cells, largest=cells, visible=window.visible, visible_keys=visible_keys
     )
+    return first_look_at_cells(page_cells, visible_cells, high)

@@ -20,7 +20,7 @@ from attnviz.streaming.overview import Overview
 FLOAT16_ROUNDING = 2.0**-10 + 2.0**-22  # relative error bound of a product of two numbers that were rounded to float16
 MAX_FLOAT16_EXPONENT = 15  # the numbers of a head are scaled below 2 to this power, well within float16
 OVERVIEW_SHARE = 0.015  # bytes of an overview, relative to those of the factors
-MAX_OVERVIEW_SIDE = 512  # pixels
+MIN_OVERVIEW_SIDE, MAX_OVERVIEW_SIDE = 48, 512  # pixels
 PAGE_BYTES_PER_BYTE = 1.1  # approximate, for float16 factors: deflated, then five characters for four bytes
 FACTORS_SENTENCE = "The browser computes weights and scores from queries and keys in float16, and shows their error."
 
@@ -49,17 +49,17 @@ class KeyPool:
         index_of_keys: the index of each entry by factors, key/value head and range of keys.
         packed: the encoded keys of each entry, divided by a power of two.
         exponents: the exponent of this power for each entry.
-        exact: for each entry, True if float16 rounds none of its numbers.
+        are_exact: for each entry, True if float16 rounds none of its numbers.
     """
 
     def __init__(self) -> None:
         self.index_of_keys: dict[tuple[int, int, int, int], int] = {}
         self.packed: list[bytes] = []
         self.exponents: list[int] = []
-        self.exact: list[bool] = []
+        self.are_exact: list[bool] = []
 
     def index(self, factors: Factors, head_index: int, head: HeadCells) -> int:
-        """Returns the index of a head's keys in the pool; packs and adds them if they are new.
+        """Returns the index of a head's keys in the pool; packs and adds them if the pool does not have them.
 
         Args:
             factors: the factors of the layer.
@@ -67,18 +67,21 @@ class KeyPool:
             head: the head, with its range of keys.
         """
         key_head = factors.key_heads[head_index]
-        name = (id(factors), key_head, head.keys.start, head.keys.stop)
-        if name not in self.index_of_keys:
-            half, exponent, exact = scaled_float16(np.asarray(factors.keys[key_head, head.keys]))
-            self.index_of_keys[name] = len(self.packed)
-            self.packed.append(half_pieces(half))
+        identity = (id(factors), key_head, head.keys.start, head.keys.stop)
+        if identity not in self.index_of_keys:
+            half_keys, exponent, is_exact = scaled_float16(np.asarray(factors.keys[key_head, head.keys]))
+            self.index_of_keys[identity] = len(self.packed)
+            self.packed.append(half_pieces(half_keys))
             self.exponents.append(exponent)
-            self.exact.append(exact)
-        return self.index_of_keys[name]
+            self.are_exact.append(is_exact)
+        return self.index_of_keys[identity]
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """Returns about how many bytes the heads' factors take in a page; ``None`` if some cells have no factors."""
+    """Returns the approximate bytes of the heads' queries and keys in a page; ``None`` if a head has none.
+
+    Keys that heads share count once.
+    """
     total, counted_keys = 0.0, set()
     for head in heads:
         for maps in head.sides.values():
@@ -87,32 +90,37 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
                 return None
             queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
             features = factors.queries.shape[-1]
-            key = (id(factors), factors.key_heads[maps.heads.index(head.head)])
-            total += 2 * features * (queries + (0 if key in counted_keys else keys)) + 8 * queries
-            counted_keys.add(key)
+            identity = (id(factors), factors.key_heads[maps.heads.index(head.head)])
+            new_keys = 0 if identity in counted_keys else keys
+            # Features are float16; each query also has its log-sum-exp and may have other numbers, as float32.
+            total += 2 * features * (queries + new_keys) + 8 * queries
+            counted_keys.add(identity)
     return math.ceil(PAGE_BYTES_PER_BYTE * (1 + 2 * OVERVIEW_SHARE) * total)
 
 
 def page_factors(maps: LayerMaps) -> Factors | None:
-    """Returns the factors from which a page computes cells; ``None`` without them, or if rules are given by cell."""
+    """Returns the factors from which a page computes cells; ``None`` if it cannot.
+
+    It can if the maps have factors, and their mask and bias follow rules instead of being given cell by cell.
+    """
     factors = maps.cell_factors()
     if factors is None or factors.mask.explicit is not None or factors.bias.explicit is not None:
         return None
     return factors
 
 
-def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedFactors:
-    """Returns the factors of one head of one recording, packed; adds its keys to the pool.
+def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedFactors:
+    """Returns the queries, keys and rules of one head of one recording, packed; adds its keys to the pool if needed.
 
     Args:
         maps: the maps of the head.
         factors: the factors of the maps.
         head: the head, with its ranges of queries and keys.
-        keys: the pool that the head's keys are added to.
+        key_pool: the keys of the page, to which those of the head are added.
     """
     [head_index] = maps.head_indices((head.head,))
-    half, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
-    keys_index = keys.index(factors, head_index, head)
+    half_queries, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
+    keys_index = key_pool.index(factors, head_index, head)
     parts = {
         "sums": np.asarray(factors.logsumexp[head_index, head.queries], dtype=np.float32),
         "relative": _distance_bias(factors.bias, head_index, head),
@@ -123,8 +131,8 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
     features = int(factors.queries.shape[-1])
     about = {
         "features": features,
-        "unit": factors.scale * 2.0 ** (exponent + keys.exponents[keys_index]),
-        "rounding": 0.0 if is_exact and keys.exact[keys_index] else FLOAT16_ROUNDING,
+        "unit": factors.scale * 2.0 ** (exponent + key_pool.exponents[keys_index]),
+        "rounding": 0.0 if is_exact and key_pool.are_exact[keys_index] else FLOAT16_ROUNDING,
         "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in present_parts.items()},
         "mask": _about_mask(factors.mask, head),
@@ -132,11 +140,11 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
     }
     shape = overview_shape(head, features)
     overview = maps.overview((head.head,), *shape, head.queries, head.keys)
-    return PackedFactors(half_pieces(half, present_parts.values()), keys_index, about, overview)
+    return PackedFactors(half_pieces(half_queries, present_parts.values()), keys_index, about, overview)
 
 
 def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers as float16, divided by a power of two so that they fit.
+    """Returns numbers as float16, divided by a power of two so that they are below 2 to `MAX_FLOAT16_EXPONENT`.
 
     Returns:
         The divided numbers, the exponent of the power, and True if no number was rounded.
@@ -151,39 +159,44 @@ def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]
 def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
     """Returns the height and width in pixels of a head's overview.
 
-    Its bytes are a small share of those of the factors, unless these are very few; it has at most a pixel for each
-    token.
+    Its bytes are a small share of those of the factors, within `MIN_OVERVIEW_SIDE` and `MAX_OVERVIEW_SIDE`; it has at
+    most a pixel for each token.
 
     Args:
         head: the head, with its ranges of queries and keys.
         features: the number of features of a query.
     """
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
-    side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
+    # A pixel is a byte, and a feature as float16 is two.
+    side_of_share = int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))
+    side = min(MAX_OVERVIEW_SIDE, max(MIN_OVERVIEW_SIDE, side_of_share))
     return min(side, queries), min(side, keys)
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
     """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN.
 
+    The row and the column count from the starts of the head's ranges.
+
     Args:
         maps: the maps of the head.
         head: the head, with its ranges of queries and keys.
         overview: the head's cells, pooled; only the pixel with the largest maximum is searched.
     """
+    # -1 is below every weight.
     maxima = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
     if maxima.max() < 0:
         return None
     pixel = np.unravel_index(int(maxima.argmax()), maxima.shape)
     rows, columns = (
-        _span_of_pixel(span, int(index), count)
-        for span, index, count in zip((head.queries, head.keys), pixel, maxima.shape, strict=True)
+        _span_of_pixel(span, int(pixel_index), count)
+        for span, pixel_index, count in zip((head.queries, head.keys), pixel, maxima.shape, strict=True)
     )
     window = cell_maps(maps).window((head.head,), rows, columns)
     cells = np.where(window.visible & ~np.isnan(window.weights[0]), window.weights[0], np.float32(-1))
     row, column = np.unravel_index(int(cells.argmax()), cells.shape)
-    index = (rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column))
-    return (*index, float(cells[row, column]))
+    value = float(cells[row, column])
+    return rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column), value
 
 
 def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:

@@ -13,7 +13,8 @@ from attnviz.render.page.packing import PagePlan
 from attnviz.render.page.pieces import planes
 from attnviz.report.picture.numbers import HeadCells
 
-KEPT_BITS = 8  # of the 10 bits of a float16's fraction: enough for three digits of a product
+FRACTION_BITS = 10  # of a float16
+KEPT_BITS = 8  # of these bits: enough for three digits of a product
 BYTES_PER_NUMBER = 1.9  # approximate, in the page
 MAX_BYTES = 1_000_000  # of all queries and keys in a page
 ROUNDING = 2.0**-KEPT_BITS + 2.0**-10  # relative error bound of a product of two rounded numbers
@@ -33,29 +34,30 @@ class PackedScores:
 
 
 def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | None:
-    """Returns the queries and keys of the heads, from which a page explains scores.
+    """Returns the queries and keys of the heads, packed, from which a page explains scores.
 
     Args:
         heads: the heads of the page.
         plan: the plan of the page.
 
     Returns:
-        ``None`` if some are unknown or they are too many for a page; also for a page that computes its weights from
-        queries and keys, which has them anyway, and for one that pools tokens, which needs none.
+        ``None`` if the queries or keys of a head are unknown or all are too many for a page. Also ``None`` for a page
+        that computes its weights from queries and keys, since it has them anyway, and for one that pools tokens.
     """
     if plan.factored or plan.block > 1:
         return None
     sizes = [_number_count(maps, head) for head in heads for maps in head.sides.values()]
-    if None in sizes or BYTES_PER_NUMBER * sum(size or 0 for size in sizes) > MAX_BYTES:
+    known_sizes = [size for size in sizes if size is not None]
+    if len(known_sizes) < len(sizes) or BYTES_PER_NUMBER * sum(known_sizes) > MAX_BYTES:
         return None
     packed = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
-    numbers = np.concatenate([numbers for sides in packed for numbers, _ in sides])
+    numbers = np.concatenate([side_numbers for sides in packed for side_numbers, _ in sides])
     about = [[description for _, description in sides] for sides in packed]
     return PackedScores(base85(deflated_bytes(planes(numbers))), about)
 
 
 def _number_count(maps: LayerMaps, head: HeadCells) -> int | None:
-    """Returns how many numbers the queries and keys of a head are; ``None`` if they are unknown."""
+    """Returns the number of features in the queries and keys of a head together; ``None`` if they are unknown."""
     factors = maps.score_factors()
     if factors is None:
         return None
@@ -84,13 +86,15 @@ def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16],
 def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
     """Returns numbers as float16, divided by a power of two and rounded to `KEPT_BITS` bits of their fraction.
 
+    Numbers that are not finite stay.
+
     Returns:
         The rounded numbers, the exponent of the power, and True if no number was rounded.
     """
-    half, exponent, is_exact = scaled_float16(numbers)
-    step = np.uint16(1 << (10 - KEPT_BITS))
-    bits = half.view(np.uint16)
+    half_numbers, exponent, is_exact = scaled_float16(numbers)
+    step = np.uint16(1 << (FRACTION_BITS - KEPT_BITS))
+    bits = half_numbers.view(np.uint16)
     # Adding half a step and clearing the bits below it rounds to the nearest step.
     rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
-    short_numbers = np.where(np.isfinite(half), rounded, half).astype(np.float16)
-    return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half, equal_nan=True))
+    short_numbers = np.where(np.isfinite(half_numbers), rounded, half_numbers).astype(np.float16)
+    return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half_numbers, equal_nan=True))

@@ -26,6 +26,7 @@ from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, 
 
 THUMBNAIL_SIDE = 48  # largest number of rows or columns
 MAX_BAND_CELLS = 4_000_000  # cells compared at once
+MIN_CHECKED_WEIGHT = 1e-4  # the logarithm of a smaller weight may be too imprecise for a check
 CHECKED_CELLS = 4  # cells per row on which the row's log-sum-exp is checked
 SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp; the page shows their error."
 # The lower limit of ``high`` · keys. Codes reach 253 and rows sum to 1, so the mean square of a row's codes is then at
@@ -50,7 +51,7 @@ class PagePlan:
 
     @property
     def sentence(self) -> str:
-        """The precision of weights and scores, in words."""
+        """A sentence or two on the precision of weights and scores; of weights alone if tokens are pooled."""
         if self.factored:
             return FACTORS_SENTENCE
         if self.block > 1:
@@ -65,7 +66,7 @@ class PageCells:
 
     Attributes:
         weights: ``(queries, keys)``; means if pooled.
-        companion: the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps
+        second_array: the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps
             ``(queries,)``; if pooled, maxima ``(queries, keys)``.
         largest: ``(queries, keys)``, the weights; maxima if pooled.
         visible: ``(queries, keys)``.
@@ -73,7 +74,7 @@ class PageCells:
     """
 
     weights: FloatArray
-    companion: FloatArray
+    second_array: FloatArray
     largest: FloatArray
     visible: BoolArray
     visible_keys: Float64Array
@@ -141,12 +142,12 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
         heads: the heads of the page.
         budget: the largest number of bytes of their numbers.
     """
-    heads = tuple(heads)
-    cells, factors = _total_cells(heads, 1), factored_bytes(heads)
-    if cells > PRECISIONS[0].max_cells and factors is not None and factors <= budget:
+    all_heads = tuple(heads)
+    cells, bytes_of_factors = _total_cells(all_heads, 1), factored_bytes(all_heads)
+    if cells > PRECISIONS[0].max_cells and bytes_of_factors is not None and bytes_of_factors <= budget:
         return PagePlan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while _total_cells(heads, block) > budget or not all(_resolves_blocks(head, block) for head in heads):
+    while _total_cells(all_heads, block) > budget or not all(_resolves_blocks(head, block) for head in all_heads):
         block += 1
     if block > 1:
         return PagePlan(PRECISIONS[-1], block)
@@ -157,26 +158,33 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
-    """Returns the packed heads, in order, and the packed keys from which the page computes factored heads."""
-    keys = KeyPool()
+    """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
+    key_pool = KeyPool()
     if plan.factored:
-        return [pack_factored(head, keys) for head in heads], keys.packed
+        return [pack_factored(head, key_pool) for head in heads], key_pool.packed
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda head: pack_head(head, plan), heads)), keys.packed
+        return list(pool.map(lambda head: pack_head(head, plan), heads)), key_pool.packed
 
 
-def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
-    """Returns one head packed as factors, in each recording that has them; adds its keys to the pool."""
+def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
+    """Returns one head packed as queries and keys, in each recording that has them; adds its keys to the pool."""
     maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
     sides = tuple(
-        _factored_side(maps, factors, head, keys) for maps, factors in maps_with_factors if factors is not None
+        _factored_side(maps, factors, head, key_pool) for maps, factors in maps_with_factors if factors is not None
     )
     return PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0)
 
 
-def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedSide:
-    """Returns one head of one recording packed as factors, with its first look."""
-    packed = pack_factors(maps, factors, head, keys)
+def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedSide:
+    """Returns one head of one recording packed as queries and keys, with its first look.
+
+    Args:
+        maps: the maps of the head.
+        factors: the queries and keys of the maps.
+        head: the head, with its ranges of queries and keys.
+        key_pool: the keys of the page, to which those of the head are added.
+    """
+    packed = pack_factors(maps, factors, head, key_pool)
     overview = packed.overview
     look = first_look_at_overview(maps, head, overview)
     return PackedSide(
@@ -190,7 +198,7 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
 
 
 def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
-    """Returns the first look at a head whose cells the page computes.
+    """Returns the first look at a head whose cells the page computes from queries and keys.
 
     Args:
         maps: the maps of the head.
@@ -237,10 +245,10 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
     if plan.precision.is_exact:
-        companion = np.where(visible, scores, np.float32(np.nan))
+        second_array = np.where(visible, scores, np.float32(np.nan))
     else:
-        companion = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, companion, weights, visible, maps.visible_keys(head.head, head.queries))
+        second_array = log_sum_exp(scores, weights, visible)
+    return PageCells(weights, second_array, weights, visible, maps.visible_keys(head.head, head.queries))
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
@@ -260,13 +268,15 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     """Returns the packed cells of one head of one recording, with the first look at them."""
     is_pooled = plan.block > 1
-    largest = np.where(cells.visible, cells.largest, np.float32(0))
-    lowest_high = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
-    high = max(float(without_nan(largest).max(initial=0)), lowest_high)
-    companion = encode_weights(cells.companion, cells.visible, plan.precision, high) if is_pooled else cells.companion
+    visible_largest = np.where(cells.visible, cells.largest, np.float32(0))
+    min_high = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
+    high = max(float(without_nan(visible_largest).max(initial=0)), min_high)
+    second_array = (
+        encode_weights(cells.second_array, cells.visible, plan.precision, high) if is_pooled else cells.second_array
+    )
     shown_weights = np.where(cells.visible, cells.weights, np.float32(-1))
     return PackedSide(
-        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), companion),
+        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second_array),
         look=first_look_at_cells(cells, shown_weights, high),
         high=high,
         has_masked=not cells.visible.all(),
@@ -275,7 +285,7 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
 
 
 def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
-    """Returns the first look at a head whose cells the page stores.
+    """Returns the first look at a head whose cells are stored in the page.
 
     Args:
         cells: the cells of the head.
@@ -301,6 +311,8 @@ def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64A
 def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
     """Returns the largest visible weight of queries that see several keys; of all queries if none does.
 
+    0 if no weight is visible and a number.
+
     Args:
         largest: ``(queries, keys)``, the weights, or maxima of blocks.
         visible: ``(queries, keys)``, False for masked cells.
@@ -323,8 +335,8 @@ def axis_edges(span: slice, block: int) -> IntArray:
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
     """Returns score − ln(weight) of each row, ``(queries,)``, computed from the largest weight of the row.
 
-    NaN for a row whose other cells disagree with it, which is checked in `CHECKED_CELLS` columns, and for a row without
-    a visible weight above 0.
+    NaN for a row without a visible weight above 0, and for one whose other cells differ from it by more than
+    `LOG_SUM_EXP_TOLERANCE`, which is checked in `CHECKED_CELLS` columns where weights are above `MIN_CHECKED_WEIGHT`.
 
     Args:
         scores: ``(queries, keys)``.
@@ -332,13 +344,17 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
         visible: ``(queries, keys)``, False for masked cells.
     """
     rows = np.arange(len(weights))
-    columns = np.unique(np.linspace(0, weights.shape[1] - 1, CHECKED_CELLS).astype(int))
-    largest = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
+    checked_columns = np.unique(np.linspace(0, weights.shape[1] - 1, CHECKED_CELLS).astype(int))
+    best_columns = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lse = scores[rows, largest].astype(np.float64) - np.log(weights[rows, largest].astype(np.float64))
-        errors = np.abs(np.log(weights[:, columns]) + lse[:, None] - scores[:, columns])
-    is_wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(errors <= LOG_SUM_EXP_TOLERANCE)
-    is_known = visible[rows, largest] & np.isfinite(lse)
+        lse = scores[rows, best_columns].astype(np.float64) - np.log(weights[rows, best_columns].astype(np.float64))
+        errors = np.abs(np.log(weights[:, checked_columns]) + lse[:, None] - scores[:, checked_columns])
+    is_wrong = (
+        visible[:, checked_columns]
+        & (weights[:, checked_columns] > MIN_CHECKED_WEIGHT)
+        & ~(errors <= LOG_SUM_EXP_TOLERANCE)
+    )
+    is_known = visible[rows, best_columns] & np.isfinite(lse)
     return np.where(is_known & ~is_wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 
 
@@ -376,7 +392,11 @@ def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
 
 
 def _peak_of_cells(weights: FloatArray) -> tuple[int, int, float] | None:
-    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
+    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN.
+
+    Args:
+        weights: ``(queries, keys)``, with -1 for masked cells.
+    """
     numbers = without_nan(weights)
     row, column = divmod(int(numbers.argmax()), numbers.shape[1])
     largest = float(numbers[row, column])
@@ -384,7 +404,7 @@ def _peak_of_cells(weights: FloatArray) -> tuple[int, int, float] | None:
 
 
 def _largest_change(sides: list[PageCells]) -> float:
-    """Returns the largest absolute change of a weight between two recordings, 0 if none is finite."""
+    """Returns the largest absolute change of a weight between two recordings; 0 if no change is finite."""
     old_weights, new_weights = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
     change = np.abs(new_weights - old_weights)
     return float(change[np.isfinite(change)].max(initial=0))

@@ -84,10 +84,10 @@ def _add_with_imports(
 
 
 def _check_names(modules: dict[str, ScriptModule]) -> None:
-    """Raises ValueError for scripts that cannot be joined to one.
+    """Raises ValueError if the modules cannot be joined to one script.
 
-    That is: an import or export of another form, an imported name that is not exported or not used, and a name that two
-    modules declare.
+    They cannot if an import has no braces or an export declares nothing, if an imported name is not exported or not
+    used, or if two modules declare the same name.
     """
     owners: dict[str, str] = {}
     for name, module in modules.items():

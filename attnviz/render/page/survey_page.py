@@ -16,7 +16,8 @@ from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
 LARGEST = 255  # the code of weight 1; a code stands for (code / 255)², so that small weights are finer
-KEPT_BITS = 12  # of the 23 bits of a float32's fraction: three digits, enough for numbers that are only drawn
+FRACTION_BITS = 23  # of a float32
+KEPT_BITS = 12  # of these bits: three digits, enough for numbers that are only drawn
 
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
@@ -24,7 +25,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     frame = report.frame.select([measure.name for measure in report.frame.applicable])
     file.write(opening(report, "survey", "heads of a survey", report.remarks, _about_page(report, frame)))
     write_data(file, "numbers", _packed_arrays(_number_arrays(report, frame)))
-    write_data(file, "texts", base85(zlib.compress(_texts_json(report), 9)))
+    write_data(file, "texts", base85(zlib.compress(_texts_json(report), level=9)))
     write_data(
         file,
         "weights",
@@ -34,7 +35,12 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 
 def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of the page without its long arrays."""
+    """Returns the JSON values of the page, without the numbers of heads, the texts and the weights of examples.
+
+    Args:
+        report: the survey, with its texts and examples.
+        frame: the applicable metrics of the heads.
+    """
     sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,
@@ -64,7 +70,12 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey: axes, classes, bins and examples."""
+    """Returns the JSON values of a survey: classes of heads, bins of offsets and positions, axes, and examples by head.
+
+    Args:
+        report: the survey.
+        frame: the applicable metrics of the heads; other classes are left out.
+    """
     return {
         "classes": [name for name in report.classes if name in frame.names],
         "offsets": report.offsets,
@@ -72,6 +83,7 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
         "shownBy": report.shown_by,
         "axes": report.axes,
         "examples": [
+            # An example without a metric is one of the metric that its head is shown by.
             [_about_example(example, frame.names.index(example.metric or name)) for example in head_examples]
             for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True)
         ],
@@ -100,8 +112,8 @@ def _number_arrays(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[
 
 
 def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns numbers with fractions of ``KEPT_BITS`` bits, which compress better; numbers that are not finite stay."""
-    step = np.uint32(1 << (23 - KEPT_BITS))
+    """Returns numbers with fractions of `KEPT_BITS` bits, which compress better; numbers that are not finite stay."""
+    step = np.uint32(1 << (FRACTION_BITS - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     # Adding half a step and clearing the bits below it rounds to the nearest step.
     rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
@@ -109,7 +121,7 @@ def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:
-    """Returns the texts of all examples as JSON."""
+    """Returns the texts of all examples as JSON in bytes: labels, spaces, place in the corpus, and command."""
     texts = [
         {
             "labels": text.labels,
@@ -132,6 +144,6 @@ def _weight_codes(example: HeadExample) -> NDArray[Any]:
 
 def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
     """Returns arrays joined end to end, little-endian, deflated and encoded in base 85."""
-    deflate = zlib.compressobj(9)
+    deflate = zlib.compressobj(level=9)
     parts = [deflate.compress(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()) for array in arrays]
     return base85(b"".join((*parts, deflate.flush())))
