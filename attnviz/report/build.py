@@ -19,7 +19,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """Returns the report of a recording that the options ask for: of single heads, or of one map that combines them.
 
     Raises:
-        AttnvizError: if the options name what the recording does not have, or cannot give.
+        AttnvizError: if the options choose heads or tokens that the recording does not have, or do not fit together.
 
     Example:
         >>> import attnviz, torch
@@ -85,9 +85,10 @@ class _Answer(NamedTuple):
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     """Returns a sentence on what the last turn or passage looked at most, and the heads in which this stands out.
 
-    The answer is empty for other units, for contributions, and if no unit is before the last one.
+    Returns an empty answer for units other than turns and passages, for contributions, and if no unit is before the
+    last one.
     """
-    if options.of == CONTRIBUTIONS or not _has_answer(recording, options.grouping.units):
+    if options.of == CONTRIBUTIONS or not _has_turns_or_passages(recording, options.grouping.units):
         return _Answer()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.words.last_unit import strongest_unit_sentence
@@ -100,7 +101,9 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     return _Answer(f"{strongest_unit_sentence(shares, options.grouping.units)} ", keys)
 
 
-def _has_answer(recording: Recording, by: str) -> bool:
+def _has_turns_or_passages(recording: Recording, units: str) -> bool:
     """True if units of this name are turns or passages, or join the tokens of a text that has turns or passages."""
     tokens = recording.maps[0].key_tokens
-    return by in REMAINDER_LABELS or (by != TOKENS and any(name in tokens.groups for name in REMAINDER_LABELS))
+    if units in REMAINDER_LABELS:
+        return True
+    return units != TOKENS and any(name in tokens.groups for name in REMAINDER_LABELS)

@@ -25,6 +25,7 @@ from attnviz.report.picture.report import (
 from attnviz.text.selection import Selection
 
 MAX_FRAMES = 500
+SECONDS_PER_PICTURE = 0.5
 DRAWN = (Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText, HeadAtlas)
 
 
@@ -44,7 +45,7 @@ class Film:
 
 
 def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:
-    """Returns the film of what each step looked at: the text, or the image, shaded by the row of the step.
+    """Returns a film with a picture for each step: the text or the image, shaded by the weights of the step's query.
 
     Args:
         recording: the recording of the steps.
@@ -57,12 +58,12 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
     _refuse_long_film(len(steps), "queries", "10:40")
     of_heads = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
     frames = []
-    for number, query in enumerate(track(steps.queries.tolist(), "drawing")):
-        token = steps.tokens[number]
-        title = f"step {number + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
+    for step, query in enumerate(track(steps.queries.tolist(), "drawing")):
+        token = steps.tokens[step]
+        title = f"step {step + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
         look = replace(options.look, query=str(query), style="text", title=title)
         frames.append(build_report(recording, replace(of_heads, look=look)))
-    return _film(frames, steps_caption(recording, steps), 0.5)
+    return _film(frames, steps_caption(recording, steps), SECONDS_PER_PICTURE)
 
 
 def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
@@ -70,7 +71,7 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
 
     Args:
         recordings: the recordings, in their order.
-        names: the name of each, which is its title.
+        names: the name of each, which is its title unless the look has one.
         options: the heads, the look and the medium.
 
     Raises:
@@ -82,7 +83,9 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
         build_report(recording, replace(options, look=look))
         for recording, look in zip(track(recordings, "drawing"), looks, strict=True)
     ]
-    return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", 0.5)
+    return _film(
+        frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", SECONDS_PER_PICTURE
+    )
 
 
 def _refuse_long_film(frames: int, name: str, value: str) -> None:
@@ -97,7 +100,7 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     """Returns the film of the reports; all panels of a quantity share one colour scale.
 
     Raises:
-        AttnvizError: if a report is no picture, or the reports' panels differ in heads or numbers of tokens.
+        AttnvizError: if a report is not a picture, or the reports' panels differ in heads or numbers of tokens.
     """
     frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
     shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
@@ -107,10 +110,10 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
             f"{option('heads', '0.1')}"
         )
     scales = _joint_scales([panel for frame in frames for panel in frame.panels])
-    colored = tuple(
+    colored_frames = tuple(
         replace(frame, panels=tuple(_with_scale(panel, scales) for panel in frame.panels)) for frame in frames
     )
-    return Film(frames=colored, caption=caption, seconds=seconds)
+    return Film(frames=colored_frames, caption=caption, seconds=seconds)
 
 
 def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:

@@ -13,6 +13,8 @@ from attnviz.report.picture.panels import Panel, Quantity
 
 LEGEND_COLUMNS = 24  # columns of the colour scale
 MIN_TICKED_WIDTH = 40  # columns of the narrowest terminal whose legend has numbers between its ends
+SPARE_COLUMNS = 4  # columns of a legend that stay free if its colour scale can be shorter
+MIN_NAME_COLUMNS = 6  # columns after the scale, above which a legend names its quantity
 LEGEND_TICKS = 3  # approximate number of ticks where the steps of the scale are not linear
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
@@ -61,9 +63,9 @@ def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator
 
 
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields the spans of one row of a map: blanks on the colours of values; without colour, characters of shades.
+    """Yields the spans of one row of a map: blanks on the colours of values, and a dot for a masked cell.
 
-    A masked cell is a dot; without colour it is blank.
+    In ASCII or without colours, yields one span: characters of shades, and blanks for masked cells.
 
     Args:
         panel: the map.
@@ -132,7 +134,7 @@ def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
     has_no_ticks = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
     ticks = quantity.ticks(scale, 1 if has_no_ticks else LEGEND_TICKS)
     texts = [to_ascii(text) if look.ascii else text for _, text in ticks]
-    free_columns = look.width - len(quantity.name) - 4 - sum(len(text) + 2 for text in texts)
+    free_columns = look.width - len(quantity.name) - SPARE_COLUMNS - sum(len(text) + 2 for text in texts)
     columns = max(2 * len(ticks), min(LEGEND_COLUMNS, free_columns))
     tick_columns = np.rint(scale.fraction([value for value, _ in ticks]) * columns).astype(int).tolist()
     line = [Span(f"{texts[0]} ")]
@@ -140,7 +142,7 @@ def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
         values = scale.value((np.arange(start, stop) + 0.5) / columns)
         line += [*_color_strip(values, scale, look), Span(f" {text} ")]
     columns_left = look.width - sum(len(span.text) for span in line)
-    name = fit(f" {quantity.name}", columns_left).rstrip() if columns_left > 6 else ""
+    name = fit(f" {quantity.name}", columns_left).rstrip() if columns_left > MIN_NAME_COLUMNS else ""
     return cut([*line, Span(name)], look.width)
 
 

@@ -10,6 +10,7 @@ from attnviz.report.picture.look import Look
 if TYPE_CHECKING:
     from rich.console import Console
 
+MIN_COLUMNS = 20  # the least width that is drawn for, even if the terminal is narrower
 LINES_WITHOUT_TERMINAL = 24  # assumed if no stream is a terminal, as in a log or a notebook
 
 
@@ -29,7 +30,7 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     return replace(
         look,
-        width=max(console.width, 20),
+        width=max(console.width, MIN_COLUMNS),
         height=max(_screen_lines(console) - reserved_lines, 1),
         moves_cursor=sys.stdout.isatty(),
         colors=0 if console.no_color or look.ascii else colors,

@@ -27,6 +27,7 @@ from attnviz.report.picture.report import (
     Thumbnails,
 )
 
+MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
 ROW_LABEL_COLUMNS = 12  # columns reserved for row labels when a map is pooled
 
@@ -43,8 +44,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map: a column of the terminal each, 8 to `MAX_MAP_CELLS`."""
-    return max(8, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
+    """Returns the largest number of rows or columns of a map whose cells are one column of the terminal wide.
+
+    It is within `MIN_MAP_CELLS` and `MAX_MAP_CELLS`.
+    """
+    return max(MIN_MAP_CELLS, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
 
 
 def report_lines(report: Report) -> list[Line]:
@@ -74,12 +78,14 @@ def report_lines(report: Report) -> list[Line]:
 
 
 def ineffective_options(report: Report) -> tuple[str, ...]:
-    """Returns the names of colour options that have no effect on this report in this terminal."""
+    """Returns the names of colour options that have no effect on the report in its terminal; empty if all have."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"
     if report.look.colors:
         return ()
-    return ("cmap", "color_scale", "limits") if isinstance(report, ShadedText) else ("cmap",)
+    if isinstance(report, ShadedText):
+        return "cmap", "color_scale", "limits"
+    return ("cmap",)  # characters of shades still depend on the scale and its limits
 
 
 def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
@@ -98,9 +104,9 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from thumbnails(panels, look, filled=report.filled)
             needs_legend = True
         case _:
-            numbers = not isinstance(report, Heatmaps) or report.numbers
-            tables = isinstance(report, NumberTables)
-            grid = choose_grid(panels, report.across, look, tables=tables, numbers=numbers)
+            has_numbers = not isinstance(report, Heatmaps) or report.numbers
+            is_table = isinstance(report, NumberTables)
+            grid = choose_grid(panels, report.across, look, tables=is_table, numbers=has_numbers)
             yield from map_bands(panels, grid, look)
             needs_legend = bool(look.colors) or not grid.numbers
     if needs_legend:

@@ -83,7 +83,7 @@ def widest_label(labels: Iterable[str]) -> int:
 
 
 def _extra_columns(text: str) -> int:
-    """Returns the columns that some terminals add to a text, as they show vowel signs and skin tones separately."""
+    """Returns the columns added to a text by terminals that show vowel signs and skin tones separately; 0 for ASCII."""
     return 0 if text.isascii() else sum(EXTRA_COLUMNS.get(unicodedata.category(character), 0) for character in text)
 
 
@@ -106,6 +106,7 @@ def nearest_of_256(color: Rgb) -> int:
     """Returns the number of the nearest colour of a 256-colour terminal: of its 6 x 6 x 6 cube, or of its 24 greys."""
     channels = np.array(color)
     steps = np.abs(channels[:, None] - CUBE).argmin(axis=1)
+    # Numbers 16 to 231 are the cube; 232 to 255 are greys from 8 to 238 in steps of 10.
     grey = int(np.clip(round((channels.mean() - 8) / 10), 0, 23))
     cube_error = np.square(CUBE[steps] - channels).sum()
     grey_error = np.square(8 + 10 * grey - channels).sum()
@@ -113,7 +114,7 @@ def nearest_of_256(color: Rgb) -> int:
 
 
 def _broken_word(word: str, width: int) -> Iterator[str]:
-    """Yields pieces of a word, each of at most ``width`` columns."""
+    """Yields pieces of a word, each of at most ``width`` columns; one empty piece for an empty word."""
     piece = ""
     for character in word:
         if cell_len(piece + character) > width:
@@ -155,7 +156,7 @@ def _has_disputed_width(word: str) -> bool:
 
 
 def _escaped_text(line: Line, colors: int) -> str:
-    """Returns a line as text, with one escape sequence for each run of spans of equal style.
+    """Returns a line as text, with one escape sequence for each run of spans of equal style, without blanks at its end.
 
     Args:
         line: the spans.
@@ -182,5 +183,10 @@ def _style_codes(span: Span, colors: int) -> str:
 
 @cache
 def _color_code(color: Rgb, colors: int) -> str:
-    """Returns the parameters of a colour in an escape sequence, in 256 colours or in true colour."""
+    """Returns the parameters of a colour in an escape sequence: the nearest of 256 colours, or red, green and blue.
+
+    Args:
+        color: the colour.
+        colors: the number of colours of the terminal; any other than 256 gives red, green and blue.
+    """
     return f"5;{nearest_of_256(color)}" if colors == 256 else "2;{};{};{}".format(*color)

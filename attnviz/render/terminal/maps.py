@@ -16,6 +16,7 @@ MAX_HEADER_LINES = 10  # lines of key labels written downwards
 MAX_CELL_WIDTH = 24
 MIN_CUT_WIDTH = 5  # narrowest cell under a cut label: four letters and a gap
 MIN_NUMBER_WIDTH = 3
+MIN_LABEL_LIMIT = 6  # columns that query labels may have in a narrow terminal
 LINES_AROUND_MAPS = 9  # lines of a screen for title, legend, caption and remarks
 HEADER_COSTS = {
     "across": 1.0,
@@ -63,10 +64,10 @@ def choose_grid(
         grids_with_numbers = [grid for grid in fitting_grids if grid.numbers]
         if grids_with_numbers:
             return min(grids_with_numbers, key=lambda grid: _preference(grid, panels, look))
+        if fitting_grids and numbers:
+            return fitting_grids[0]
         if fitting_grids:
-            return (
-                fitting_grids[0] if numbers else min(fitting_grids, key=lambda grid: _is_too_tall(grid, panels, look))
-            )
+            return min(fitting_grids, key=lambda grid: _is_too_tall(grid, panels, look))
     return grids[-1]
 
 
@@ -80,15 +81,17 @@ def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellG
         look: the width of the terminal, its colours and characters.
         tables: True to return only geometries with numbers.
     """
-    labels = min(max(widest_label(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    labels = _label_columns(panels, look.width)
     number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key_width = max(widest_label(panel.columns.labels) for panel in panels)
     is_pooled = any(panel.pooled for panel in panels)
-    ticks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
+    header_of_blocks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
     widest_cell = max(min(max(number_width, key_width) + 1, MAX_CELL_WIDTH), number_width + 1)
     numbered_grids = []
     for cell in range(number_width + 1, widest_cell + 1):
-        header = "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down"
+        header = "cut" if cell >= MIN_CUT_WIDTH else "down"
+        if cell > key_width:
+            header = "across"
         numbered_grids.append(CellGrid(cell, numbers=True, rows_a_line=1, header=header, labels=labels))
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
         numbered_grids.append(CellGrid(number_width + 1, numbers=True, rows_a_line=1, header="down", labels=labels))
@@ -97,17 +100,17 @@ def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellG
     if look.colors and not any(panel.scale.is_signed for panel in panels):
         numbered_grids.append(CellGrid(number_width, numbers=True, rows_a_line=1, header="down", labels=labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
-    finest_header = ticks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
+    finest_header = header_of_blocks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if is_pooled else numbered_grids),
-        CellGrid(2, numbers=False, rows_a_line=1, header=ticks, labels=labels),
+        CellGrid(2, numbers=False, rows_a_line=1, header=header_of_blocks, labels=labels),
         CellGrid(1, numbers=False, rows_a_line=half_blocks, header=finest_header, labels=labels),
     ]
 
 
 def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
     """Returns geometries without numbers, larger cells first; for each size, key labels before positions."""
-    labels = min(max(widest_label(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    labels = _label_columns(panels, look.width)
     half_blocks = 2 if look.colors and not look.ascii else 1
     is_pooled = any(panel.pooled for panel in panels)
     headers = ["ticks"] if is_pooled else ["down", "ticks"]
@@ -117,6 +120,11 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
         for cell, rows in sizes
         for header in headers
     ]
+
+
+def _label_columns(panels: list[Panel], width: int) -> int:
+    """Returns the columns of the query labels: those of the widest, but at most about a quarter of ``width``."""
+    return min(max(widest_label(panel.rows.labels) for panel in panels), max(MIN_LABEL_LIMIT, width // 4))
 
 
 def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
@@ -146,12 +154,14 @@ def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
 
 
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
-    """Returns the number of panels side by side: as many as fit, distributed evenly over the bands.
+    """Returns the number of panels side by side: ``side_by_side`` if so many fit, else 1.
+
+    With ``None`` it is the number that fits, or fewer so that panels are distributed evenly over the bands.
 
     Args:
         grid: the geometry.
         panels: the panels to draw.
-        side_by_side: the number of panels that belong side by side, or else 1; ``None`` for any number.
+        side_by_side: the number of panels that belong side by side; ``None`` for any number.
         width: columns of the terminal.
     """
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
@@ -215,7 +225,9 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_label
 
 
 def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
-    """Returns the lines of key labels above the cells of a panel, in the style of the geometry.
+    """Returns the lines of key labels above the cells of a panel, in the style of the geometry's ``header``.
+
+    They are one line of labels or of positions, or for labels that run downwards as many lines as the longest needs.
 
     Args:
         columns: the axis of the keys.

@@ -64,6 +64,7 @@ def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
         look: the colours and characters of the terminal.
     """
     image = panel_image(panel)
+    # Each line of half blocks shows two rows of pixels, so their number is even.
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
     if not look.colors or look.ascii:
         return shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES)
@@ -103,7 +104,7 @@ def draw_border(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int],
 
 
 def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> list[Line]:
-    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for the query, else blanks.
+    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for a query in the image.
 
     Args:
         panel: the weights of one query.
@@ -114,12 +115,12 @@ def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> 
     image, boxes = panel_image(panel), panel.columns.places
     characters = np.full((rows, columns), " ")
     patch_shades = shades(panel.levels[0], panel.scale, signs)
-    characters_a_pixel = [columns / image.width, rows / image.height] * 2
+    characters_a_pixel = [columns / image.width, rows / image.height] * 2  # of left and top, right and bottom
     scaled_boxes = (np.zeros((0, 4)) if boxes is None else boxes) * characters_a_pixel
-    for (left, top, right, bottom), shade, visible in zip(
+    for (left, top, right, bottom), shade, is_visible in zip(
         np.rint(scaled_boxes).astype(int), patch_shades, panel.visible[0], strict=False
     ):
-        if visible:
+        if is_visible:
             characters[top:bottom, left:right] = shade
     box = query_box(panel)
     if box is not None:

@@ -47,7 +47,7 @@ def envelope_text(sound: Sound, edges: Float64Array, bars: str = BARS) -> str:
 
 
 def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
-    """Returns the largest amplitude of each column, from 0 to 1, ``(columns,)``.
+    """Returns the largest amplitude of each column, from 0 to 1, ``(columns,)``; 0 after the end of the envelope.
 
     Args:
         sound: the sound.
@@ -57,7 +57,7 @@ def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
     heights = [
         sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0) for start, stop in _pairs(points)
     ]
-    return np.array(heights, dtype=np.float64) / 255
+    return np.array(heights, dtype=np.float64) / 255  # the envelope is in uint8
 
 
 def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bool) -> Iterator[Span]:
@@ -87,18 +87,18 @@ def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
     assert panel.columns.places is not None
     column_of_frame: IntArray = np.searchsorted(edges, panel.columns.places.mean(axis=1), side="right") - 1
     in_sound = panel.columns.places[:, 1] > panel.columns.places[:, 0]
-    largest = np.zeros(len(edges) - 1, dtype=np.float32)
-    columns = np.clip(column_of_frame, 0, len(largest) - 1)[in_sound]
-    np.maximum.at(largest, columns, np.nan_to_num(panel.levels[0][in_sound]))
-    return largest
+    largest_weights = np.zeros(len(edges) - 1, dtype=np.float32)
+    columns = np.clip(column_of_frame, 0, len(largest_weights) - 1)[in_sound]
+    np.maximum.at(largest_weights, columns, np.nan_to_num(panel.levels[0][in_sound]))
+    return largest_weights
 
 
-def seconds_text(edges: Float64Array, covered: range = range(0)) -> str:
-    """Returns a line with round seconds, each at its column; a label that would not fit the line is left out.
+def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:
+    """Returns a line with round seconds, each at its column; labels without space are left out.
 
     Args:
         edges: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
-        covered: columns without labels, since other words stand there.
+        covered_columns: columns without labels, since other words stand there.
     """
     columns = len(edges) - 1
     seconds_per_column = (edges[-1] - edges[0]) / columns
@@ -107,9 +107,9 @@ def seconds_text(edges: Float64Array, covered: range = range(0)) -> str:
     )
     text = ""
     for time in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
-        column = int((time - edges[0]) / seconds_per_column + 1e-6)
+        column = int((time - edges[0]) / seconds_per_column + 1e-6)  # a second on an edge stays in its column
         label = f"{time:g}s"
-        is_covered = column < covered.stop + 1 and column + len(label) >= covered.start if covered else False
+        is_covered = bool(covered_columns) and covered_columns.start - len(label) <= column <= covered_columns.stop
         if column + len(label) <= columns and not is_covered:
             text = text.ljust(column) + label
     return text

@@ -35,7 +35,10 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel: its title, and its tokens on the colours of their weights."""
+    """Yields the lines of each panel: its title, and its tokens on the colours of their weights.
+
+    If the look overlays heads, yields one text on the mixed hues of all panels instead.
+    """
     if look.overlaid:
         yield from _overlaid_lines(panels, look)
         return
@@ -48,7 +51,8 @@ def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
     """Yields a span for each token of a text: on the colour of its weight, or with its weight in brackets.
 
-    The query is underlined, and masked tokens are dim. Without colours, small weights are not written.
+    The query is underlined, and masked tokens are dim. Without colours, weights below `MIN_WRITTEN_SHARE` of
+    the scale are not written, unless they are the largest.
     """
     has_colors = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
@@ -111,7 +115,10 @@ def _is_query(panel: Panel, index: int) -> bool:
 
 
 def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
-    """Yields the tokens in lines of at most ``width`` columns, separated by spaces; a wider token has its own line."""
+    """Yields the tokens in lines of at most ``width`` columns, separated by spaces; one empty line for no tokens.
+
+    A token wider than ``width`` has its own line.
+    """
     line: Line = []
     used_columns = 0
     for token in tokens:

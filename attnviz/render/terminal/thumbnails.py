@@ -55,13 +55,13 @@ def _thumbnail_band(panels: list[Panel], look: Look, min_width: int) -> Iterator
         min_width: the least columns of a thumbnail.
     """
     has_half_blocks = look.colors > 0 and not look.ascii
-    draw_row = half_cells if has_half_blocks else block_cells
+    draw_row, rows_a_line = (half_cells, 2) if has_half_blocks else (block_cells, 1)
     widths = [max(_cells_width(panel), min_width) for panel in panels]
     titles: Line = []
     for panel, width in zip(panels, widths, strict=True):
         titles += [Span(fit(panel.title, width), style="bold"), Span(" ")]
     yield titles[:-1]
-    for row in range(0, max(len(panel.values) for panel in panels), 1 + has_half_blocks):
+    for row in range(0, max(len(panel.values) for panel in panels), rows_a_line):
         line: Line = []
         for panel, width in zip(panels, widths, strict=True):
             cells = list(draw_row(panel, row, GRID, look)) if row < len(panel.values) else []

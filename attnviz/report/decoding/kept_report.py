@@ -20,7 +20,8 @@ from attnviz.report.words.captions import model_name, recording_remarks, report_
 from attnviz.text.tokens import first_words
 
 KEPT_FORMAT, KEPT_VERSION = "attnviz kept", 1
-LISTED, NAMED_HEADS = (1, 3), 8  # in a narrow terminal and in a wide one; in a remark
+LISTED = (1, 3)  # heads and tokens in a row, in a narrow terminal and in a wide one
+NAMED_HEADS = 8  # in a remark
 WIDE = 120  # columns
 MAX_TOKEN_CHARACTERS = 14
 KEPT = Quantity("share of the weight that is kept", ".0%", "%")
@@ -52,12 +53,21 @@ class KeptNumbers:
         rows: list[list[Any]] = [
             ["policy", "layer", "head", "kind", "far", "query", "token", "kept", "held", "visible"]
         ]
-        for number, policy in enumerate(kept.policies):
-            for place, head in enumerate(kept.heads):
-                columns_of_head = [policy, head.layer, head.head, _head_kind(kept, place), float(kept.far[place])]
+        for policy_index, policy in enumerate(kept.policies):
+            for head_index, head in enumerate(kept.heads):
+                columns_of_head = [
+                    policy,
+                    head.layer,
+                    head.head,
+                    _head_kind(kept, head_index),
+                    float(kept.far[head_index]),
+                ]
                 for step, query in enumerate(kept.queries.tolist()):
-                    numbers = [float(kept.kept[number, place, step]), int(kept.held[number, place, step])]
-                    visible = int(kept.visible[place, step])
+                    numbers = [
+                        float(kept.kept[policy_index, head_index, step]),
+                        int(kept.held[policy_index, head_index, step]),
+                    ]
+                    visible = int(kept.visible[head_index, step])
                     rows.append([*columns_of_head, query, kept.tokens.labels[query], *numbers, visible])
         return rows
 
@@ -71,21 +81,21 @@ class KeptNumbers:
             "prompt": kept.prompt,
             "queries": kept.queries.tolist(),
             "heads": [
-                {"head": head.name, "kind": _head_kind(kept, place), "far": float(kept.far[place])}
-                for place, head in enumerate(kept.heads)
+                {"head": head.name, "kind": _head_kind(kept, head_index), "far": float(kept.far[head_index])}
+                for head_index, head in enumerate(kept.heads)
             ],
-            "policies": [self._policy(number) for number in range(len(kept.policies))],
+            "policies": [self._policy(index) for index in range(len(kept.policies))],
         }
 
-    def _policy(self, number: int) -> dict[str, Any]:
+    def _policy(self, index: int) -> dict[str, Any]:
         """Returns the numbers of the policy at an index as JSON values."""
         kept = self.kept
-        lost = zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True)
+        lost = zip(kept.lost_keys[index].tolist(), kept.lost_weights[index].tolist(), strict=True)
         return {
-            "policy": kept.policies[number],
-            "memory": float(kept.memory[number]),
-            "kept": kept.kept[number].tolist(),
-            "held": kept.held[number].tolist(),
+            "policy": kept.policies[index],
+            "memory": float(kept.memory[index]),
+            "kept": kept.kept[index].tolist(),
+            "held": kept.held[index].tolist(),
             "lost": [{"key": key, "token": kept.tokens.labels[key], "weight": weight} for key, weight in lost],
         }
 
@@ -99,7 +109,7 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         options: the look and the medium.
 
     Raises:
-        AttnvizError: for a page.
+        AttnvizError: for a page, for arcs or text, or for a picture if no head has a cache.
     """
     refuse_style(options.look, "policies of a cache")
     results = HeadResults(
@@ -107,7 +117,7 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         caption=_caption(recording, kept),
         remarks=(*_remarks(kept), *recording_remarks(recording)),
         results=KeptNumbers(kept, recording.model),
-        summary=lambda: _summary(kept, options.look.width >= WIDE),
+        summary=lambda: _summary(kept, is_wide=options.look.width >= WIDE),
         panels=lambda: _panels(kept),
         refusal="policies of a cache are drawn as one picture; use -o kept.png, or -o kept.csv for numbers",
         about={"recording": origin(recording)},
@@ -115,9 +125,9 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
     return results.report(options)
 
 
-def _head_kind(kept: KeptMass, place: int) -> str:
+def _head_kind(kept: KeptMass, head_index: int) -> str:
     """Returns the kind of the head at an index: ``retrieval`` or ``streaming``."""
-    return "retrieval" if kept.retrieves[place] else "streaming"
+    return "retrieval" if kept.retrieves[head_index] else "streaming"
 
 
 def _caption(recording: Recording, kept: KeptMass) -> str:
@@ -131,7 +141,7 @@ def _caption(recording: Recording, kept: KeptMass) -> str:
     return f"{result} in {heads}, at {kept.memory[best]:.0%} of the memory{rank}; means over {steps}."
 
 
-def _summary(kept: KeptMass, wide: bool) -> Summary:
+def _summary(kept: KeptMass, *, is_wide: bool) -> Summary:
     """Returns a list with a row per policy: what it keeps, its memory, and the heads and tokens that lose most.
 
     A wide terminal lists more heads and tokens in a row.
@@ -141,15 +151,15 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
     def worst_heads(number: int) -> str:
         """Returns the heads in which a policy keeps least, with the share that it keeps."""
         by_head = kept.kept[number].mean(axis=1)
-        order = np.argsort(by_head, kind="stable")[: LISTED[wide]].tolist()
+        order = np.argsort(by_head, kind="stable")[: LISTED[is_wide]].tolist()
         return ", ".join(f"{kept.heads[place].name} {by_head[place]:.0%}" for place in order)
 
     def lost_tokens(number: int) -> str:
-        """Returns the tokens whose weight a policy loses most, with that weight."""
+        """Returns the tokens of which a policy loses most weight, with their positions and that weight; "" if none."""
         lost = list(zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True))
         return ", ".join(
             f"{first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS)} ({key}) {weight:.1%}"
-            for key, weight in lost[: LISTED[wide]]
+            for key, weight in lost[: LISTED[is_wide]]
             if weight > 0
         )
 
@@ -184,10 +194,11 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
     names = ", ".join(f"{kept.heads[place].name} ({kept.far[place]:.2f})" for place in retrieval_heads[:NAMED_HEADS])
     remainder = f" and {len(retrieval_heads) - NAMED_HEADS} more" if len(retrieval_heads) > NAMED_HEADS else ""
     rule_phrase = f"{MIN_FAR:.0%} of the weight or more beyond the first {SINKS} and the latest {RECENT} keys"
-    count_sentence = (
-        f"{len(retrieval_heads)} of {len(kept.heads)} heads retrieve, and the others stream: {names}{remainder}."
-    )
-    count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
+    if retrieval_heads:
+        counts = f"{len(retrieval_heads)} of {len(kept.heads)} heads"
+        count_sentence = f"{counts} retrieve, and the others stream: {names}{remainder}."
+    else:
+        count_sentence = "No head retrieves; all stream."
     kinds_remark = f"{count_sentence} A retrieval head has {rule_phrase}, and is in the quarter of heads with most."
     reading_remarks = [
         remark for name, remark in READS_ALL.items() if any(policy.startswith(name) for policy in kept.policies)

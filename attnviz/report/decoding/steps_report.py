@@ -98,7 +98,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         options: the look and the medium.
 
     Raises:
-        AttnvizError: if a picture has too many steps.
+        AttnvizError: for a page, for arcs or text, or if a picture has too many steps.
     """
     refuse_style(options.look, "steps")
     caption = steps_caption(recording, steps)
@@ -107,7 +107,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         caption=caption,
         remarks=(*_remarks(steps), *recording_remarks(recording)),
         results=StepNumbers(steps, recording.model),
-        summary=lambda: _summary(steps, options.look.width >= WIDE),
+        summary=lambda: _summary(steps, is_wide=options.look.width >= WIDE),
         panels=lambda: [_panel(steps)],
         refusal=PAGE_REFUSAL,
         list_remarks=(TERMS, _sink_remark(steps)),
@@ -157,21 +157,21 @@ def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
     return f"the {singular(steps.by)} “{first_words(steps.units[unit], MAX_LABEL_CHARACTERS)}”"
 
 
-def _summary(steps: DecodingSteps, wide: bool) -> Summary:
+def _summary(steps: DecodingSteps, *, is_wide: bool) -> Summary:
     """Returns the list of steps, with means over the heads; a wide terminal lists more units and tokens of a step."""
     shares_on_written, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
     earlier_units = _earlier_units(steps)
 
     def units(step: int) -> str:
         """Returns the earlier units with the largest shares of a step."""
-        best_units = sorted(earlier_units, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
+        best_units = sorted(earlier_units, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[is_wide]]
         return _names_with_shares(
             [(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best_units]
         )
 
     def tokens(step: int) -> str:
         """Returns the tokens with the largest weights of a step."""
-        keys = steps.strongest_keys[step, : LISTED_TOKENS[wide]].tolist()
+        keys = steps.strongest_keys[step, : LISTED_TOKENS[is_wide]].tolist()
         labels = [_short_label(steps.key_tokens.labels[key]) for key in keys]
         return _names_with_shares(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))
 
@@ -192,9 +192,9 @@ def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     return list_summary(range(len(steps)), columns)
 
 
-def _names_with_shares(named: Sequence[tuple[str, float]]) -> str:
+def _names_with_shares(shares_of_names: Sequence[tuple[str, float]]) -> str:
     """Returns names with their shares, as ``the 12%, sky 4%``, without shares that round to 0%."""
-    return ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares_of_names if share >= 0.005)  # half of 1%
 
 
 def _short_label(label: str) -> str:
@@ -224,7 +224,7 @@ def _panel(steps: DecodingSteps) -> Panel:
 def _remarks(steps: DecodingSteps) -> tuple[str, ...]:
     """Returns remarks on the number of heads, and on the step with the largest change."""
     mean_remark = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
-    return (*mean_remark, *_largest_change(steps))
+    return (*mean_remark, *_largest_change_remarks(steps))
 
 
 def _sink_remark(steps: DecodingSteps) -> str:
@@ -234,7 +234,7 @@ def _sink_remark(steps: DecodingSteps) -> str:
     )
 
 
-def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:
+def _largest_change_remarks(steps: DecodingSteps) -> tuple[str, ...]:
     """Returns the remark on the step with the largest change and its most changed heads; empty below 3 steps."""
     if len(steps) < 3:
         return ()

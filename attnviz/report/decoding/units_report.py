@@ -54,7 +54,7 @@ class UnitNumbers:
         header, *rows = self.as_rows()
 
         def json_value(value: Any) -> Any:
-            """Returns a cell as a JSON value; NaN as ``None``."""
+            """Returns a cell as a JSON value: ``None`` for a float that is not finite, any other value unchanged."""
             return finite_number(value) if isinstance(value, float) else value
 
         units = [dict(zip(header, map(json_value, row), strict=True)) for row in rows]
@@ -77,7 +77,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         options: the look and the medium.
 
     Raises:
-        AttnvizError: for a page.
+        AttnvizError: for a page, or for arcs or text.
     """
     refuse_style(options.look, "a table of units")
     caption = _caption(recording, checks)
@@ -89,7 +89,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         summary=lambda: _summary(checks),
         panels=lambda: _panels(checks),
         refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
-        list_remarks=_terms(checks),
+        list_remarks=_column_remarks(checks),
         picture_remarks=(caption, f"Columns are {checks.by}, those with the largest share first."),
         about={"recording": origin(recording)},
     )
@@ -165,20 +165,20 @@ def _panels(checks: UnitChecks) -> list[Panel]:
     ]
 
 
-def _terms(checks: UnitChecks) -> tuple[str, ...]:
+def _column_remarks(checks: UnitChecks) -> tuple[str, ...]:
     """Returns the remarks that explain the columns of the list, except that of the loss."""
     unit = singular(checks.by)
-    terms = [
+    remarks = [
         f"Share: weight of the answer's rows on the {unit}, without sink and marks. Lift: share over an even share of "
         f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on it."
     ]
     if checks.calibrated is not None:
-        terms.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
+        remarks.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
     if checks.reversed is not None:
-        terms.append(
+        remarks.append(
             "Reversed: the share if the passages stand in the reverse order; it shows the effect of their order."
         )
-    return tuple(terms)
+    return tuple(remarks)
 
 
 def _loss_remark(checks: UnitChecks) -> str:

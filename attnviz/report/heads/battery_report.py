@@ -9,7 +9,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import Summary
 
-MAX_NEXT_HEADS = 2  #  the number of heads named after the first of each type
+MAX_NEXT_HEADS = 2  # the number of heads named after the first of each type
 MIN_NAMED_SCORE = 0.5  # the least score of a head that the caption names
 SCORE = Quantity("score", ".2f")
 
@@ -18,7 +18,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
     """Builds the report of a battery: a list, or maps if a picture is drawn.
 
     Raises:
-        AttnvizError: for a page.
+        AttnvizError: for a page, or for arcs or text.
     """
     refuse_style(options.look, "a table of head types")
     scores = types.scores
@@ -45,9 +45,15 @@ def _summary(types: HeadTypes) -> Summary:
         """Returns the rows of the heads, sorted by their scores for a type, highest first."""
         return scores.ranked_rows(type.name)
 
-    def number_of_best(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
-        """Returns a number of the best head of a type: the score, or what ``of`` names in the frame."""
-        return float(frame.column(type.name, of)[best_first(type)[0]])
+    def number_of_best(type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
+        """Returns a number of the best head of a type: its score, or another that a frame has by a name.
+
+        Args:
+            type: the type of head.
+            frame: the frame that has the number; without one, that of the scores.
+            name: ``values`` or ``margins``.
+        """
+        return float(frame.column(type.name, name)[best_first(type)[0]])
 
     def next_heads(type: HeadType) -> list[str]:
         """Returns the heads after the best one of a type, with their scores."""
@@ -58,7 +64,7 @@ def _summary(types: HeadTypes) -> Summary:
         Column[HeadType]("type", lambda type: type.name, align="<"),
         Column[HeadType]("head", lambda type: scores.rows[best_first(type)[0]].name, align="<"),
         Column[HeadType]("score", lambda type: f"{number_of_best(type):.3f}", number_of_best),
-        Column[HeadType]("95 %", lambda type: margin_text(number_of_best(type, of="margins"))),
+        Column[HeadType]("95 %", lambda type: margin_text(number_of_best(type, name="margins"))),
         Column[HeadType]("control", lambda type: f"{number_of_best(type, types.controls):.3f}"),
         Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
         Column[HeadType]("next", lambda type: "  ".join(next_heads(type)), align="<"),
@@ -85,11 +91,11 @@ def _remarks(types: HeadTypes) -> tuple[str, ...]:
     reasons: dict[str, list[str]] = {}
     for name, reason in types.skipped.items():
         reasons.setdefault(reason, []).append(name)
-    skipped = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    skipped_types = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
         "± is half of the 95 % interval of the mean over texts; “above control” counts heads for which the 95 % "
         "interval of the score less the control is above 0.",
         *types.remarks,
-        *([f"Not tested: {skipped}."] if skipped else []),
+        *([f"Not tested: {skipped_types}."] if skipped_types else []),
     )

@@ -28,7 +28,8 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         options: the options of the report; those that select heads or cells are refused.
 
     Raises:
-        AttnvizError: for a page, for effects that cannot be compared, or for a picture without single heads.
+        AttnvizError: for a page, for options that select heads or cells, for effects that cannot be compared, or for a
+            picture without single heads.
     """
     refuse_style(options.look, "a table of effects")
     _refuse_selection(options)
