@@ -39,9 +39,9 @@ class DeviceFactors:
 
     @classmethod
     def on_device(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
-        """Copies the factors of some heads to a device.
+        """Returns the factors of some heads, with queries and keys copied to a device as float32.
 
-        The bias keeps all heads: only its truth value may be used.
+        The bias still holds all heads, so a caller may only ask if there is one.
 
         Args:
             device: name of a torch device.
@@ -50,8 +50,8 @@ class DeviceFactors:
         """
         key_heads = sorted({factors.key_heads[index] for index in head_indices})
         queries, keys = (
-            torch.from_numpy(np.stack([np.asarray(array[index], dtype=np.float32) for index in rows])).to(device)
-            for array, rows in ((factors.queries, head_indices), (factors.keys, key_heads))
+            torch.from_numpy(np.stack([np.asarray(array[index], dtype=np.float32) for index in indices])).to(device)
+            for array, indices in ((factors.queries, head_indices), (factors.keys, key_heads))
         )
         return cls(
             queries,

@@ -24,8 +24,8 @@ def overview_of(
         factors: the factors of the weights.
         head_indices: indices of the heads in the arrays of the factors.
         size: pixels down (queries) and across (keys).
-        queries: the queries of the block, with both ends.
-        keys: the keys of the block, with both ends.
+        queries: the queries of the block, with start and stop.
+        keys: the keys of the block, with start and stop.
         maximum: if true, the largest weight of each pixel is computed too; else all maxima are 0.
     """
     device = None if factors.device is None else pooling_device(factors.device)
@@ -45,8 +45,8 @@ def overview_of(
         from attnviz.streaming import torch_pass
 
         torch_pass.pool(plan, head_indices, device, totals, peaks)
-    rows, columns = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))  # edges of whole pixels
-    counts = factors.mask.counts(rows, columns)
+    pixel_edges = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))
+    counts = factors.mask.counts(*pixel_edges)
     mean = (plan.joined_parts(np.add, totals) / np.maximum(counts, 1)).astype(np.float32)
     return Overview(mean=mean, maximum=np.minimum(plan.joined_parts(np.maximum, peaks), 1), visible=counts > 0)
 
@@ -60,7 +60,7 @@ def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any],
     """Writes ``queries @ keysᵀ`` into ``out``, by torch if there is a device, else by numpy.
 
     Args:
-        device: the device of the factors. Any name selects torch, which multiplies in its CPU memory here.
+        device: the device of the factors; ``None`` selects numpy. For any name torch multiplies on the CPU.
         queries: ``(queries, features)``.
         keys: ``(keys, features)``.
         out: ``(queries, keys)``, of the same dtype.

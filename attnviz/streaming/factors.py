@@ -61,7 +61,7 @@ class Factors:
                 array.setflags(write=False)
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of an array does not fit the maps.
+        """Raises AttnvizError if the shape of an array or of the bias, or the length of ``key_heads``, does not fit.
 
         Args:
             heads: number of heads of the maps.
@@ -69,15 +69,15 @@ class Factors:
             keys: number of keys.
         """
         features = self.queries.shape[-1]
-        key_heads = 1 + max(self.key_heads, default=-1)
-        for name, expected in (
+        least_key_heads = 1 + max(self.key_heads, default=-1)  # there may be key heads that no head reads
+        for name, expected_shape in (
             ("queries", (heads, queries, features)),
-            ("keys", (max(key_heads, self.keys.shape[0]), keys, features)),
+            ("keys", (max(least_key_heads, self.keys.shape[0]), keys, features)),
             ("logsumexp", (heads, queries)),
         ):
             shape = tuple(getattr(self, name).shape)
-            if shape != expected:
-                raise AttnvizError(f"{name} has shape {shape}, not {expected}")
+            if shape != expected_shape:
+                raise AttnvizError(f"{name} has shape {shape}, not {expected_shape}")
         if len(self.key_heads) != heads:
             raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
         self.bias.refuse_mismatch(heads, queries, keys)

@@ -27,7 +27,7 @@ WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of thi
 
 
 def prefers_kernel(factors: DeviceFactors) -> bool:
-    """True if this pass should compute the means of these factors: they are on CUDA, and its kernel supports them."""
+    """True if the fused kernel should compute the means of these factors: they are on CUDA, and it supports them."""
     queries = factors.queries
     if queries.device.type != "cuda" or not kernel_supports(factors):
         return False
@@ -44,9 +44,9 @@ def kernel_supports(factors: DeviceFactors) -> bool:
     changes_scores = bool(factors.bias) or factors.softcap is not None
     if changes_scores or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
         return False
-    unpadded = _span_without_padding(factors)
-    has_gaps = mask.padding is not None and not mask.padding[unpadded].all()
-    return not has_gaps and factors.scale > 0 and factors.queries.dtype == factors.keys.dtype
+    keys = _span_without_padding(factors)
+    has_padding_inside = mask.padding is not None and not mask.padding[keys].all()
+    return not has_padding_inside and factors.scale > 0 and factors.queries.dtype == factors.keys.dtype
 
 
 @torch.no_grad()
@@ -64,17 +64,17 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     """
     plan = _PassPlan(factors, height, width)
     heads, queries, _ = factors.queries.shape
-    totals = np.empty((heads, len(plan.rows.edges) - 1, len(plan.edges) - 1), dtype=np.float32)
+    part_totals = np.empty((heads, len(plan.rows.edges) - 1, len(plan.edges) - 1), dtype=np.float32)
     logsumexp = np.empty((heads, queries), dtype=np.float32)
     for group in plan.groups():
         for band in plan.bands:
             pooled, denominators = _pooled_band(plan, group, band)
-            totals[group, band.blocks] = _to_numpy(pooled)
+            part_totals[group, band.blocks] = _to_numpy(pooled)
             logsumexp[group, band.tokens] = _to_numpy(denominators)
-    totals = totals.reshape(heads, -1, plan.rows.parts, totals.shape[2]).sum(axis=2)
+    totals = part_totals.reshape(heads, -1, plan.rows.parts, part_totals.shape[2]).sum(axis=2)
     counts = factors.mask.counts(plan.rows.edges[:: plan.rows.parts], plan.edges)
-    totals /= np.maximum(counts, 1).astype(np.float32)
-    return Overview(mean=totals, maximum=np.zeros_like(totals), visible=counts > 0), logsumexp
+    means = totals / np.maximum(counts, 1).astype(np.float32)
+    return Overview(mean=means, maximum=np.zeros_like(means), visible=counts > 0), logsumexp
 
 
 class _PassPlan:
@@ -82,25 +82,33 @@ class _PassPlan:
 
     Args:
         factors: the factors of the overview.
-        height: pixels along the queries.
-        width: pixels along the keys.
+        height: pixels along the queries; more than there are queries count as one per query.
+        width: pixels along the keys, in the same way.
+
+    Attributes:
+        edges: the start of each block of keys, and the end; a block is as wide as a pixel.
+        chunks: the starts of the chunks of keys, each of at most ``kernel_width`` blocks.
+        blocks: ``(keys,)``, the number of each key's block.
+        heads_at_once: the number of heads of a group.
+        rows: the queries, cut into blocks, one per pixel, and parts of blocks.
+        bands: the queries in tiles, each as large as the memory allows.
     """
 
     def __init__(self, factors: DeviceFactors, height: int, width: int) -> None:
         self.factors = factors
-        heads, self.queries, _ = factors.queries.shape
-        self.keys = factors.keys.shape[1]
+        heads, query_count, _ = factors.queries.shape
+        self.key_count = factors.keys.shape[1]
         self.kernel_width = _kernel_width(factors.queries)
-        self.edges = block_edges(self.keys, min(width, self.keys))
+        self.edges = block_edges(self.key_count, min(width, self.key_count))
         self.chunks = set(self.edges[:: self.kernel_width].tolist())
-        self.blocks = torch.from_numpy(np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges)))
-        self.blocks = self.blocks.to(factors.queries.device)  # the block of each key
+        key_blocks = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
+        self.blocks = torch.from_numpy(key_blocks).to(factors.queries.device)
         row_bytes = (len(self.chunks) + 2) * self.kernel_width * factors.queries.element_size()  # weights of one query
-        rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
-        self.heads_at_once = max(1, min(rows // self.queries, heads))
-        self.rows = BlockAxis.from_span(slice(0, self.queries), min(height, self.queries), rows)
+        max_rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
+        self.heads_at_once = max(1, min(max_rows // query_count, heads))
+        self.rows = BlockAxis.from_span(slice(0, query_count), min(height, query_count), max_rows)
         # Blocks count as long as the longest, so all queries in one band may need more rows.
-        self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))
+        self.bands = list(self.rows.tiles(max_rows if max_rows < query_count else 2 * max_rows))
 
     def groups(self) -> Iterator[slice]:
         """Yields the heads in groups whose weights on blocks fit the memory limit `MAX_BYTES`."""
@@ -120,11 +128,13 @@ class _PassPlan:
     def pieces(self, queries: slice) -> Iterator[slice]:
         """Yields runs of the keys that these queries see, cut at the ends of chunks and where the mask begins to hide.
 
-        Each piece is then fully visible or causal, which are the two cases of the kernel.
+        Each piece is then fully visible or causal, which are the two cases of the kernel. There is none if the queries
+        see no key.
         """
-        mask, unpadded = self.factors.mask, _span_without_padding(self.factors)
-        reachable = mask.reach(queries, self.keys)
-        first, stop = max(unpadded.start, reachable.start), min(unpadded.stop, reachable.stop)
+        mask, unpadded_keys = self.factors.mask, _span_without_padding(self.factors)
+        reachable_keys = mask.reach(queries, self.key_count)
+        first = max(unpadded_keys.start, reachable_keys.start)
+        stop = min(unpadded_keys.stop, reachable_keys.stop)
         edges = {first, stop, *self.chunks, mask.prefix, queries.start + mask.offset}
         piece_edges = sorted(edge for edge in edges if first <= edge <= stop)
         return (slice(*ends) for ends in pairwise(piece_edges))
@@ -152,8 +162,8 @@ class _PieceWeights:
             denominators: ``(heads, queries)``, the log-sum-exp of the whole rows; +inf for a row that sees no key.
             band: the queries and their blocks.
         """
-        share = torch.exp(self.logsumexp - denominators)[..., None]
-        weights = self.weights[..., : self.pixels.stop - self.pixels.start] * share
+        row_shares = torch.exp(self.logsumexp - denominators)[..., None]  # of the keys of the piece, in each row
+        weights = self.weights[..., : self.pixels.stop - self.pixels.start] * row_shares
         if band.repeats is None:
             return weights.view(len(weights), *band.grid.shape, -1).sum(2)
         queries = torch.from_numpy(band.grid - band.tokens.start).to(weights.device)  # (blocks, queries of a block)
@@ -163,11 +173,11 @@ class _PieceWeights:
 
 
 def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
-    """Computes the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows.
+    """Returns the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows.
 
     Args:
         plan: the plan of the overview.
-        heads: the heads.
+        heads: the indices of the heads.
         band: the queries and their blocks.
 
     Returns:
@@ -180,11 +190,11 @@ def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Ten
         _piece_weights(plan, queries, keys[:, :, piece], band.tokens, piece) for piece in plan.pieces(band.tokens)
     ]
     empty_logsumexp = torch.full(queries.shape[1:3], -math.inf, dtype=factors.dtype, device=queries.device)
-    terms = [empty_logsumexp, *(result.logsumexp for result in piece_results)]
+    logsumexps = [empty_logsumexp, *(result.logsumexp for result in piece_results)]
     if factors.sink is not None:
         sink = torch.tensor(factors.sink[heads].tolist(), dtype=empty_logsumexp.dtype, device=empty_logsumexp.device)
-        terms.append(sink[:, None].expand_as(empty_logsumexp))
-    logsumexp = torch.stack(terms).logsumexp(0)
+        logsumexps.append(sink[:, None].expand_as(empty_logsumexp))
+    logsumexp = torch.stack(logsumexps).logsumexp(0)
     denominators = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
     totals = empty_logsumexp.new_zeros(len(empty_logsumexp), band.count, len(plan.edges) - 1)
     for result in piece_results:
@@ -205,15 +215,15 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
         rows: the positions of the queries.
         piece: the positions of the keys.
     """
-    # By default the whole piece is visible: no query is before it, and none within it.
-    before_count = seeing_end = 0  # queries before the piece, and queries up to its end
+    # The indices of the first query within the piece and of the first after it: 0 if all queries see the whole piece.
+    first_within = first_after = 0
     if not plan.factors.mask.coverage(rows, piece):
-        before_count = piece.start - plan.factors.mask.offset - rows.start
-        seeing_end = before_count + keys.shape[2]
+        first_within = piece.start - plan.factors.mask.offset - rows.start
+        first_after = first_within + keys.shape[2]
     pixels, values = plan.indicators(piece)
     values = values.expand(*keys.shape)
-    results = [_no_weights(plan, keys, before_count)] if before_count else []
-    for query_part, causal in ((queries[:, :, before_count:seeing_end], True), (queries[:, :, seeing_end:], False)):
+    results = [_no_weights(plan, keys, first_within)] if first_within else []
+    for query_part, causal in ((queries[:, :, first_within:first_after], True), (queries[:, :, first_after:], False)):
         if query_part.shape[2]:
             output, logsumexp = fused_attention(query_part, keys, values, causal=causal, scale=plan.factors.scale)
             results.append((output[0], logsumexp[0].to(plan.factors.dtype)))
@@ -244,12 +254,12 @@ def _kernel_width(queries: Tensor) -> int:
 
 
 def _span_without_padding(factors: DeviceFactors) -> slice:
-    """Returns the keys from the first to the last that is not padding; all without padding, none if all are padding."""
+    """Returns the keys from the first to the last that is not padding; an empty slice if all keys are padding."""
     padding = factors.mask.padding
     if padding is None:
         return slice(0, factors.keys.shape[1])
-    unpadded = np.flatnonzero(padding)
-    return slice(int(unpadded[0]), int(unpadded[-1]) + 1) if len(unpadded) else slice(0, 0)
+    unpadded_keys = np.flatnonzero(padding)  # the mask is true for keys that are not padding
+    return slice(int(unpadded_keys[0]), int(unpadded_keys[-1]) + 1) if len(unpadded_keys) else slice(0, 0)
 
 
 def _to_numpy(values: Tensor) -> FloatArray:

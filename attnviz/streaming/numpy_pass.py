@@ -11,21 +11,21 @@ from attnviz.streaming.tiles import Tile
 
 
 def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sum and the maximum of the weights in each part of a pixel.
+    """Writes the sum and, if the plan asks for it, the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: the tiles.
+        plan: the plan of the overview.
         head_indices: indices of the heads in the arrays of the factors.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
-        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
+        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima, or stays 0.
     """
     buffer = np.empty(plan.largest_tile, dtype=np.float32)
-    for index, head_index in enumerate(head_indices):
+    for output_index, head_index in enumerate(head_indices):
         head = plan.load(head_index)
         for band in track(plan.bands, "pooling"):
             for column, is_cut in zip(band.columns, band.is_cut, strict=True):
                 weights = _tile_weights(plan, head, band.row, column, is_cut, buffer)
-                pixels = index, column.blocks, band.row.blocks
+                pixels = output_index, column.blocks, band.row.blocks
                 totals[pixels] = _reduced_to_blocks(np.add, weights, band.row, column)
                 if plan.maximum:
                     peaks[pixels] = _reduced_to_blocks(np.maximum, weights, band.row, column)
@@ -34,7 +34,7 @@ def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peak
 def _tile_weights(
     plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, is_cut: bool, buffer: FloatArray
 ) -> FloatArray:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 if hidden.
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells.
 
     Args:
         plan: the plan of the overview.
@@ -44,7 +44,8 @@ def _tile_weights(
         is_cut: True if the mask may hide some of the cells.
         buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
     """
-    keys, queries, softcap = head.keys[column.place], head.queries[row.place], plan.factors.softcap
+    keys, queries = head.keys[column.place], head.queries[row.place]
+    softcap = plan.factors.softcap
     exponents = buffer[: len(keys) * len(queries)].reshape(len(keys), len(queries))
     if softcap is None:
         np.matmul(keys, queries.T, out=exponents)
@@ -62,11 +63,11 @@ def _tile_weights(
     return np.exp2(exponents, out=exponents)
 
 
-def _reduced_to_blocks(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
+def _reduced_to_blocks(ufunc: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
     """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``.
 
     Args:
-        reduce: the ufunc that combines two weights.
+        ufunc: combines two weights, such as ``np.add``.
         weights: ``(keys, queries)`` in the order of the tile; those of repeated tokens are set to 0.
         row: the queries.
         column: the keys.
@@ -74,7 +75,7 @@ def _reduced_to_blocks(reduce: np.ufunc, weights: FloatArray, row: Tile, column:
     blocks = weights.reshape(column.count, column.block_length, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0
-    runs = reduce.reduce(blocks, axis=1).reshape(column.count, row.block_length, row.count)
+    runs = ufunc.reduce(blocks, axis=1).reshape(column.count, row.block_length, row.count)
     if row.repeats is not None:
         runs[:, -1, row.repeats] = 0
-    return np.asarray(reduce.reduce(runs, axis=1))
+    return np.asarray(ufunc.reduce(runs, axis=1))

@@ -45,7 +45,7 @@ def bands_of_queries(queries: slice, keys: int, cells: int) -> Iterator[slice]:
 
 
 def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: int) -> Overview:
-    """Returns weights pooled to ``height`` x ``width`` pixels.
+    """Returns the mean and the maximum of the visible weights in each of ``height`` x ``width`` pixels.
 
     Args:
         weights: ``(heads, queries, keys)``.
@@ -62,17 +62,19 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
     )
 
 
-def reduce_blocks(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-    """Reduces the last two axes over blocks, ``(..., rows, columns)`` to ``(..., height, width)``.
+def reduce_blocks(ufunc: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+    """Returns cells, ``(..., rows, columns)``, reduced over blocks to ``(..., height, width)``.
 
     Args:
-        reduce: the ufunc that combines two cells.
+        ufunc: combines two cells, such as ``np.add``.
         cells: ``(..., rows, columns)``.
-        height: number of blocks along the rows, at most one per row.
-        width: number of blocks along the columns, at most one per column.
+        height: number of blocks along the rows; with more blocks than rows, several blocks are the same row.
+        width: number of blocks along the columns, in the same way.
     """
-    edges = pairwise(block_edges(cells.shape[-2], height).tolist())
-    rows = [cells[..., start : max(stop, start + 1), :] for start, stop in edges]  # an empty block repeats a row
-    columns = block_edges(cells.shape[-1], width)[:-1]
-    reduced = np.stack([reduce.reduce(block, axis=-2) for block in rows], axis=-2)  # faster than reduceat on this axis
-    return reduce.reduceat(reduced, columns, axis=-1)
+    row_count, column_count = cells.shape[-2:]
+    row_spans = pairwise(block_edges(row_count, height).tolist())
+    row_blocks = [cells[..., start : max(stop, start + 1), :] for start, stop in row_spans]  # at least one row each
+    column_starts = block_edges(column_count, width)[:-1]
+    # On the axis of the rows this is faster than reduceat.
+    reduced_rows = np.stack([ufunc.reduce(block, axis=-2) for block in row_blocks], axis=-2)
+    return ufunc.reduceat(reduced_rows, column_starts, axis=-1)

@@ -67,13 +67,19 @@ class TilePlan:
         keys: the keys of the overview, with both ends.
         size: pixels down (queries) and across (keys).
         maximum: if true, the largest weight of each pixel is computed as well.
-        tile: queries and keys of a tile.
+        tile: the most queries and the most keys of a tile; a longer block is a tile of its own.
 
     Attributes:
         row_axis: the queries, cut into parts of pixels.
         column_axis: the keys, cut into parts of pixels.
         bands: the queries, each band with the tiles of keys that it sees.
         column: all keys as one tile.
+        rules: the mask without padding, which `load` adds to the scores of the keys.
+        bias: the bias without that of each key, which `load` adds too.
+        step: the number of blocks of keys in a tile.
+        largest_tile: the number of cells of the largest tile.
+        row_order: the indices of the queries in the order of the tiles.
+        column_order: the indices of the keys in the order of the tiles.
     """
 
     def __init__(
@@ -86,15 +92,15 @@ class TilePlan:
         tile: tuple[int, int] = TILE["cpu"],
     ) -> None:
         self.factors, self.maximum = factors, maximum
-        height, width = tile
+        max_queries, max_keys = tile
         self.row_axis, self.column_axis = (
             BlockAxis.from_span(span, pixels, MAX_RUN) for span, pixels in zip((queries, keys), size, strict=True)
         )
-        rows = list(self.row_axis.tiles(height))
+        rows = list(self.row_axis.tiles(max_queries))
         [self.column] = self.column_axis.tiles(sys.maxsize)
         self.queries, self.keys = queries, keys
         self.rules, self.bias = replace(factors.mask, padding=None), replace(factors.bias, by_key=None)
-        self.step = max(1, width // self.column.block_length)
+        self.step = max(1, max_keys // self.column.block_length)
         self.largest_tile = max(row.grid.size for row in rows) * self.step * self.column.block_length
         self.row_order = np.concatenate([row.interleaved_tokens for row in rows]) - queries.start
         self.column_order = self.column.grid.ravel() - keys.start
@@ -114,6 +120,7 @@ class TilePlan:
         queries, keys = (
             np.ones((len(order), features + 2), np.float32) for order in (self.row_order, self.column_order)
         )
+        # The last two features of each are the terms of `LoadedHead`; those that stay 1 are set by np.ones.
         rows = np.asarray(factors.queries[head_index, self.queries])[self.row_order]
         np.multiply(rows, np.float32(factors.scale) * BITS, out=queries[:, :-2])
         negative_logsumexp = np.maximum(-factors.logsumexp_or_inf(head_index, self.queries)[:, 0], HIDDEN)
@@ -124,7 +131,7 @@ class TilePlan:
         return LoadedHead(head_index, queries, keys)
 
     def _score_terms(self, head_index: int) -> FloatArray:
-        """Returns the number that is added to the scores of each key, ``(keys,)``: its bias; ``HIDDEN`` for padding."""
+        """Returns the term that is added to all scores of each key, ``(keys,)``; ``HIDDEN`` for padding."""
         bias, padding = self.factors.bias.by_key, self.factors.mask.padding
         terms = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
         if bias is not None:
@@ -150,19 +157,20 @@ class TilePlan:
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
         """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.
 
-        Results are cached; if visibility depends only on the distance key − query, tiles on a diagonal share one.
+        Results are cached; if visibility depends only on the distance key − query, tiles on a diagonal share one. A
+        full cache is emptied.
         """
         is_shared = self.rules.depends_on_distance and row.repeats is None and column.repeats is None
         offset = row.tokens.start - column.tokens.start
         place = (offset,) if is_shared else (row.blocks.start, column.blocks.start)
-        key = (*place, *row.grid.shape, *column.grid.shape)
-        hidden = self._hidden.get(key)
+        cache_key = (*place, *row.grid.shape, *column.grid.shape)
+        hidden = self._hidden.get(cache_key)
         if hidden is None:
             visible = self.rules.sees(row.interleaved_tokens, column.grid.reshape(-1, 1))
             hidden = np.where(visible, np.float32(0), HIDDEN)
             if len(self._hidden) >= MASK_CACHE_SIZE:
                 self._hidden.clear()
-            self._hidden[key] = hidden
+            self._hidden[cache_key] = hidden
         return hidden
 
     def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
@@ -177,8 +185,9 @@ class TilePlan:
         cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved_tokens - row.tokens.start)]
         return np.asarray(cells * BITS)
 
-    def joined_parts(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
-        """Reduces parts of pixels, ``(heads, *shape)``, to whole pixels, ``(heads, height, width)``."""
-        columns, rows = self.column_axis.parts, self.row_axis.parts
-        blocks = parts.reshape(len(parts), self.shape[0] // columns, columns, self.shape[1] // rows, rows)
-        return np.asarray(reduce.reduce(blocks, axis=(2, 4))).swapaxes(1, 2)
+    def joined_parts(self, ufunc: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
+        """Returns parts of pixels, ``(heads, *shape)``, reduced by a ufunc to pixels, ``(heads, height, width)``."""
+        key_parts, query_parts = self.column_axis.parts, self.row_axis.parts  # of one pixel
+        width, height = self.shape[0] // key_parts, self.shape[1] // query_parts
+        blocks = parts.reshape(len(parts), width, key_parts, height, query_parts)
+        return np.asarray(ufunc.reduce(blocks, axis=(2, 4))).swapaxes(1, 2)

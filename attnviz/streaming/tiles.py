@@ -49,8 +49,9 @@ class Tile:
         """
         grid = self.grid[blocks]
         repeats = None if self.repeats is None else self.repeats[blocks]
+        has_repeats = repeats is not None and repeats.any()
         tokens = slice(int(grid[0, 0]), int(grid[-1, -1]) + 1)
-        return Tile(blocks, tokens, grid, repeats if repeats is not None and repeats.any() else None)
+        return Tile(blocks, tokens, grid, repeats if has_repeats else None)
 
     @property
     def interleaved_tokens(self) -> IntArray:
@@ -86,10 +87,10 @@ class BlockAxis:
         return cls(span.start + block_edges(count, blocks * parts), parts)
 
     def tiles(self, size: int) -> Iterator[Tile]:
-        """Yields the parts in tiles of at most ``size`` tokens, or of one part if that is longer.
+        """Yields the parts in tiles of at most ``size`` tokens, or of one part if it is longer.
 
-        All blocks of a tile are as long as the longest of the axis: shorter ones repeat their last token, and are
-        marked.
+        A part is a block of its tile. All are as long as the longest part of the axis: a shorter one repeats its last
+        token, and is true in the tile's ``repeats``.
         """
         lengths = np.diff(self.edges)
         block_length = int(lengths.max())

@@ -20,42 +20,42 @@ class _DeviceHead(NamedTuple):
     """A head loaded on the device.
 
     Attributes:
-        number: index of the head's pixels in the output.
+        output_index: index of the head's pixels in the output.
         head_index: index of the head in the arrays of the factors.
         queries: ``(features + 2, rows)``.
         keys: ``(columns, features + 2)``.
     """
 
-    number: int
+    output_index: int
     head_index: int
     queries: Tensor
     keys: Tensor
 
 
 def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sum and the maximum of the weights in each part of a pixel.
+    """Writes the sum and, if the plan asks for it, the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: the tiles.
+        plan: the plan of the overview.
         head_indices: indices of the heads in the arrays of the factors.
         device: name of the torch device that computes.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
-        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
+        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima, or stays 0.
     """
 
-    def load_head(number: int) -> _DeviceHead:
-        """Copies a head, by its number among ``head_indices``, to the device."""
-        head = plan.load(head_indices[number])
+    def load_head(output_index: int) -> _DeviceHead:
+        """Returns a head, copied to ``device``, by its index in ``head_indices``, ``totals`` and ``peaks``."""
+        head = plan.load(head_indices[output_index])
         queries, keys = (torch.from_numpy(array).to(device) for array in (head.queries, head.keys))
-        return _DeviceHead(number, head.head_index, queries.T, keys)
+        return _DeviceHead(output_index, head.head_index, queries.T, keys)
 
     def pool_band(head: _DeviceHead, band: Band) -> None:
-        """Writes the sums and maxima of a head's weights in a band of queries."""
+        """Writes the sums and maxima of a head's weights in a band of queries into ``totals`` and ``peaks``."""
         row, buffer = band.row, torch.empty(plan.largest_tile, device=device)
         for column, is_cut in zip(band.columns, band.is_cut, strict=True):
             weights = _tile_weights(plan, head, row, column, is_cut, buffer)
-            pixels = head.number, column.blocks, row.blocks
-            if column.repeats is not None:
+            pixels = head.output_index, column.blocks, row.blocks
+            if column.repeats is not None:  # the last key of a short block is a copy, and must not count
                 weights.view(column.count, column.block_length, -1)[:, -1][torch.from_numpy(column.repeats)] = 0
             totals[pixels] = _reduced_to_blocks(torch.sum, weights, row, column)
             if plan.maximum:
@@ -87,7 +87,7 @@ def _accept_read_only_arrays() -> None:
 
 
 def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is_cut: bool, buffer: Tensor) -> Tensor:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 if hidden.
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells.
 
     Args:
         plan: the plan of the overview.
@@ -97,7 +97,8 @@ def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is
         is_cut: True if the mask may hide some of the cells.
         buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
     """
-    keys, queries, softcap = head.keys[column.place], head.queries[:, row.place], plan.factors.softcap
+    keys, queries = head.keys[column.place], head.queries[:, row.place]
+    softcap = plan.factors.softcap
     exponents = buffer[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
     if softcap is None:
         torch.mm(keys, queries, out=exponents)

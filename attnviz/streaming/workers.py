@@ -14,27 +14,28 @@ Result = TypeVar("Result")
 
 
 def run_parallel(
-    work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str
+    work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], label: str
 ) -> None:
     """Calls ``work`` for each item of each group, in threads; an interrupt cancels the work that has not started.
 
-    The next group is created while the items of the previous one run, so two groups are in memory at once.
+    The next group is created while the items of the previous one run, so two groups are in memory at once. Raises the
+    error of ``work`` if it fails.
 
     Args:
         work: called with a group and an item, in one of the threads.
         groups: iterated in the caller's thread.
         items: the work items of each group, the longest last; the longest starts first.
-        what: label of the progress bar.
+        label: the label of the progress bar.
     """
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=_prepare_thread)
-    previous: list[Future[None]] = []
+    previous_futures: list[Future[None]] = []
     try:
         for group in groups:
-            current = [pool.submit(work, group, item) for item in reversed(items)]
-            _wait_for(previous, what)
-            previous = current
-        _wait_for(previous, what)
+            futures = [pool.submit(work, group, item) for item in reversed(items)]
+            _wait_for(previous_futures, label)
+            previous_futures = futures
+        _wait_for(previous_futures, label)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
@@ -56,7 +57,7 @@ def _prepare_thread() -> None:
     torch.set_flush_denormal(True)
 
 
-def _wait_for(futures: list["Future[None]"], what: str) -> None:
-    """Waits for all futures, with a progress bar; raises the error of one that failed."""
-    for future in track(futures, what):
+def _wait_for(futures: list["Future[None]"], label: str) -> None:
+    """Waits for all futures, with a labelled progress bar; raises the error of the first that failed."""
+    for future in track(futures, label):
         future.result()

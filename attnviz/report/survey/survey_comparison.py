@@ -29,7 +29,7 @@ CLEAR = NORMAL_95  # standard errors of a significant change
 
 
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
-    """Returns the report: a list, the clearest change first, or maps of layers by heads for the clearest metrics.
+    """Returns a report of changes: a list, the clearest first, or maps of layers by heads of the clearest metrics.
 
     Args:
         before: the first survey.
@@ -37,7 +37,8 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         options: the chosen heads and metric, and the medium.
 
     Raises:
-        AttnvizError: if an option is only for texts.
+        AttnvizError: if an option is only for texts, the first survey lacks a chosen head or metric, or the surveys
+            have no head with a metric in common.
     """
     refuse_style(options.look, "a comparison")
     refuse_text_options(options)
@@ -58,11 +59,11 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
 
 
 def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
-    """Returns a list with a row per change: all, as many as the user chose, or the first `LISTED`."""
+    """Returns a table with a row for each change, the clearest first: all, the user's number of them, or `LISTED`."""
     max_rows = None if options.all else (options.top or LISTED)
     shown_changes = changes.changes[:max_rows]
-    shares = [change.difference for change in shown_changes if change.measure.unit == "share"]
-    length_of = bar_length(shares)
+    share_differences = [change.difference for change in shown_changes if change.measure.unit == "share"]
+    length_of = bar_length(share_differences)
 
     def write(change: NumberChange, number: float) -> str:
         """Returns a number in the format of the change's measure."""
@@ -70,7 +71,7 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
 
     def bar(change: NumberChange) -> float | None:
         """Returns the length of the bar of a changed share; ``None`` for other measures, or if no share changes."""
-        return length_of(change.difference) if change.measure.unit == "share" and any(shares) else None
+        return length_of(change.difference) if change.measure.unit == "share" and any(share_differences) else None
 
     columns = [
         Column[NumberChange]("head", lambda change: change.name, align="<"),
@@ -87,37 +88,37 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
 
 
 def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
-    """Returns the remarks of a list: the number of changes that it omits, if any, and its order."""
-    omitted = 0 if options.all else len(changes.changes) - (options.top or LISTED)
-    return (
-        *(
-            [f"{omitted} more are not listed; -o change.csv writes all, {option('sort', 'previous')} lists one number."]
-            if omitted > 0
-            else []
-        ),
-        "Sorted by the change in standard errors, for independent texts; ± is half of the 95 % interval of a change.",
+    """Returns the remarks of a list: the number of changes that it omits, if there are any, and its order."""
+    order = (
+        "Sorted by the change in standard errors, for independent texts; ± is half of the 95 % interval of a change."
     )
+    omitted_count = 0 if options.all else len(changes.changes) - (options.top or LISTED)
+    if omitted_count <= 0:
+        return (order,)
+    one_number = option("sort", "previous")
+    return f"{omitted_count} more are not listed; -o change.csv writes all, {one_number} lists one number.", order
 
 
 def _caption(changes: HeadChanges) -> str:
-    """Returns a sentence on the number of significant changes, and on the clearest one if there is any."""
+    """Returns a sentence that counts the significant changes, and names the clearest change if it is significant."""
     clear_count = sum(change.clearness > CLEAR for change in changes.changes)
-    first = changes.changes[0]
-    change_text = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
-    clearest = f"; {change_text}" if first.clearness > CLEAR else ""
-    return (
-        f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one{clearest}."
-    )
+    clearest_change = changes.changes[0]
+    clause = ""
+    if clearest_change.clearness > CLEAR:
+        numbers = f"{clearest_change.measure.name} {clearest_change.before:.3f} to {clearest_change.after:.3f}"
+        clause = f"; head {clearest_change.name} most clearly: {numbers}"
+    return f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one{clause}."
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:
-    """Returns a panel for each metric, at most `MAX_PANELS`, the clearest first; its title says its largest change."""
-    by_name: dict[str, list[NumberChange]] = {}
-    for change in changes.changes:
-        by_name.setdefault(change.measure.name, []).append(change)
+    """Returns a panel for each of the `MAX_PANELS` clearest metrics; its title says the largest change."""
+    changes_by_metric: dict[str, list[NumberChange]] = {}
+    for change in changes.changes:  # the clearest change is first, and so is the metric with the clearest change
+        changes_by_metric.setdefault(change.measure.name, []).append(change)
     panels = []
-    for name, of_metric in list(by_name.items())[:MAX_PANELS]:
-        rows, differences = [change.row for change in of_metric], [change.difference for change in of_metric]
+    for name, metric_changes in list(changes_by_metric.items())[:MAX_PANELS]:
+        rows = [change.row for change in metric_changes]
+        differences = [change.difference for change in metric_changes]
         title = f"{name}, up to ±{max(map(abs, differences)):.2g}"
         panels.append(layers_by_heads(rows, differences, title, EFFECT.with_name(f"change of {name}")))
     return panels

@@ -31,15 +31,15 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
     Raises:
         AttnvizError: if the survey lacks a head or metric, or the filter matches no head.
     """
-    chosen = chosen_places(survey, options.selection)
-    frame = survey_frame(survey, chosen)
-    return [chosen[place] for place in frame.selected_rows(options.sort, options.top, options.filter)]
+    chosen_heads = chosen_places(survey, options.selection)
+    frame = survey_frame(survey, chosen_heads)
+    return [chosen_heads[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
 
 
 def refuse_text_options(options: ReportOptions) -> None:
-    """Raises AttnvizError if an option that needs the maps of a text is set; a survey has no such maps."""
+    """Raises AttnvizError for the first option in use that needs the maps of a text, which a survey does not have."""
     look, defaults = options.look, type(options)()
-    used = {
+    is_used_by_name = {
         "of": options.of != defaults.of,
         "table": options.table not in (None, "pairs"),
         "reduce": options.reduce is not None,
@@ -56,7 +56,7 @@ def refuse_text_options(options: ReportOptions) -> None:
         "notes": look.notes is not None,
         "effects": look.effects is not None,
     }
-    name = next((name for name, is_used in used.items() if is_used), None)
+    name = next((name for name, is_used in is_used_by_name.items() if is_used), None)
     if name is not None:
         raise AttnvizError(
             f"{option(name)} needs the maps of a text, but a survey holds means over texts; the card of a head has "
@@ -65,19 +65,22 @@ def refuse_text_options(options: ReportOptions) -> None:
 
 
 def survey_title(survey: Survey) -> str:
-    """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
+    """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``.
+
+    An absolute path in the corpus is cut to the name of its file.
+    """
     names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
     over_corpus = f" over {', '.join(names)}" if survey.corpus else ""
     return f"{survey.model}{over_corpus}: {survey.texts} {survey.example_noun}, {survey.tokens} tokens"
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
-    """Returns remarks on the surveyed layers and corpus, on skipped texts, and on omitted metrics."""
+    """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
     layers = number_ranges({head.layer for head in survey.heads})
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    omitted = survey.omitted_metrics
-    return (
-        f"A survey of layer {layers} over {', '.join(survey.corpus)}.",
-        *([f"Left out of the corpus: {skipped}."] if skipped else []),
-        *([f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(omitted)}."] if omitted else []),
-    )
+    remarks = [f"A survey of layer {layers} over {', '.join(survey.corpus)}."]
+    if skipped:
+        remarks.append(f"Left out of the corpus: {skipped}.")
+    if survey.omitted_metrics:
+        remarks.append(f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(survey.omitted_metrics)}.")
+    return tuple(remarks)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -65,8 +66,9 @@ def surveyed_heads_report(
 ) -> SurveyedHeads:
     """Returns the report of some heads of a survey: their numbers, and example texts unless points are drawn.
 
-    A page has brief examples of the other metrics too, unless they are too many; a remark then says so. Bins that no
-    pair or row fell into are left out.
+    A page also has examples of the other metrics, each with one row of weights, unless they are more than
+    `MAX_OTHER_EXAMPLES`; a remark then says so. Bins of offsets without a pair, and of positions without a row, are
+    left out.
 
     Args:
         survey: the survey.
@@ -75,11 +77,13 @@ def surveyed_heads_report(
         options: the axes, the medium and the look.
 
     Raises:
-        AttnvizError: if the axes are not two to four numbers of the survey, or the medium cannot draw points.
+        AttnvizError: if the axes are not two to four numbers of the survey, the medium cannot draw points, or the file
+            of head names cannot be read.
     """
-    picture = options.medium.draws_maps or options.medium.lists_heads
-    axes, cards = chosen_axes(survey, options.axes), picture and options.axes is None
-    if picture and not options.medium.one_page:
+    is_picture = options.medium.draws_maps or options.medium.lists_heads
+    axes = chosen_axes(survey, options.axes)
+    draws_cards = is_picture and options.axes is None
+    if is_picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
     frame = survey_frame(survey, places).with_names(read_names(options.look.names))
     chosen_heads, tallies = list(places), survey.tallies
@@ -90,21 +94,27 @@ def surveyed_heads_report(
         _means(tally.total[chosen_heads], pairs)[:, offsets] for tally in (tallies.weights, tallies.scores)
     )
     entropies = _means(tallies.entropies.total[chosen_heads], rows)[:, positions]
-    card_choice = (CARD_TEXTS, CARD_TENTHS) if cards else ()
+    limits = (CARD_TEXTS, CARD_TENTHS) if draws_cards else ()  # else all texts and `TENTHS`, the defaults
     main_examples = [
-        chosen_examples(survey, place, names.index(name), *card_choice) if cards or not picture else []
+        chosen_examples(survey, place, names.index(name), *limits) if draws_cards or not is_picture else []
         for place, name in zip(places, example_metrics, strict=True)
     ]
-    other_examples = [] if picture else _examples_of_other_metrics(survey, places, example_metrics)
-    one_metric_remark = [] if picture or other_examples else [_one_metric_remark()]
+    other_examples = [] if is_picture else _examples_of_other_metrics(survey, places, example_metrics)
+    one_metric_remark = [] if is_picture or other_examples else [_one_metric_remark()]
     all_examples = main_examples
     if other_examples:
         all_examples = [[*main, *others] for main, others in zip(main_examples, other_examples, strict=True)]
-    examples, texts, remark = _examples_with_weights(survey, places, all_examples)
+    main_counts = [len(main) for main in main_examples]
+    examples, texts, weights_remark = _examples_with_weights(survey, places, all_examples)
     return SurveyedHeads(
         title=options.look.title or survey_title(survey),
-        caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
-        remarks=(*_remarks(survey, cards, picture), *one_metric_remark, *remark, *survey_remarks(survey)),
+        caption=_caption(survey, [row.name for row in frame.rows], axes, draws_cards),
+        remarks=(
+            *_remarks(survey, draws_cards, is_picture),
+            *one_metric_remark,
+            *weights_remark,
+            *survey_remarks(survey),
+        ),
         look=options.look,
         frame=frame,
         classes=classes_of(survey),
@@ -114,16 +124,16 @@ def surveyed_heads_report(
         positions=tuple(position_spans()[number] for number in positions),
         entropies=entropies,
         shown_by=tuple(example_metrics),
-        examples=tuple(of_head[: len(main)] for of_head, main in zip(examples, main_examples, strict=True)),
+        examples=tuple(of_head[:count] for of_head, count in zip(examples, main_counts, strict=True)),
         texts=texts,
         axes=axes,
-        cards=cards,
-        more_examples=tuple(of_head[len(main) :] for of_head, main in zip(examples, main_examples, strict=True)),
+        cards=draws_cards,
+        more_examples=tuple(of_head[count:] for of_head, count in zip(examples, main_counts, strict=True)),
     )
 
 
 def classes_of(survey: Survey) -> tuple[str, ...]:
-    """Returns the names of the classes of tokens that occur in any text."""
+    """Returns the names of the classes of tokens that occur in at least one text; empty if none does."""
     names = [metric.name for metric in survey.metrics]
     class_names = (name for name in (*CLASS_NAMES, *survey.custom_classes) if name in names)
     return tuple(name for name in class_names if survey.tallies.count[:, names.index(name)].any())
@@ -138,15 +148,16 @@ def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
 def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
     """Returns the names of the numbers on the x and y axes, then those of size and colour if the user names them.
 
-    Without an option they are the first two of `FIRST_AXES` that the survey has, else its first numbers.
+    Without an option they are the first two of `FIRST_AXES` that the survey has, filled up with its first numbers.
 
     Raises:
-        AttnvizError: for fewer than two or more than four names, or one that is not a number of the survey.
+        AttnvizError: for fewer than two or more than four names, or one that is neither a number of the survey nor
+            ``layer``.
     """
     names = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
     if axes_option is None:
         first_names = [name for name in FIRST_AXES if name in names]
-        return (*dict.fromkeys((*first_names, *names)),)[:2]
+        return tuple(dict.fromkeys((*first_names, *names)))[:2]
     axes = tuple(name.strip() for name in axes_option.split(","))
     if not 2 <= len(axes) <= MAX_AXES:
         raise AttnvizError(
@@ -168,30 +179,31 @@ def chosen_examples(
     Args:
         survey: the survey.
         place: the place of the head in the survey.
-        number: the place of the metric.
+        number: the place of the metric in the survey.
         max_texts: the most texts with the largest numbers; ``None`` for all.
-        tenths: the deciles as tenths, 5 for the median; none for examples of the largest numbers alone.
+        tenths: the deciles as tenths, 5 for the median; empty for examples of the largest numbers alone.
     """
-    examples, chosen = survey.examples, list[ChosenExample]()
-    top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
-    for id, value, query in list(top)[:max_texts]:
+    examples, chosen_texts = survey.examples, list[ChosenExample]()
+    ids, numbers, queries = (array[place, number] for array in (examples.ids, examples.values, examples.places))
+    for id, value, query in list(zip(ids, numbers, queries, strict=True))[:max_texts]:
         if id != NO_TEXT:
-            chosen.append(_chosen_example(survey, "largest", float(value), int(id), int(query)))
+            chosen_texts.append(_chosen_example(survey, "largest", float(value), int(id), int(query)))
     values = examples.sample[:, place, number]
     if np.isnan(values).all():
-        return chosen
+        return chosen_texts
     deciles = survey.deciles(place, number)
     for tenth in tenths:
         nearest = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
-        chosen.append(_chosen_example(survey, reason, float(values[nearest]), int(examples.sampled[nearest]), -1))
-    return chosen
+        text_id = int(examples.sampled[nearest])
+        chosen_texts.append(_chosen_example(survey, reason, float(values[nearest]), text_id, query=-1))
+    return chosen_texts
 
 
 def _examples_of_other_metrics(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
 ) -> list[list[ChosenExample]]:
-    """Returns, for each head, the texts with the largest numbers of every metric but its main one.
+    """Returns, for each head, the texts with the largest metric_indices of every metric except the head's main metric.
 
     Args:
         survey: the survey.
@@ -199,38 +211,42 @@ def _examples_of_other_metrics(
         example_metrics: the main metric of each head.
 
     Returns:
-        The brief examples of each head; [] if they are too many for a page.
+        The examples of each head, which need one row of weights each; [] if there are more than `MAX_OTHER_EXAMPLES`.
     """
-    numbers = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
-    if len(places) * len(numbers) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
+    metric_indices = [
+        metric for metric in range(len(survey.metrics)) if survey.tallies.count[list(places), metric].any()
+    ]
+    if len(places) * len(metric_indices) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
         return []
     names = [metric.name for metric in survey.metrics]
     examples_of_heads = []
     for place, main_metric in zip(places, example_metrics, strict=True):
         examples: list[ChosenExample] = []
-        for number in numbers:
-            if names[number] != main_metric:
-                largest = chosen_examples(survey, place, number, OTHER_TEXTS, ())
-                examples += [example._replace(metric=names[number], brief=True) for example in largest]
+        for metric in metric_indices:
+            if names[metric] != main_metric:
+                largest = chosen_examples(survey, place, metric, OTHER_TEXTS, ())
+                examples += [example._replace(metric=names[metric], brief=True) for example in largest]
         examples_of_heads.append(examples)
     return examples_of_heads
 
 
 def _one_metric_remark() -> str:
-    """Returns the remark that each head has example texts of one metric alone, and how to get more."""
-    fewer = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
-    return f"Each head lists the texts with the largest value of its clearest metric, or of {option('sort')}; {fewer}."
+    """Returns the remark that each head has example texts of one metric only; it names options that give more."""
+    advice = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
+    return f"Each head lists the texts with the largest value of its clearest metric, or of {option('sort')}; {advice}."
 
 
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
-    """Returns an example with the range of `SHOWN_TOKENS` tokens that is shown, with `SHOWN_AFTER` after its query.
+    """Returns an example that shows at most `SHOWN_TOKENS` tokens, at most `SHOWN_AFTER` of them after its query.
+
+    It shows the first `SHOWN_TOKENS` tokens of the text if the query is early enough, or is the mean of all.
 
     Args:
         survey: the survey.
         reason: the reason for the choice.
         value: the head's number in the text.
         id: the text's number.
-        query: the index of the query; -1 for the mean of all.
+        query: the index of the query; -1 for the mean of all queries.
     """
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
@@ -238,28 +254,28 @@ def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: i
 
 
 def _examples_with_weights(
-    survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
+    survey: Survey, places: Sequence[int], examples_of_heads: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
-    """Returns the examples of each head, their texts, and a remark if their weights are not available.
+    """Returns the examples of each head, their texts, and a remark if their weights cannot be computed.
 
-    Each text is returned once, and examples refer to it by its index. If the model cannot be opened, examples have no
-    weights.
+    Each text is returned once, and examples refer to it by its index. Examples have no weights if the survey is of
+    pictures, if the model cannot be opened, or if all examples are brief.
 
     Args:
         survey: the survey.
         places: the places of the heads in the survey.
-        chosen: the examples of each head, without weights.
+        examples_of_heads: the examples of each head, without weights.
     """
     from attnviz.corpus.example_weights import example_weights
 
-    full_examples = [example for head_examples in chosen for example in head_examples if not example.brief]
-    cells = sum((example.span[1] - example.span[0]) ** 2 for example in full_examples)
+    full_spans = [example.span for example in chain.from_iterable(examples_of_heads) if not example.brief]
+    cells = sum((stop - start) ** 2 for start, stop in full_spans)
     requests = [
-        _weight_requests(survey, place, head_examples, cells <= MAX_CELLS)
-        for place, head_examples in zip(places, chosen, strict=True)
+        _weight_requests(survey, place, head_examples, whole_texts=cells <= MAX_CELLS)
+        for place, head_examples in zip(places, examples_of_heads, strict=True)
     ]
     # Many texts have the largest number of several metrics: their weights are computed once.
-    distinct_requests = {example: None for of_head in requests for example in of_head}
+    distinct_requests = dict.fromkeys(chain.from_iterable(requests))
     remark: tuple[str, ...] = ()
     try:
         if survey.example_noun == "pictures":
@@ -273,110 +289,112 @@ def _examples_with_weights(
             HeadExample(
                 reason=example.reason,
                 value=example.value,
-                text=texts.setdefault((example.id, example.span), len(texts)),
+                text=texts.setdefault((example.id, example.span), len(texts)),  # a new text gets the next index
                 query=_shown_query(survey, example),
                 weights=_shown_rows(weights.get(request), example),
                 metric=example.metric,
             )
-            for example, request in zip(of_head, head_requests, strict=True)
+            for example, request in zip(head_examples, head_requests, strict=True)
         )
-        for of_head, head_requests in zip(chosen, requests, strict=True)
+        for head_examples, head_requests in zip(examples_of_heads, requests, strict=True)
     )
-    return examples, tuple(_text(survey, id, span) for id, span in texts), remark
+    return examples, tuple(_shown_text(survey, id, span) for id, span in texts), remark
 
 
 def _shown_query(survey: Survey, example: ChosenExample) -> int | None:
-    """Returns the index of the query among the shown tokens; ``None`` for a mean of all, and for a picture."""
-    is_picture = not survey.examples.texts[example.id].row
+    """Returns the index of an example's query among the shown tokens; ``None`` for a mean, and for a picture."""
+    is_picture = not survey.examples.texts[example.id].row  # a text has a row in its file, from 1
     return None if example.query is None or is_picture else example.query - example.span[0]
 
 
 def _weight_requests(
-    survey: Survey, place: int, chosen: Sequence[ChosenExample], whole_texts: bool
+    survey: Survey, place: int, examples: Sequence[ChosenExample], whole_texts: bool
 ) -> "list[WeightsRequest]":
-    """Returns one request per example of a head for the weights that it needs.
+    """Returns a request for each example of a head, for the weights that the example needs.
 
-    A brief example shares the request of another example that needs all rows of the same text.
+    A brief example shares the request of another example that needs all rows of the same text, if there is one.
 
     Args:
         survey: the survey.
         place: the place of the head in the survey.
-        chosen: the examples.
-        whole_texts: True if examples that are whole texts get the weights of all queries; else of one query.
+        examples: the examples.
+        whole_texts: True if examples that show a whole text get the weights of all queries, unless they are brief;
+            other examples get those of one query, or the mean.
     """
     from attnviz.corpus.example_weights import WeightsRequest
 
-    queries_of_examples = [_needed_queries(example, whole_texts and not example.brief, survey) for example in chosen]
+    queries_of_examples = [_needed_queries(example, whole_texts and not example.brief, survey) for example in examples]
     requests = [
         WeightsRequest(example.id, place, queries, example.span)
-        for example, queries in zip(chosen, queries_of_examples, strict=True)
+        for example, queries in zip(examples, queries_of_examples, strict=True)
     ]
-    all_rows = {request.text: request for request in requests if request.queries == request.keys}
+    full_requests = {request.text: request for request in requests if request.queries == request.keys}
     return [
-        all_rows.get(example.id, request) if example.brief else request
-        for example, request in zip(chosen, requests, strict=True)
+        full_requests.get(example.id, request) if example.brief else request
+        for example, request in zip(examples, requests, strict=True)
     ]
 
 
-def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray | None:
-    """Returns the rows of weights that an example keeps: all, or if brief the row of its query, or the mean row.
+def _shown_rows(weights: FloatArray | None, example: ChosenExample) -> FloatArray | None:
+    """Returns the rows of weights that an example shows: all; of a brief one, the row of its query or the mean row.
 
-    Weights of ``None`` or of one row are unchanged.
+    Returns ``None`` and a single row unchanged.
     """
-    if weights is None or not chosen.brief or len(weights) == 1:
+    if weights is None or not example.brief or len(weights) == 1:
         return weights
-    if chosen.query is None:
+    if example.query is None:
         return np.asarray(weights.mean(axis=0, keepdims=True), dtype=np.float32)
-    return weights[chosen.query : chosen.query + 1]  # several rows are only computed for whole texts, so places agree
+    return weights[example.query : example.query + 1]  # several rows are only computed for whole texts, so places agree
 
 
-def _needed_queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
-    """Returns the range of queries whose weights an example needs; ``None`` for their mean.
+def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) -> tuple[int, int] | None:
+    """Returns the range of queries whose weights an example needs; ``None`` if it needs the mean of all queries.
 
-    It is all queries if ``whole`` and the whole text is shown, else its query, if it has one.
+    Returns the whole text if ``whole_text`` is true and the example shows all of it, else the example's query.
     """
-    count = len(survey.examples.texts[chosen.id].tokens)
-    if whole and chosen.span == (0, count):
-        return chosen.span
-    return None if chosen.query is None else (chosen.query, chosen.query + 1)
+    count = len(survey.examples.texts[example.id].tokens)
+    if whole_text and example.span == (0, count):
+        return example.span
+    return None if example.query is None else (example.query, example.query + 1)
 
 
-def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
+def _shown_text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
     """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
 
-    A picture is shown as a single token, which says how many it has.
+    A picture has a single label, which says how many tokens it has.
     """
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
-    part, is_picture = slice(*span), not example.row
+    shown_tokens = slice(*span)
+    is_picture = not example.row  # a text has a row in its file, from 1
     place = replace(example, source=example.source.rpartition("/")[2]).place
     return ShownText(
-        labels=(f"{len(tokens)} tokens",) if is_picture else tokens.labels[part],
-        spaces="-" if is_picture else spaces_before(tokens)[part],
+        labels=(f"{len(tokens)} tokens",) if is_picture else tokens.labels[shown_tokens],
+        spaces="-" if is_picture else spaces_before(tokens)[shown_tokens],
         place=place,
         whole=is_picture or span == (0, len(tokens)),
         command=head_command(example.title, survey.settings, survey.model),
     )
 
 
-def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: bool) -> str:
-    """Returns a sentence on the heads and texts, and on the axes unless the report shows cards."""
-    over = f"over {survey.texts} {survey.example_noun}"
-    if cards:
-        several = len(heads) > 1
-        names = f"{'heads' if several else 'head'} {', '.join(heads)} of {survey.model}"
-        return f"What {names} {'do' if several else 'does'} {over}."
-    more = "".join(f", {kind} by {name}" for kind, name in zip(("size", "colour"), axes[2:], strict=False))
-    return f"{len(heads)} heads of {survey.model} {over}, by {axes[0]} and {axes[1]}{more}."
+def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], draws_cards: bool) -> str:
+    """Returns a sentence on the heads and texts, and on the axes unless the report draws cards."""
+    over_texts = f"over {survey.texts} {survey.example_noun}"
+    if draws_cards:
+        noun, verb = ("heads", "do") if len(heads) > 1 else ("head", "does")
+        return f"What {noun} {', '.join(heads)} of {survey.model} {verb} {over_texts}."
+    size_and_colour = "".join(f", {kind} by {name}" for kind, name in zip(("size", "colour"), axes[2:], strict=False))
+    return f"{len(heads)} heads of {survey.model} {over_texts}, by {axes[0]} and {axes[1]}{size_and_colour}."
 
 
-def _remarks(survey: Survey, cards: bool, picture: bool) -> Iterator[str]:
-    """Yields the remarks that explain the numbers and, if these are shown, offsets and example texts."""
+def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[str]:
+    """Yields remarks that explain the numbers and, on cards and pages, the examples, and for texts the offsets."""
     noun = survey.example_noun
     yield f"Numbers are means over {noun}; a bar or cross is the 95 % interval of a mean."
-    if (cards or not picture) and noun == "pictures":
+    shows_examples = draws_cards or not is_picture
+    if shows_examples and noun == "pictures":
         yield "Pictures are those with the largest number, and of 256 drawn at random those nearest to a decile."
-    elif cards or not picture:
+    elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
         yield (
             "Texts are those with the largest number, and of 256 drawn at random those nearest to a decile; shaded by "

@@ -47,8 +47,8 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         options: the chosen heads; ``top`` and ``all`` say how many pairs are listed.
 
     Raises:
-        AttnvizError: for a survey of pictures, if too many heads are chosen, a file is to be written, or the model is
-            not on this machine.
+        AttnvizError: for a survey of pictures, for a medium that is not a text, if more than `MAX_HEADS` heads or a
+            head that the survey lacks are chosen, or if the model is not on this machine.
     """
     if not options.medium.lists_heads:
         pairs = option("table", "pairs")
@@ -57,8 +57,10 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         raise AttnvizError(f"{option('table', 'pairs')} counts pairs of words, and this survey is of pictures")
     places = ranked_places(survey, options)
     if len(places) > MAX_HEADS:
-        example = option("heads", "0.2")
-        raise AttnvizError(f"{option('table', 'pairs')} reads {MAX_HEADS} heads at most; choose some, as {example}")
+        raise AttnvizError(
+            f"{option('table', 'pairs')} lists at most {MAX_HEADS} heads, but {len(places)} are chosen; choose fewer, "
+            f"such as {option('heads', '0.2')}"
+        )
     pairs_of_head = token_pairs(survey, places)
     texts = count_phrase(len(survey.examples.sampled), "texts")
     return HeadCards(
@@ -74,7 +76,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
 
 
 def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[TokenPair]]:
-    """Returns the pairs of each head in the sampled texts, the most frequent first.
+    """Returns the pairs of each head in the sampled texts, the most frequent first; of equals, the larger weight.
 
     Args:
         survey: the survey, which holds the sampled texts.
@@ -85,12 +87,10 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
     """
     from attnviz.corpus.example_weights import WeightsRequest, example_weights
 
-    numbers = [int(number) for number in survey.examples.sampled]
-    lengths = {number: len(survey.examples.texts[number].tokens) for number in numbers}
+    text_ids = [int(text_id) for text_id in survey.examples.sampled]
+    spans = {text_id: (0, len(survey.examples.texts[text_id].tokens)) for text_id in text_ids}
     requests = [
-        WeightsRequest(number, place, (0, lengths[number]), (0, lengths[number]))
-        for number in numbers
-        for place in places
+        WeightsRequest(text_id, place, spans[text_id], spans[text_id]) for text_id in text_ids for place in places
     ]
     weights: dict[tuple[int, str, str], list[float]] = defaultdict(list)
     for request, rows in example_weights(survey, requests).items():
@@ -98,8 +98,9 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
         for query, key, weight in strongest_pairs(rows):
             weights[request.head, labels[query], labels[key]].append(weight)
     pairs_of_head: dict[int, list[TokenPair]] = {place: [] for place in places}
-    for (place, from_label, to_label), values in weights.items():
-        pairs_of_head[place].append(TokenPair(from_label, to_label, len(values), sum(values) / len(values)))
+    for (place, query_label, key_label), pair_weights in weights.items():
+        mean_weight = sum(pair_weights) / len(pair_weights)
+        pairs_of_head[place].append(TokenPair(query_label, key_label, len(pair_weights), mean_weight))
     return {
         place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair))
         for place, pairs in pairs_of_head.items()
@@ -121,7 +122,7 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
 
 
 def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Section:
-    """Returns the table of a head's first ``max_pairs`` pairs, or of all if it is ``None``; the title counts them."""
+    """Returns the table of a head's first ``max_pairs`` pairs, or of all for ``None``; its title counts all pairs."""
     shown_pairs = pairs[:max_pairs]
     length_of = bar_length([pair.times for pair in shown_pairs])
     columns = [

@@ -36,7 +36,7 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """Returns the texts of a recording on one line, cut to fit; without a text its labels, without labels its model."""
+    """Returns the texts of a recording on one line, cut to fit; without texts the labels, without labels the model."""
     from attnviz.text.tokens import first_words
 
     texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
@@ -49,18 +49,19 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the title of an image or sound, else the question, the text, or the labels.
+    """Returns the title of an image or sound, else the question, else the text, else the labels of tokens.
 
-    It is "" if there is no text and every label ends with its index, as numbers do.
+    Returns "" if there is no text and every label ends with its index, such as ``token 3``.
     """
     if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
     if question := _question(tokens):
         return question
     labels = tokens.labels[:MAX_READ_CHARACTERS]
-    if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
+    if tokens.text or all(label.endswith(str(index)) for index, label in enumerate(labels)):
         return tokens.text
-    words = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
+    is_special = tokens.special.tolist()
+    words = (label for index, label in enumerate(labels) if not is_special[index])
     return " ".join(words).replace(" ##", "")  # WordPiece continues a word with ##
 
 
@@ -69,20 +70,23 @@ def _question(tokens: "Tokens") -> str:
 
     The signs of a chat template are not part of it.
     """
-    for name, end in ((PASSAGES, QUESTION), (TURNS, USER)):
+    for name, label_end in ((PASSAGES, QUESTION), (TURNS, USER)):
         groups = tokens.groups.get(name)
         if groups is None:
             continue
-        questions = [number for number, label in enumerate(groups.labels) if label.endswith(end)]
+        questions = [number for number, label in enumerate(groups.labels) if label.endswith(label_end)]
         for number in reversed(questions):
-            places = np.flatnonzero(groups.numbers == number)
-            if len(places):
-                return tokens.text[int(tokens.offsets[places[0], 0]) : int(tokens.offsets[places[-1], 1])]
+            group_tokens = np.flatnonzero(groups.numbers == number)
+            if len(group_tokens):
+                return tokens.text[int(tokens.offsets[group_tokens[0], 0]) : int(tokens.offsets[group_tokens[-1], 1])]
     return ""
 
 
 def source_line(report: DrawnReport) -> str:
-    """Returns a sentence that names the model, and the text too if the user gave the title; "" without a source."""
+    """Returns a sentence that names the model, and a second one with the text if the user's title replaces it.
+
+    Returns "" if the report has no recording.
+    """
     source = report.about.get("recording") or report.about.get("recording_a")
     if not source:
         return ""
@@ -90,8 +94,8 @@ def source_line(report: DrawnReport) -> str:
     model = str(source["model"])
     model_text = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
     text_start = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
-    title_has_text = not text_start or report.title in (text_start, model) or report.look.title is None
-    return printable_line(f"Model: {model_text}." + ("" if title_has_text else f" Text: {text_start}"))
+    omits_text = not text_start or report.title in (text_start, model) or report.look.title is None
+    return printable_line(f"Model: {model_text}." + ("" if omits_text else f" Text: {text_start}"))
 
 
 def source_of(model: str, text: str) -> dict[str, object]:
@@ -110,7 +114,7 @@ def model_name(recording: Recording) -> str:
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, as ``head 0.3``, with its note behind if there is one.
+    """Returns the title of a head's panel, as ``head 0.3``, followed by its note if it has one.
 
     Args:
         recording: the recording of the head.
@@ -129,20 +133,18 @@ def group_title(recording: Recording, maps: LayerMaps) -> str:
 def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """Returns the words that tell these maps from others of their layer; "" if none are needed.
 
-    They are ``cross``, the text of a batch and the module, each only if the recording has others.
+    They are ``cross``, the number of the text or tile, and the module, each only if the recording has others.
     """
-    has_texts = len({maps.item for maps in recording.maps}) > 1
+    words = " cross" if maps.kind == "cross" and not _all_cross(recording) else ""
+    if len({other.item for other in recording.maps}) > 1:
+        noun = "tile" if isinstance(maps.key_tokens.canvas, Image) else "text"
+        words += f", {noun} {maps.item}"
     modules = {
         other.module
         for other in recording.maps
         if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
     }
-    module = f", {maps.module}" if len(modules) > 1 else ""
-    return (
-        (" cross" if maps.kind == "cross" and not _all_cross(recording) else "")
-        + (f", {'tile' if isinstance(maps.key_tokens.canvas, Image) else 'text'} {maps.item}" if has_texts else "")
-        + module
-    )
+    return f"{words}, {maps.module}" if len(modules) > 1 else words
 
 
 def _all_cross(recording: Recording) -> bool:
@@ -151,23 +153,29 @@ def _all_cross(recording: Recording) -> bool:
 
 
 def part_title(report: DrawnReport) -> str:
-    """Returns a title that names the panels of a report, or the heads of shaded texts; of many, the first and last.
+    """Returns a title that names the panels of a report, or the heads of shaded texts, with a capital letter.
 
-    Words that all titles begin with are said once, as in "heads 0.1, 0.2" or "head 0.1: …".
+    Of more than `MAX_NAMED_PANELS` it says the number, the first and the last.
     """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
     titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
-    if len(titles) > 1 and all(title.startswith("head ") for title in titles):
-        first, *others = (title.removeprefix("head ") for title in titles)
-        titles = [f"heads {first}", *others]
-    elif len(titles) > 1 and len({title.partition(" ")[0] for title in titles}) == 1:
-        head = titles[0].partition(" ")[0]
-        first, *others = (title.removeprefix(f"{head} ") for title in titles)
-        titles = [f"head {head}: {first}", *others]
-    text = ", ".join(titles)
+    text = _joined_titles(titles)
     return text[:1].upper() + text[1:]
+
+
+def _joined_titles(titles: list[str]) -> str:
+    """Returns titles joined by commas; a first word that all have is said once, as in "heads 0.1, 0.2".
+
+    Any first word except ``head`` is the name of a head: "head 0.1: …, …".
+    """
+    first_words = {title.partition(" ")[0] for title in titles}
+    if len(titles) < 2 or len(first_words) > 1:
+        return ", ".join(titles)
+    [word] = first_words
+    endings = ", ".join(title.removeprefix(f"{word} ") for title in titles)
+    return f"heads {endings}" if word == "head" else f"head {word}: {endings}"
 
 
 def part_caption(report: DrawnReport) -> str:
@@ -198,22 +206,22 @@ def heads_caption(
     panels: Sequence[Panel],
     sides: tuple[str, str] = MAP_SIDES,
 ) -> str:
-    """Returns the sentence that says whose attention is drawn, over how many tokens, and the largest weight.
+    """Returns a sentence on the heads, the model, the numbers of queries and keys, and the largest weight.
 
     Args:
         recording: the recording of the heads.
         heads: the heads that are drawn.
-        panels: their panels, for the largest weight.
-        sides: the words for the sides of queries and keys.
+        panels: the panels of the heads, for the largest weight.
+        sides: the words for the side of the queries and that of the keys.
     """
     names = heads_phrase(heads)
     if not names.startswith("head "):
         names = f"{names} of {_layers_phrase(heads)}"
-    kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
+    noun = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _token_count_phrase([head.queries for head in heads], "queries")
     keys = _token_count_phrase([head.keys for head in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
-    return f"{kind} of {names} in {model_name(recording)}{texts_phrase(heads)}, {spans}{largest_weight_clause(panels)}."
+    return f"{noun} of {names} in {model_name(recording)}{texts_phrase(heads)}, {spans}{largest_weight_clause(panels)}."
 
 
 def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
@@ -253,17 +261,18 @@ def _layers_phrase(heads: Sequence[ChosenHead]) -> str:
 def largest_weight_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none.
 
-    In a pooled panel the place is the middle of the block, and the number may be a mean.
+    Panels whose queries see one key count only if there are no others. In a pooled panel the place is the middle of
+    the block, and the number may be a mean.
     """
-    weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
-    weights = [panel for panel in weights if panel.varies] or weights
-    best_panel = max(weights, key=lambda panel: panel.peak, default=None)
+    weight_panels = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
+    candidates = [panel for panel in weight_panels if panel.varies] or weight_panels
+    best_panel = max(candidates, key=lambda panel: panel.peak, default=None)
     if best_panel is None or best_panel.peak < 0:
         return ""
-    row, column = np.unravel_index(
-        np.nanargmax(np.where(best_panel.informative, best_panel.values, -1)), best_panel.values.shape
-    )
-    level_text, name = _level_text(best_panel), f"head {best_panel.name}" if best_panel.group else best_panel.name
+    levels = np.where(best_panel.informative, best_panel.values, -1)  # -1 is below every weight
+    row, column = np.unravel_index(np.nanargmax(levels), levels.shape)
+    level_text = _level_text(best_panel)
+    name = f"head {best_panel.name}" if best_panel.group else best_panel.name
     noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
     if not best_panel.pooled:
         tokens = (
@@ -276,11 +285,12 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
 
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
-    """Returns the end of a caption of shaded texts: the largest weight and its key; "" if there is none."""
+    """Returns the end of a caption of shaded texts, panels of one row: the largest weight and its key; "" for none."""
     best_panel = max(panels, key=lambda panel: panel.peak)
     if best_panel.peak < 0:
         return ""
-    column = int(np.nanargmax(np.where(best_panel.informative, best_panel.values, -1)[0]))
+    levels = np.where(best_panel.informative, best_panel.values, -1)[0]  # -1 is below every weight
+    column = int(np.nanargmax(levels))
     head = f"{best_panel.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted_token(best_panel.columns.labels[column])} ({best_panel.columns.edges[column]})"
     noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
@@ -293,13 +303,13 @@ def _level_text(panel: Panel) -> str:
 
 
 def quoted_token(label: str) -> str:
-    """Returns a token in quotes, cut to `MAX_TOKEN_CHARACTERS`."""
+    """Returns a token in quotes; one longer than `MAX_TOKEN_CHARACTERS` is cut, and ends with an ellipsis."""
     is_long = len(label) > MAX_TOKEN_CHARACTERS
     return f"“{label[: MAX_TOKEN_CHARACTERS - 1]}…”" if is_long else f"“{label}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns remarks on pooled cells, NaN, masked cells and queries without keys, for those that these panels have."""
+    """Returns a remark each on pooled cells, NaN, masked cells and queries without keys, if the panels have any."""
     remarks = []
     pooled_panel = next((panel for panel in panels if panel.pooled), None)
     if pooled_panel is not None:
@@ -311,8 +321,8 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled_panel.pool]} of its block{zoom_advice}.")
     nan_count = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if nan_count:
-        cells = "cells are not numbers" if nan_count > 1 else "cell is not a number"
-        remarks.append(f"NaN: {nan_count} {cells}, drawn pink (as ? without colour).")
+        predicate = "cells are not numbers" if nan_count > 1 else "cell is not a number"
+        remarks.append(f"NaN: {nan_count} {predicate}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
         remarks.append(MASKED)
     if not all(panel.visible.any(axis=1).all() for panel in panels):
@@ -332,13 +342,12 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
     if not count:
         mark_option = f"{option('mark')} {mark!r}"
         raise AttnvizError(f"{mark_option} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
-    return (
-        f"Labels: {count} {plural(mark) if plural(mark) in NAMES else f'matches of {mark}'}, each at its first token.",
-    )
+    noun = plural(mark) if plural(mark) in NAMES else f"matches of {mark}"
+    return (f"Labels: {count} {noun}, each at its first token.",)
 
 
 def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remark on selected queries and keys that a table leaves out; empty if it shows all, or no panel."""
+    """Returns the remark on selected queries and keys that panels leave out; empty if there are none."""
     if not panels:
         return ()
     spans, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
@@ -358,7 +367,7 @@ DROPPED = (
 
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and how exact it is."""
+    """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and its accuracy."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
     warnings = ((untrained,) if recording.untrained else ()) + recording.doubts
     return warnings + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
@@ -366,23 +375,22 @@ def recording_remarks(recording: Recording) -> tuple[str, ...]:
 
 def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns the remark that dropout changes no weights, if it is on and only layer 0 is recorded; else empty."""
-    single_layer = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
-    return (DROPPED,) if single_layer else ()
+    has_only_first_layer = {maps.layer for maps in recording.maps} == {0}
+    return (DROPPED,) if recording.settings.get("dropout") and has_only_first_layer else ()
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark on how closely weights @ values match the model's own output; empty if that was not measured.
+    """Returns the remark on the difference of weights @ values from the model's own output; empty if unmeasured.
 
-    A difference above `MAX_OUTPUT_DIFFERENCE` is a warning, unless the model ran in half precision.
+    Only the largest difference counts. Above `MAX_OUTPUT_DIFFERENCE` it is a warning, unless the model ran in half
+    precision.
     """
     maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
     if not maps_of_difference:
         return ()
     worst_difference = max(maps_of_difference)
-    if worst_difference > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in (
-        "float32",
-        "float64",
-    ):
+    is_full_precision = recording.settings.get("dtype", "float32") in ("float32", "float64")
+    if worst_difference > MAX_OUTPUT_DIFFERENCE and is_full_precision:
         layer = maps_of_difference[worst_difference].layer
         return (
             f"Warning: in layer {layer} weights @ values differ by {worst_difference:.1g} from the model's own "

@@ -16,7 +16,7 @@ EXAMPLE = "4.11 name mover"
 
 
 def read_names(file: str | None) -> HeadNames:
-    """Returns the name of each named head by its layer and number; {} without a file. The last name of a head counts.
+    """Returns the name of each named head by its layer and number; {} without a file. Of several names the last counts.
 
     Raises:
         AttnvizError: if the file cannot be read, or a line is not a head and a name.
@@ -28,7 +28,7 @@ def read_names(file: str | None) -> HeadNames:
 
 
 def write_name(file: str, head: tuple[int, int], name: str) -> None:
-    """Writes the name of a head into a file, which may not exist yet; "" removes it.
+    """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line.
 
     Args:
         file: the path of the file.
@@ -36,19 +36,24 @@ def write_name(file: str, head: tuple[int, int], name: str) -> None:
         name: the name.
 
     Raises:
-        AttnvizError: if the file exists and cannot be read, or cannot be written.
+        AttnvizError: if the file exists and cannot be read, or if it cannot be written.
     """
     names = dict(read_names(file)) if Path(file).exists() else {}
+    printable_name = printable_line(name).strip()
     names.pop(head, None)
-    if printable_line(name).strip():
-        names[head] = printable_line(name).strip()
+    if printable_name:
+        names[head] = printable_name
     lines = (f"{layer}.{number} {text}\n" for (layer, number), text in sorted(names.items()))
     with output_file(Path(file), force=True) as target:
         target.write("".join(lines).encode())
 
 
 def _head_and_name(line: str, number: int) -> tuple[tuple[int, int], str]:
-    """Returns the layer, number and name of a head from one line; refuses any other line by its number."""
+    """Returns the layer, the number and the name of the head on one line of a file.
+
+    Raises:
+        AttnvizError: if the line has another form; the message names its ``number`` in the file.
+    """
     match = LINE.fullmatch(line)
     if match is None:
         raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")

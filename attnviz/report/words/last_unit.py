@@ -34,7 +34,7 @@ class LastUnitSummary:
 def summarize_last_unit(
     recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping
 ) -> LastUnitSummary:
-    """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the largest.
+    """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the strongest.
 
     Args:
         recordings: the recordings of the heads; there must be one.
@@ -44,40 +44,40 @@ def summarize_last_unit(
     Raises:
         AttnvizError: if there are several texts, no such units, pooled maps, or no unit before the last one.
     """
-    by = option("by", grouping.units)
+    by_option = option("by", grouping.units)
     maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
     if len(recordings) > 1 or len({layer_maps.item for layer_maps in maps}) > 1:
-        raise AttnvizError(f"{by} needs a single text, since units differ between texts; give one text")
+        raise AttnvizError(f"{by_option} needs a single text, since units differ between texts; give one text")
     refuse_missing_units(maps, grouping)
     frame, shares = unit_frame(heads, grouping.units)
     if not shares:
         raise AttnvizError(
-            f"{by} needs single cells and at least two {grouping.units}: the last one looks at those before"
+            f"{by_option} needs single cells and at least two {grouping.units}: the last one looks at those before"
         )
     return LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
-    """Returns the sentence on the earlier unit that the last unit looked at most, ranked by share times log of lift.
+    """Returns a sentence on the earlier unit that the last unit looked at most: the largest share times log of lift.
 
-    If no unit got more than an even share of the keys, the sentence says so.
+    The lift is the share, divided by an even share of the keys. If no unit has a lift above 1, the sentence says so.
 
     Args:
         shares: the shares of each attention call.
-        by: the name of the units.
+        by: the name of the units, such as ``turns``.
     """
-    strongest_share = strongest_unit(shares)
+    strongest_match = strongest_unit(shares)
     last_label = shares[0].last_label
-    last = last_label if shares[0].last_by in REMAINDER_LABELS else f"“{last_label}”"
-    if strongest_share is None:
-        return f"{last} looked at no {singular(by)} more than at an even share of the keys."
-    unit_shares, head, unit = strongest_share
+    last_unit = last_label if shares[0].last_by in REMAINDER_LABELS else f"“{last_label}”"
+    if strongest_match is None:
+        return f"{last_unit} gave no {singular(by)} more than an even share of its weight."
+    unit_shares, head, unit = strongest_match
     quotation = f"“{_first_words(unit_shares, unit) or unit_shares.labels[unit]}”"
     unit_text = f"{unit_shares.labels[unit]}, {quotation}" if by in REMAINDER_LABELS else quotation
     share, lift = unit_shares.shares[head, unit], unit_shares.lift[head, unit]
     head_text = head_name(unit_shares.maps, unit_shares.heads[head])
     numbers = f"{share:.0%} of its weight in head {head_text}, {lift:.1f} times an even share"
-    return f"{last} looked most at {unit_text}: {numbers}."
+    return f"{last_unit} looked most at {unit_text}: {numbers}."
 
 
 def _first_words(unit_shares: UnitShares, unit: int) -> str:

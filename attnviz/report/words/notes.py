@@ -14,7 +14,7 @@ EXAMPLE = "#head=3.4&query=it It looks at its noun."
 
 
 def read_notes(file: str | None) -> list[dict[str, Any]]:
-    """Returns the notes of a file in their order, without empty lines; an empty list if there is no file.
+    """Returns the notes of a file in their order, without empty lines; an empty list if ``file`` is ``None``.
 
     Raises:
         AttnvizError: if the file cannot be read, a line is not a note, or there are too many.
@@ -29,7 +29,11 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
 
 
 def _note(line: str, number: int) -> dict[str, Any]:
-    """Returns the note of a line as JSON values; refuses any other line, named by its number in the file."""
+    """Returns the place and the text of the note on a line as JSON values.
+
+    Raises:
+        AttnvizError: if the line has another form; the message names its ``number`` in the file.
+    """
     match = LINE.fullmatch(line.strip())
     if match is None:
         raise AttnvizError(f"{option('notes')}: line {number} is not a note; write a place and a text, as {EXAMPLE!r}")

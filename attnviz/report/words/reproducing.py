@@ -17,6 +17,8 @@ SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes i
 def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the command that draws a picture again, without the options of the picture, as JSON values.
 
+    If a command cannot hold the text or the model, it draws a saved recording instead.
+
     Args:
         about: the JSON values of a report, with ``recording``, or ``recording_a`` and ``recording_b``.
 
@@ -55,7 +57,10 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
 
 
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
-    """Returns text and settings of a recording as words of a command; ``None`` if a command cannot hold them."""
+    """Returns the text and the settings of a recording as words of a command.
+
+    Returns ``None`` if the text is empty or too long, the model is unknown, or a word holds a control character.
+    """
     text, settings = str(recording["text"]), recording["settings"]
     if not text or len(text) > MAX_TEXT or "model" not in settings:
         return None
@@ -64,9 +69,12 @@ def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
 
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
-    """Returns the settings that differ from their defaults as options of a command, each word an item."""
-    words, declared, settings = list[str](), declared_options(ModelSettings), recording["settings"]
-    for name, value in settings.items():
+    """Returns the settings that differ from their defaults as options of a command, a word for each name and value.
+
+    Settings that are ``None``, that are lists, or that the command does not have, are left out.
+    """
+    words, declared = list[str](), declared_options(ModelSettings)
+    for name, value in recording["settings"].items():
         if name not in declared or value in (None, declared[name].default):
             continue
         if isinstance(value, bool):
@@ -77,5 +85,5 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
 
 
 def _option_value(name: str, value: str, recording: Mapping[str, Any]) -> str:
-    """Returns a setting as an option's value; the absolute path of a model becomes its name, since folders differ."""
+    """Returns ``value``, but for an absolute path of a model the model's name, since folders differ."""
     return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
