@@ -46,9 +46,10 @@ def _question_part(parts: list[ContentPart]) -> int:
 
 
 def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[ContentPart]) -> tuple[TurnPart, ...]:
-    """Returns the documents, the parts of messages, and the question, in this order of the chat.
+    """Returns the documents, then the parts of the messages and the question in the order of the chat.
 
-    A message of one part that is no document is no passage. Returns an empty tuple if there is nothing but a question.
+    A message is no passage if its only part is not a document. Returns an empty tuple if there is no passage but the
+    question.
 
     Args:
         messages: the messages, whose content may be a list of parts.
@@ -66,18 +67,20 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
     """Returns the parts of a message as passages, with the question among them.
 
-    A message with a single part that is no document has no passage but the question, and an answer has none.
+    A message whose only part is not a document has no passage except the question, and one of the assistant has none.
 
     Args:
         message: the message.
         number: the number of the message.
-        has_question: True if its last text is the question.
+        has_question: True if the last part that is not a document is the question.
         labels: the labels of other passages, to which those of the parts are added.
     """
-    parts, kind = content_parts(message.get("content"), number), TURN_KINDS[message["role"]]
+    parts = content_parts(message.get("content"), number)
+    kind = TURN_KINDS[message["role"]]
     question_part = _question_part(parts) if has_question else None
     has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
-    passages, start = [], 0
+    passages = []
+    start = 0  # of the part, in the joined text of the message
     for index, part in enumerate(parts):
         is_question = index == question_part and not part.is_document
         if has_passages or is_question:
@@ -103,7 +106,7 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
 
 
 def _added_label(label: str, labels: list[str]) -> str:
-    """Returns a passage's label on one line, numbered if another passage or the question has it, and adds it to a list.
+    """Returns a passage's label on one line, numbered if another passage or the question has it; adds it to ``labels``.
 
     Args:
         label: the label of the passage.
@@ -115,17 +118,20 @@ def _added_label(label: str, labels: list[str]) -> str:
 
 
 def with_question_part(message: Mapping[str, Any], number: int, question: str) -> dict[str, Any]:
-    """Returns a message with another question, in place of its last part that is no document.
+    """Returns a message with another question in place of its last part that is not a document.
 
-    A content that is no list is replaced as a whole.
+    A content that is not a list is replaced as a whole, and so is the last part if all are documents.
 
     Args:
         message: the message.
         number: the number of the message, for refusals.
         question: the text of the new question.
+
+    Raises:
+        AttnvizError: if a part is not text.
     """
     content = message.get("content")
-    parts = list(content) if isinstance(content, list) else [None]
+    parts = list(content) if isinstance(content, list) else [None]  # the single part is replaced below
     parts[_question_part(content_parts(content, number))] = {"type": "text", "text": question}
     return {**message, "content": parts}
 
@@ -134,7 +140,7 @@ def with_parts_reversed(message: Mapping[str, Any], number: int, passages: Seque
     """Returns a message with its passages in the reverse order; each keeps its label, and the question its place.
 
     Args:
-        message: the message; one whose parts are no passages, or of fewer than two parts, is returned unchanged.
+        message: the message; it is returned unchanged if its parts are not passages, or if it has fewer than two.
         number: the number of the message.
         passages: the passages of the chat.
     """
@@ -149,8 +155,8 @@ def with_parts_reversed(message: Mapping[str, Any], number: int, passages: Seque
         else {"type": DOCUMENT, "label": label, "text": part.text}
         for label, part in zip(labels, parts, strict=True)
     ]
-    indices = [index for index, label in enumerate(labels) if label != QUESTION]
+    passage_indices = [index for index, label in enumerate(labels) if label != QUESTION]
     reversed_parts = list(labelled_parts)
-    for index, mirrored_index in zip(indices, reversed(indices), strict=True):
+    for index, mirrored_index in zip(passage_indices, reversed(passage_indices), strict=True):
         reversed_parts[index] = labelled_parts[mirrored_index]
     return {**message, "content": reversed_parts}

@@ -60,8 +60,8 @@ class Conversation:
         passages: the documents, the parts of messages, and the question; empty without documents and parts.
 
     Raises:
-        AttnvizError: if there are no messages or too many, or if one has an unknown role, no text, or content that is
-            not text.
+        AttnvizError: if there are no messages or more than ``MAX_MESSAGES``; if a message has an unknown role, no text,
+            or content that is not text; if a tool call or document is malformed; or if a text has a surrogate.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -81,7 +81,7 @@ class Conversation:
         object.__setattr__(self, "messages", tuple(checked))
         object.__setattr__(self, "documents", tuple(map(_document_fields, documents)))
         object.__setattr__(self, "passages", chat_passages(self.original_messages, documents))
-        self.changed(_refuse_surrogates)
+        self.changed(_refuse_surrogates)  # passes each text to the check; the result is not needed
 
     @classmethod
     def from_question(cls, text: str) -> Self:
@@ -129,9 +129,10 @@ class Conversation:
         return TemplateInputs(messages, tools, documents)
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the conversation with another question: the last message of the user, or its last part.
+        """Returns the conversation with another question in place of the user's last message.
 
-        Returns ``None`` if the user wrote nothing.
+        In a message of several parts, it takes the place of the last part that is not a document. Returns ``None`` if
+        no message is of the user.
         """
         number = question_number(self.original_messages)
         if number is None:
@@ -146,7 +147,7 @@ class Conversation:
     def with_passages_reversed(self) -> Self | None:
         """Returns the conversation with the passages of each message, and the documents, in the reverse order.
 
-        Each keeps its label. Returns ``None`` with fewer than two passages before the question.
+        Each keeps its label. Returns ``None`` if there are fewer than two passages besides the question.
         """
         if sum(passage.label != QUESTION for passage in self.passages) < 2:
             return None
@@ -159,11 +160,11 @@ class Conversation:
         return type(self)(tuple(messages), self.tools, tuple(reversed(documents)))
 
     def turns(self) -> dict[str, str]:
-        """Returns a dictionary from the label of each turn to its text, without turns that are empty."""
+        """Returns the text of each turn by its label, without blank turns; texts of one turn are joined."""
         texts: dict[str, list[str]] = {}
 
         def collect(label: str, text: str) -> str:
-            """Adds a text that is not blank to its turn, and returns it unchanged."""
+            """Adds a text that is not blank to its turn in ``texts``, and returns it unchanged."""
             if text.strip():
                 texts.setdefault(label, []).append(text)
             return text
@@ -261,23 +262,26 @@ def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
     """Returns the tool calls of a message with their arguments parsed, which servers write as strings of JSON.
 
     Raises:
-        AttnvizError: if ``calls`` is not a list, or a call has no name.
+        AttnvizError: if ``calls`` is not a list, or if an entry is not a call with a name.
     """
     refusal = f"a tool call of message {number} has no name; write function.name"
     if not isinstance(calls, list):
         raise AttnvizError(f"tool_calls of message {number} is not a list; give a list of calls")
-    parsed = []
+    parsed_calls = []
     for call in calls:
         function = call.get("function", call) if isinstance(call, dict) else {}
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"].strip():
             raise AttnvizError(refusal)
         function_call = {**function, "arguments": _parsed_arguments(function.get("arguments"))}
-        parsed.append({**call, "function": function_call} if "function" in call else function_call)
-    return parsed
+        parsed_calls.append({**call, "function": function_call} if "function" in call else function_call)
+    return parsed_calls
 
 
 def _parsed_arguments(arguments: Any) -> Any:
-    """Returns the object that a string of JSON holds; an empty one for ``None``, and any other value unchanged."""
+    """Returns the object that a string of JSON holds, and an empty object for ``None``.
+
+    Any other value, also a string that holds no object, is returned unchanged.
+    """
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
@@ -288,7 +292,7 @@ def _parsed_arguments(arguments: Any) -> Any:
 
 
 def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
-    """Changes the texts of a message in place, and returns it.
+    """Changes the texts of a message in place, except empty ones, and returns the message.
 
     Args:
         message: the message.
@@ -307,28 +311,29 @@ def _changed_message(message: dict[str, Any], number: int, change: Change) -> di
 
 
 def _changed_content(message: dict[str, Any], number: int, change: Change) -> str:
-    """Returns the content of a message with its text changed; in an answer also the thoughts, but not their tags."""
+    """Returns the content of a message, changed; in an answer each thought is a text of its own, and its tags stay."""
     label = f"{number} {TURN_KINDS[message['role']]}"
     if message["role"] != "assistant":
         return change(label, message["content"])
     parts: list[str] = []
     end = 0
     for thought in THOUGHT_IN_TEXT.finditer(message["content"]):
-        parts += [change(label, message["content"][end : thought.start()]), thought[1]]
-        parts += [change(f"{number} {THINKING}", thought[2]), thought[3]]
+        opening_tag, thought_text, closing_tag = thought.groups()
+        parts += [change(label, message["content"][end : thought.start()]), opening_tag]
+        parts += [change(f"{number} {THINKING}", thought_text), closing_tag]
         end = thought.end()
     return "".join([*parts, change(label, message["content"][end:])])
 
 
 def _changed_call(call: Mapping[str, Any], label: str, change: Change) -> dict[str, Any]:
-    """Returns a tool call with its name and the strings in its arguments changed."""
+    """Returns a tool call with its name and the strings in its arguments changed; both may be in ``function``."""
     if "function" in call:
         return {**call, "function": _changed_call(call["function"], label, change)}
     return {**call, "name": change(label, call["name"]), "arguments": _changed_texts(call["arguments"], label, change)}
 
 
 def _changed_texts(value: Any, label: str, change: Change) -> Any:
-    """Returns a JSON value with all strings in it changed, except the names of an object's members."""
+    """Returns a JSON value with all its strings changed, except names in objects; other values stay."""
     if isinstance(value, str):
         return change(label, value)
     if isinstance(value, dict):
@@ -340,7 +345,10 @@ def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
     """Returns the definition of a tool with all its texts of ``TOOL_TEXT_FIELDS`` changed, at any depth."""
 
     def changed(name: str, value: Any) -> Any:
-        """Returns the value of the field ``name`` with its texts changed; entries of a list have the name ""."""
+        """Returns the value of the field ``name`` with its texts changed; the entries of a list have no name, so "".
+
+        Strings of other fields, and values that are not strings, are unchanged.
+        """
         if isinstance(value, dict):
             return {inner_name: changed(inner_name, inner) for inner_name, inner in value.items()}
         if isinstance(value, list):

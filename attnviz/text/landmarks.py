@@ -23,6 +23,9 @@ def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
     Args:
         tokens: the tokens of an axis.
         mark: the name of the groups or a regular expression, as in `named_groups`; the label of a match is its text.
+
+    Raises:
+        AttnvizError: if the mark is neither a name nor a regular expression, or its search takes too long.
     """
     name = plural(mark)
     if name in NUMBERED or name not in (*tokens.groups, *NAMES):

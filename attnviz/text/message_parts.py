@@ -32,7 +32,7 @@ class ContentPart(NamedTuple):
 
 
 def content_parts(content: Any, number: int) -> list[ContentPart]:
-    """Returns the parts of a message's content; a string is one part, and no content is an empty one.
+    """Returns the parts of a message's content; a string is one part, ``None`` and an empty list are an empty part.
 
     Args:
         content: the content, in JSON.
@@ -41,13 +41,15 @@ def content_parts(content: Any, number: int) -> list[ContentPart]:
     Raises:
         AttnvizError: if a part is not text, or a document has no text.
     """
-    if not isinstance(content, list):
-        content = [{"type": "text", "text": "" if content is None else content}]
-    return [_read_part(part, number) for part in content] or [ContentPart("")]
+    text_part = {"type": "text", "text": "" if content is None else content}
+    parts = content if isinstance(content, list) else [text_part]
+    return [_read_part(part, number) for part in parts] or [ContentPart("")]
 
 
 def read_document(value: Any, name: str) -> ContentPart:
     """Returns the title, the label and the text of a document, as servers take it: a string, or an object with a text.
+
+    The innermost object that has a title gives the title; the same holds for the label, which else is the title.
 
     Args:
         value: the document, in JSON; its title and text may be in ``document``, ``source`` or ``data``.
@@ -56,20 +58,19 @@ def read_document(value: Any, name: str) -> ContentPart:
     Raises:
         AttnvizError: if the document has no text, or is not text.
     """
-    if isinstance(value, str):
-        value = {"text": value}
+    document: Any = {"text": value} if isinstance(value, str) else value
     title = label = ""
-    while isinstance(value, Mapping):
-        if value.get("type") == "base64":
-            kind = printable(str(value.get("media_type")))[:MAX_KIND_CHARACTERS]
+    while isinstance(document, Mapping):
+        if document.get("type") == "base64":
+            kind = printable(str(document.get("media_type")))[:MAX_KIND_CHARACTERS]
             raise AttnvizError(f"{name} holds {kind!r}, and only text is read; give its text")
-        title = next((str(value[field]) for field in TITLE_FIELDS if value.get(field)), title)
-        label = str(value.get("label") or label)
-        nested_value = next((value[field] for field in NESTED_FIELDS if isinstance(value.get(field), Mapping)), None)
-        if nested_value is None:
+        title = next((str(document[field]) for field in TITLE_FIELDS if document.get(field)), title)
+        label = str(document.get("label") or label)
+        nested_objects = [document[field] for field in NESTED_FIELDS if isinstance(document.get(field), Mapping)]
+        if not nested_objects:
             break
-        value = nested_value
-    texts = [value.get(field) for field in DOCUMENT_TEXT_FIELDS] if isinstance(value, Mapping) else []
+        document = nested_objects[0]
+    texts = [document.get(field) for field in DOCUMENT_TEXT_FIELDS] if isinstance(document, Mapping) else []
     text = next((text for text in texts if isinstance(text, str) and text.strip()), None)
     if text is None:
         raise AttnvizError(f'{name} has no text; write {{"title": "…", "text": "…"}}')
@@ -77,7 +78,7 @@ def read_document(value: Any, name: str) -> ContentPart:
 
 
 def _read_part(part: Any, number: int) -> ContentPart:
-    """Returns a part of a message's content.
+    """Returns a part of a message's content: a text, or a document with its title and label.
 
     Args:
         part: the part, in JSON.
@@ -86,10 +87,11 @@ def _read_part(part: Any, number: int) -> ContentPart:
     Raises:
         AttnvizError: if it is neither a text nor a document with a text.
     """
-    kind = part.get("type") if isinstance(part, dict) else part
+    fields = part if isinstance(part, dict) else {}
+    kind = fields.get("type")
     if kind == DOCUMENT:
         return read_document(part, f"a document of message {number}")
-    if kind not in TEXT_TYPES or not isinstance(part.get("text"), str):
-        printable_kind = printable(str(kind))[:MAX_KIND_CHARACTERS]
+    if kind not in TEXT_TYPES or not isinstance(fields.get("text"), str):
+        printable_kind = printable(str(kind if isinstance(part, dict) else part))[:MAX_KIND_CHARACTERS]
         raise AttnvizError(f"message {number} holds {printable_kind!r}, and only text is read; give a text")
-    return ContentPart(part["text"])
+    return ContentPart(fields["text"])

@@ -50,7 +50,7 @@ def singular(name: str) -> str:
 
 
 def numbered_label(label: str, labels: Collection[str]) -> str:
-    """Returns the label, with a number if it is among other labels: ``a (2)``."""
+    """Returns the label; if other labels have it, with the first free number from 2: ``a (2)``."""
     name, number = label, 1
     while name in labels:
         number += 1
@@ -67,6 +67,9 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
         name: a key of ``tokens.groups``, such as ``words``; ``sentences``, ``lines`` or ``paragraphs``; or a regular
             expression: each match begins a group, tokens before the first match are group 0, and ``^`` and ``$`` match
             at each line.
+
+    Raises:
+        AttnvizError: if the name is neither known nor a regular expression, or its search takes too long.
     """
     if name in tokens.groups:
         return tokens.groups[name]
@@ -75,7 +78,9 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
     if name == SENTENCES:
         return Groups(_sentence_numbers(tokens)) if tokens.text else None
     starts = [token for token, _ in marked_tokens(tokens, _group_starts(tokens.text, name))]
-    return Groups(np.searchsorted(starts, np.arange(len(tokens)), side="right").astype(np.int64)) if starts else None
+    if not starts:
+        return None
+    return Groups(np.searchsorted(starts, np.arange(len(tokens)), side="right").astype(np.int64))
 
 
 def with_generated_from(tokens: Tokens, start: int) -> Tokens:
@@ -88,18 +93,19 @@ def with_generated_from(tokens: Tokens, start: int) -> Tokens:
 def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
     """Yields the token at each mark, or the next one if a mark is between tokens, and the mark's label.
 
-    Of several marks in one token only the first counts. A mark after the last token is left out.
+    Of several marks at one token only the first counts. A mark after the last token is left out. Tokens without
+    characters have no marks.
 
     Args:
         tokens: the tokens of the text.
         marks: the character of each mark in the text, and its label.
     """
     text_tokens = np.flatnonzero(tokens.offsets[:, 1] > tokens.offsets[:, 0])
-    ends, seen_tokens = tokens.offsets[text_tokens, 1], set[int]()
+    ends, marked_indices = tokens.offsets[text_tokens, 1], set[int]()
     for start, label in marks:
         index = int(np.searchsorted(ends, start, side="right"))
-        if index < len(text_tokens) and index not in seen_tokens:
-            seen_tokens.add(index)
+        if index < len(text_tokens) and index not in marked_indices:
+            marked_indices.add(index)
             yield int(text_tokens[index]), label
 
 
@@ -110,6 +116,9 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
         text: the text to search.
         name: ``lines``, ``paragraphs``, or a regular expression.
         option_name: the option that the user gave, for messages.
+
+    Raises:
+        AttnvizError: if the name is not a regular expression, or its search takes too long.
     """
     if name not in NUMBERED:
         for start, matched_text in _pattern_matches(text, name, option_name):
@@ -121,7 +130,7 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
 
 
 def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
-    """Compiles the pattern of ``lines`` or ``paragraphs``, or a regular expression of the user.
+    """Returns the compiled pattern of ``lines`` or ``paragraphs``, or of the user's regular expression.
 
     Args:
         mark: the name, or a regular expression.
@@ -162,9 +171,12 @@ def _group_starts(text: str, name: str) -> Iterator[Mark]:
 
 
 def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[int, str]]:
-    """Returns the start and the text of each match of a pattern that is more than white space.
+    """Returns the start and the text of each match that is not blank; the text is cut to ``MAX_READ_CHARACTERS``.
 
     The search runs with a limit of time, since a user's pattern may backtrack without end.
+
+    Raises:
+        AttnvizError: if the pattern is not a regular expression, or the search takes too long.
     """
     compiled = compile_mark(pattern, option_name)
 

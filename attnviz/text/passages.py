@@ -35,7 +35,7 @@ class Passage(NamedTuple):
 
 
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:
-    """Returns the texts of files and the question as one text, with the place of each part in it.
+    """Returns the texts of files and then the question as one text, and the place of each of them in it.
 
     Files are ordered by their paths; a file that shares its name with another is labelled by its path. A JSON
     file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
@@ -45,7 +45,8 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
         question: the text after the passages.
 
     Raises:
-        AttnvizError: if no file matches, there are more than ``MAX_PASSAGES`` passages, or one is empty or not a text.
+        AttnvizError: if no file matches, there are more than ``MAX_PASSAGES`` passages, or one is empty, not a
+            text, or cannot be read.
     """
     option_text = option("passages", pattern)
     files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())
@@ -73,7 +74,8 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
         option_text: the option as the user gave it, for refusals.
 
     Raises:
-        AttnvizError: if the file cannot be read, is empty, or is a .json file without a list of texts.
+        AttnvizError: if the file cannot be read, is empty, or is a .json file without a list of texts, or if a text of
+            the list is empty.
     """
     if file.suffix.lower() != ".json":
         text = read_text(file).strip()
@@ -82,7 +84,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
         return [(name, text)]
     entries = read_json(file)
     if not isinstance(entries, list) or not entries:
-        raise AttnvizError(f'{str(file)!r} of {option_text} is no list of texts; write ["…", "…"]')
+        raise AttnvizError(f'{str(file)!r} of {option_text} is not a list of texts; write ["…", "…"]')
     documents = [
         read_document(entry, f"text {number} of {str(file)!r}") for number, entry in enumerate(entries, start=1)
     ]
@@ -96,7 +98,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
 
 
 def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]:
-    """Returns texts joined by blank lines to one text, and the place of each in it.
+    """Returns one text, the given texts joined by blank lines, and the place of each text in it.
 
     Args:
         texts: the text of each passage by its label, in their order.
@@ -111,7 +113,8 @@ def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]
 def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) -> Groups:
     """Returns the passages as groups of tokens.
 
-    A token is in the passage of its first character that is not a space; without such a character it is in none.
+    A token is in the passage of its first character that is not a space, or if it is blank of its first character. It
+    is in none if it has no characters, or if this character is outside of all passages.
 
     Args:
         tokens: the tokens of the text with the passages.
@@ -120,7 +123,7 @@ def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) 
     """
     starts = np.array([passage.start + start for passage in passages])
     stops = np.array([passage.stop + start for passage in passages])
-    pieces = [tokens.text[first:last] for first, last in tokens.offsets.tolist()]
+    pieces = [tokens.text[piece_start:piece_stop] for piece_start, piece_stop in tokens.offsets.tolist()]
     blanks_before = [len(piece) - len(piece.lstrip()) if piece.strip() else 0 for piece in pieces]
     first_characters = tokens.offsets[:, 0] + np.array(blanks_before, dtype=np.int64)
     numbers = np.searchsorted(starts, first_characters, side="right") - 1

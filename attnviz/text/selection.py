@@ -25,6 +25,9 @@ class Selection:
         queries: start and stop of the queries; ``None`` leaves an end open, a negative number counts from the end.
         keys: start and stop of the keys, in the same way.
 
+    Raises:
+        AttnvizError: if ``layers`` holds the layer of none of the pairs.
+
     Example:
         >>> Selection.parse(heads="4.11,9.6", queries=":40").pairs
         ((4, 11), (9, 6))
@@ -40,10 +43,10 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.chosen_layers == () and self.pairs and self.layers:
-            named_layers = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
+            heads = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
             layers = ",".join(map(str, self.layers))
             raise AttnvizError(
-                f"{option('heads', named_layers)} are in none of {option('layers', layers)}; leave out one of them"
+                f"{option('heads', heads)} are in none of {option('layers', layers)}; leave out one of them"
             )
 
     @classmethod
@@ -90,7 +93,10 @@ class Selection:
         return tuple(layer for layer in pair_layers if self.layers is None or layer in self.layers)
 
     def heads_of(self, layer: int) -> tuple[int, ...] | None:
-        """Returns the selected heads of a layer, in their order; ``None`` for all, an empty tuple for none."""
+        """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
+
+        ``layers`` is not considered.
+        """
         if self.pairs is None:
             return self.heads
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
@@ -117,10 +123,13 @@ class Grouping:
     """The user's choice of the units that rows and columns stand for, and of hiding special tokens.
 
     Attributes:
-        by: the name of the groups, or a regular expression; ``None`` for single tokens.
+        by: the name of the groups in the plural, or a regular expression; ``None`` for single tokens.
         words: if true, tokens are joined to words.
         no_special: if true, special tokens are hidden.
         renormalize: if true, each row is divided by its sum.
+
+    Raises:
+        AttnvizError: if ``words`` is true and ``by`` names other groups, or ``by`` is not a regular expression.
     """
 
     by: Annotated[
@@ -140,12 +149,13 @@ class Grouping:
             return
         from attnviz.text.named_groups import NAMES, TOKENS, compile_mark, plural
 
-        if self.words and plural(self.by) != "words":
+        name = plural(self.by)
+        if self.words and name != "words":
             words, by = option("words", True), option("by", self.by)
             raise AttnvizError(f"{words} and {by} join different tokens; choose one of them")
-        if plural(self.by) not in NAMES:
-            compile_mark(self.by, "by")
-        object.__setattr__(self, "by", None if plural(self.by) == TOKENS else plural(self.by))
+        if name not in NAMES:
+            compile_mark(name, "by")  # raises if it is not a regular expression
+        object.__setattr__(self, "by", None if name == TOKENS else name)
 
     @property
     def units(self) -> str:
@@ -188,10 +198,10 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
-    """Returns a span as a slice with start and stop.
+    """Returns a span as a slice whose start and stop are numbers from 0 to ``count``.
 
     Args:
-        span: start and stop, either ``None`` for open; a negative number counts from the end.
+        span: start and stop; ``None`` for an open end; a negative number counts from the end.
         count: number of tokens.
         name: the option that gave the span, for messages.
 
@@ -199,10 +209,12 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         AttnvizError: if the span is empty, counts backwards, or ends after the last token.
     """
     start, stop, _ = slice(*span).indices(count)
-    if span[0] is not None and span[1] is not None and 0 <= span[1] < span[0]:
-        backwards, forwards = f"{span[0]}:{span[1]}", f"{span[1]}:{span[0]}"
+    span_start, span_stop = span
+    if span_start is not None and span_stop is not None and 0 <= span_stop < span_start:
+        backwards, forwards = f"{span_start}:{span_stop}", f"{span_stop}:{span_start}"
         raise AttnvizError(f"{option(name, backwards)} counts backwards; write {forwards}")
-    if start >= stop or (span[1] or 0) > count:
+    ends_after_last = span_stop is not None and span_stop > count
+    if start >= stop or ends_after_last:
         bounds = ("" if end is None else str(end) for end in span)
         raise AttnvizError(
             f"no tokens at {option(name, ':'.join(bounds))}; there are {count}; use 0:{count} or a part of it"
@@ -234,7 +246,7 @@ def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parse_span(text: str | None, name: str) -> Span:
-    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end, and for both ends without a text.
+    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end, both if there is no text.
 
     Raises:
         AttnvizError: if the text has another form.

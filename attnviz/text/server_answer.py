@@ -19,6 +19,9 @@ IDS = re.compile(
 CHOICES, MESSAGES = re.compile(rb'"choices"\s*:\s*\['), re.compile(rb'"messages"\s*:\s*\[')
 ID_IN_TOKEN = re.compile(r"token_id:(\d+)")  # what vLLM writes with return_tokens_as_token_ids
 LEAST_LOGPROB = -9999.0  # what servers write for minus infinity
+MAX_LOGPROB = 0.01  # rounding may leave the log-probability of a certain token a little above 0
+ID_LIMIT = 2**31  # larger than any vocabulary
+MAX_QUOTED_CHARACTERS = 40  # of a value in a refusal
 STREAM_LINE, STREAM_END = "data:", "[DONE]"
 HOW_TO_ASK = "ask the server for return_token_ids (vLLM, SGLang) or return_tokens (llama.cpp)"
 
@@ -36,7 +39,8 @@ class ServerAnswer:
         remarks: remarks on the file for reports.
 
     Raises:
-        AttnvizError: if an id is no number from 0, there are none, or log-probabilities differ from them in number.
+        AttnvizError: if there are no ids or more than ``MAX_TOKENS``, an id is not a whole number from 0, or the answer
+            has another number of log-probabilities than of ids.
     """
 
     prompt_ids: tuple[int, ...]
@@ -50,8 +54,9 @@ class ServerAnswer:
         if len(self.prompt_ids) + len(self.ids) > MAX_TOKENS:
             raise AttnvizError(f"there are more than {MAX_TOKENS} token ids, the most that are read; give fewer")
         for token_id in (*self.prompt_ids, *self.ids):
-            if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < 2**31:
-                raise AttnvizError(f"{str(token_id)[:40]!r} is not a token id; give whole numbers from 0")
+            if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < ID_LIMIT:
+                quoted_value = repr(str(token_id)[:MAX_QUOTED_CHARACTERS])
+                raise AttnvizError(f"{quoted_value} is not a token id; give whole numbers from 0")
         if self.logprobs is not None and len(self.logprobs) != len(self.ids):
             raise AttnvizError(
                 f"there are {len(self.logprobs)} log-probabilities for {len(self.ids)} tokens of the answer; give one "
@@ -72,11 +77,13 @@ def is_answer(path: Path) -> bool:
     start = read_start(path, MAX_SEARCHED_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
     if not start.startswith((b"{", b"[", STREAM_LINE.encode())):
         return False
-    return IDS.search(start) is not None or (CHOICES.search(start) is not None and MESSAGES.search(start) is None)
+    if IDS.search(start) is not None:
+        return True
+    return CHOICES.search(start) is not None and MESSAGES.search(start) is None
 
 
 def read_answer(path: Path) -> ServerAnswer:
-    """Reads the first answer in a file: a response, or all chunks of a stream, as JSON, JSON lines or ``data:`` lines.
+    """Returns the first answer of a file: a response or all chunks of a stream, as JSON, JSON lines or ``data:`` lines.
 
     Log-probabilities that differ from the ids in number are dropped, with a remark.
 
@@ -101,7 +108,7 @@ def read_answer(path: Path) -> ServerAnswer:
     remarks = _choice_remarks(response)
     if logprobs is not None and len(logprobs) != len(ids):
         remarks += (
-            f"The answer has {len(logprobs)} log-probabilities for {len(ids)} tokens, so that they were not compared.",
+            f"The answer has {len(logprobs)} log-probabilities for {len(ids)} tokens, so they were not compared.",
         )
         logprobs = None
     try:
@@ -188,26 +195,28 @@ def _joined_chunks(chunks: Sequence[Json]) -> Json:
 
 
 def _joined_choices(choices: Sequence[Json]) -> Json:
-    """Returns one choice from its parts in the chunks of a stream.
+    """Returns one choice, joined from its parts in the chunks of a stream.
 
     Ids and log-probabilities are concatenated; the ids of the prompt are the first that were sent; other fields keep
-    their last value.
+    their last value. Ids are ``None`` if no part has any.
     """
     joined: dict[str, Any] = {key: value for choice in choices for key, value in choice.items() if value is not None}
-    joined["token_ids"] = [entry for choice in choices for entry in choice.get("token_ids") or ()] or None
+    joined["token_ids"] = _concatenated(choices, "token_ids") or None
     prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
     joined["prompt_token_ids"] = prompts[0] if prompts else None
     logprobs = [_mapping(choice.get("logprobs")) for choice in choices]
-    joined["logprobs"] = {
-        key: [entry for part in logprobs for entry in part.get(key) or ()]
-        for key in ("content", "token_logprobs", "tokens")
-        if any(part.get(key) for part in logprobs)
-    }
+    lists = {key: _concatenated(logprobs, key) for key in ("content", "token_logprobs", "tokens")}
+    joined["logprobs"] = {key: entries for key, entries in lists.items() if entries}
     return joined
 
 
+def _concatenated(objects: Sequence[Json], key: str) -> list[Any]:
+    """Returns the entries of the lists that JSON objects have at a key, in order; [] if none has entries there."""
+    return [entry for part in objects for entry in part.get(key) or ()]
+
+
 def _mapping(value: Any) -> Json:
-    """Returns a JSON object, or an empty one for any other value."""
+    """Returns a JSON object unchanged, and an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -219,7 +228,7 @@ def _first_choice(response: Json) -> Json:
 
 
 def _choice_remarks(response: Json) -> tuple[str, ...]:
-    """Returns a remark if the server gave several answers, of which the first is read."""
+    """Returns the remark that only the first of several answers is read; empty if the server gave one."""
     choices = response.get("choices")
     count = len(choices) if isinstance(choices, list) else 1
     return (f"The first of {count} answers is shown.",) if count > 1 else ()
@@ -230,15 +239,17 @@ def _id_list(value: Any) -> list[Any] | None:
 
     An empty list is ``None`` as well, and so is a list of strings, in which servers return the tokens' texts.
     """
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        value = value[0]
-    return value if isinstance(value, list) and value and not isinstance(value[0], str) else None
+    has_lists = isinstance(value, list) and bool(value) and isinstance(value[0], list)
+    ids = value[0] if has_lists else value
+    if not isinstance(ids, list) or not ids or isinstance(ids[0], str):
+        return None
+    return ids
 
 
 def _ids_of(response: Json, choice: Json) -> list[Any] | None:
     """Returns the ids of the answer, from the first field that has them; ``None`` if there are none.
 
-    If that list is empty, or no field has one, they are read from the entries of log-probabilities.
+    If no field has them, they are read from the entries of log-probabilities.
     """
     fields = (
         choice.get("token_ids"),
@@ -254,7 +265,7 @@ def _ids_of(response: Json, choice: Json) -> list[Any] | None:
 def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
     """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none.
 
-    If that list is empty, or no field has one, they are read from SGLang's entries of log-probabilities.
+    If no field has them, they are read from SGLang's entries of log-probabilities.
     """
     fields = (
         choice.get("prompt_token_ids"),
@@ -268,7 +279,7 @@ def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
 
 
 def _logprob_entries(response: Json, choice: Json) -> Any:
-    """Returns the entries in which a server gives each token's log-probability; a false value if it gives none."""
+    """Returns the entries in which a server gives each token's log-probability; ``None`` or an empty value if not."""
     logprobs = _mapping(choice.get("logprobs"))
     return (
         logprobs.get("content")
@@ -300,20 +311,23 @@ def _id_of_entry(entry: Any) -> int | None:
 
 
 def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
-    """Returns the log-probabilities of the answer's tokens, NaN where one is missing; ``None`` if all are."""
+    """Returns the log-probabilities of the answer's tokens, NaN where one is missing; ``None`` if all are missing."""
     numbers = _mapping(choice.get("logprobs")).get("token_logprobs")
     if not isinstance(numbers, list):
         entries = _logprob_entries(response, choice)
         if not isinstance(entries, list):
             return None
-        numbers = [
-            entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob") for entry in entries
-        ]
+        numbers = [_number_of_entry(entry) for entry in entries]
     logprobs = tuple(_logprob(number) for number in numbers)
     return None if all(map(math.isnan, logprobs)) else logprobs
 
 
+def _number_of_entry(entry: Any) -> Any:
+    """Returns the first item of an entry that is a list, as SGLang writes it, else ``logprob``; ``None`` without it."""
+    return entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob")
+
+
 def _logprob(number: Any) -> float:
-    """Returns a log-probability; NaN for no number, for ``LEAST_LOGPROB``, and for a number above 0.01."""
+    """Returns a log-probability; NaN if it is not a number, at most ``LEAST_LOGPROB``, or above ``MAX_LOGPROB``."""
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return float(number) if is_number and LEAST_LOGPROB < number <= 0.01 else math.nan
+    return float(number) if is_number and LEAST_LOGPROB < number <= MAX_LOGPROB else math.nan

@@ -10,10 +10,11 @@ def spaces_before(tokens: Tokens) -> str:
 
     If the tokens have no text, every gap is a space.
     """
-    ends = np.concatenate([[0], np.maximum.accumulate(tokens.offsets[:, 1])])[:-1]
+    stops = np.maximum.accumulate(tokens.offsets[:, 1])  # the largest so far, as tokens without characters end at 0
+    previous_stops = np.concatenate([[0], stops])[:-1]
     characters = []
-    for end, start in zip(ends, tokens.offsets[:, 0], strict=True):
-        gap = tokens.text[end:start]
+    for previous_stop, start in zip(previous_stops, tokens.offsets[:, 0], strict=True):
+        gap = tokens.text[previous_stop:start]
         if "\n" in gap:
             characters.append("\n")
         else:

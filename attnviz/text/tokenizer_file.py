@@ -18,8 +18,9 @@ GROWTH_OF_STEP = {"ByteLevel": 2, "Precompiled": 18}
 def refuse_expanding_tokenizer(path: Path) -> None:
     """Raises AttnvizError if a tokenizer may expand a text more than ``MAX_GROWTH`` times, or is too large itself.
 
-    Too large are parts of more than ``MAX_STEPS`` steps, and lists of more than ``MAX_TEMPLATE`` entries. The growths
-    of steps multiply. A file that is not a JSON object is left to the library, whose message says more.
+    A tokenizer is too large if a part has more than ``MAX_STEPS`` steps, or a list of its post-processor more than
+    ``MAX_TEMPLATE`` entries. The growths of steps multiply. A file that is not a JSON object is left to the library,
+    whose message says more.
     """
     try:
         value = read_json(path)
@@ -52,12 +53,12 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _step_growth(step: dict[str, Any]) -> float:
-    """Returns an upper bound of the number of characters that a step makes of one; 1 for steps that only split."""
+    """Returns an upper bound of the number of characters that a step makes of one; 1 for any other kind of step."""
     if step.get("type") != "Replace":
         return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")
     literal = pattern.get("String") if isinstance(pattern, dict) else None
-    # A regular expression may match before and after a character.
+    # A regular expression may match twice for each character: before and after it.
     pattern_length = len(literal) if isinstance(literal, str) and literal else 0.5
     return max(1.0, len(content) / pattern_length) if isinstance(content, str) else 1.0
 
@@ -69,7 +70,7 @@ def _longest_list(value: Any) -> int:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Returns the values of a JSON object, or the entries of a list; nothing for any other value."""
+    """Returns the values of a JSON object, or the entries of a list; an empty tuple for any other value."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

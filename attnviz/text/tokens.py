@@ -28,6 +28,8 @@ VISIBLE_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 MAX_LABEL_CHARACTERS = 200  # a longer label is cut in the middle; the text keeps the whole token
+MAX_QUOTED_CHARACTERS = 40  # of a text in a refusal
+CHARACTERS_PER_TOKEN = 4  # about as many as in English; bounds a text whose tokens are not counted
 MAX_TOKENS = 2_000_000  # of a text, or of all texts of a batch
 TOKEN_ARRAYS = ("ids", "special", "medium", "places")
 WORDS, TEXTS = "words", "texts"  # names of groups: words, split at white space, and the texts of a pair
@@ -47,6 +49,11 @@ class Tokens:
         places: ``(tokens, place size)``, the place of each token in its medium, such as start and end in characters of
             a text. All places have as many numbers as those of the medium with the largest places.
         groups: groups of the tokens by name, without those that are found by a search of the text.
+
+    The arrays become read-only.
+
+    Raises:
+        AttnvizError: if the shape of an array does not fit the number of labels.
     """
 
     labels: tuple[str, ...]
@@ -92,14 +99,16 @@ class Tokens:
             offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal for a token without characters.
             words: ``(tokens,)``, the number of each token's word (split at white space); -1 for a token without a word.
             special: ``(tokens,)``, true for tokens that the tokenizer added.
-            segments: ``(tokens,)``, 0 or 1 for the texts of a pair; ``None`` for a single text.
+            segments: ``(tokens,)``, 0 or 1 for the texts of a pair; ``None`` or all 0 for a single text.
 
         Raises:
             AttnvizError: if the arrays have other shapes.
         """
         if offsets.shape != (len(labels), 2):
             raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
-        is_pair = segments is not None and bool(segments.any())
+        groups = {WORDS: Groups(words)}
+        if segments is not None and segments.any():
+            groups[TEXTS] = Groups(segments)
         return cls(
             labels=labels,
             ids=ids,
@@ -107,7 +116,7 @@ class Tokens:
             media=(Text(text),),
             medium=np.where(offsets[:, 1] > offsets[:, 0], 0, -1),
             places=offsets,
-            groups={WORDS: Groups(words)} | ({TEXTS: Groups(segments)} if is_pair and segments is not None else {}),
+            groups=groups,
         )
 
     @property
@@ -161,14 +170,14 @@ class Tokens:
         padding = count - len(self)
         if padding <= 0:
             return self
-        no_ids = np.full(padding, -1, dtype=np.int64)
+        no_ids = np.full(padding, -1, dtype=np.int64)  # -1 is also the medium of a token without a place
         size = self.places.shape[1]
         return self.joined(
             replace(
                 self,
                 labels=(PADDING_LABEL,) * padding,
                 ids=no_ids,
-                special=no_ids < 0,
+                special=np.ones(padding, dtype=bool),
                 medium=no_ids,
                 places=np.full((padding, size), len(self.text), dtype=np.int64),
                 groups={name: Groups(np.full(padding, NO_GROUP.get(name, -1))) for name in self.groups},
@@ -247,7 +256,7 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
             from the text itself.
 
     Raises:
-        AttnvizError: if the text has no tokens, or the tokenizer is unknown or unreadable.
+        AttnvizError: if the text has no tokens, too many, or a surrogate, or the tokenizer is unknown or unreadable.
     """
     refuse_surrogates(text)
     refuse_long(text if vocabulary_text is None else vocabulary_text, tokenizer)
@@ -259,7 +268,7 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
         elif not text.strip():
             description = "only white space"
         else:
-            description = repr(text[:40])
+            description = repr(text[:MAX_QUOTED_CHARACTERS])
         raise AttnvizError(
             f"no tokens in {description} for the {tokenizer} tokenizer; give a text with at least one word"
         )
@@ -271,12 +280,12 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
 
     Args:
         text: the text that was encoded.
-        encoding: what the encoder returned for the text.
+        encoding: the result of the encoder for the text or the pair.
         pair: the second text of a pair; ``None`` for a single text.
     """
     sequences_and_types = zip(encoding.sequence_ids, encoding.type_ids, strict=True)
     segments = np.array(
-        # a special token belongs to no sequence, and its type tells the text
+        # A special token belongs to no sequence; its type tells the text, with 1 or more for the second.
         [min(type_id, 1) if sequence is None else sequence for sequence, type_id in sequences_and_types],
         dtype=np.int64,
     )
@@ -324,7 +333,10 @@ def tokens_of_pieces(
 
 
 def visible_label(piece: str) -> str:
-    """Returns a token's text with visible signs for spaces, newlines and control characters, safe to print."""
+    """Returns a token's text with visible signs for spaces, newlines and control characters, safe to print.
+
+    A dotted circle stands before a mark at the start, which would else combine with the character before it.
+    """
     characters = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
     return DOTTED_CIRCLE + characters if starts_combining else characters
@@ -335,14 +347,15 @@ def refuse_long(text: str, tokenizer: str | None = None) -> None:
 
     Args:
         text: the text.
-        tokenizer: one of ``TOKENIZERS``, whose tokens are counted; for any other, or ``None``, four characters are
-            counted as a token.
+        tokenizer: one of ``TOKENIZERS``, whose tokens are counted; for any other, or ``None``,
+            ``CHARACTERS_PER_TOKEN`` characters count as a token.
     """
     if len(text) <= MAX_TOKENS:
         return
     if tokenizer not in TOKENIZERS:
-        if len(text) > 4 * MAX_TOKENS:
-            raise AttnvizError(f"the text has {len(text)} characters; give at most {4 * MAX_TOKENS}")
+        max_characters = CHARACTERS_PER_TOKEN * MAX_TOKENS
+        if len(text) > max_characters:
+            raise AttnvizError(f"the text has {len(text)} characters; give at most {max_characters}")
         return
     pieces = re.finditer(r"\w+|[^\w\s]" if tokenizer == "word" else r"(?s:.)", text)
     if sum(1 for _ in islice(pieces, MAX_TOKENS + 1)) > MAX_TOKENS:
@@ -354,11 +367,11 @@ def readable_label(label: str) -> str:
     return _shortened_label(printable(_shortened_label(label)))
 
 
-def first_words(text: str, characters: int) -> str:
-    """Returns the start of a text on one line of at most ``characters``, with visible control characters."""
-    words = " ".join(text.lstrip()[: 4 * characters].split())
-    visible_words = " ".join(map(visible_label, words.split(" ")))
-    return visible_words if len(visible_words) <= characters else f"{visible_words[: characters - 1].rstrip()}…"
+def first_words(text: str, max_characters: int) -> str:
+    """Returns a text on one line, with visible control characters; a longer one is cut, and ends with an ellipsis."""
+    words = " ".join(text.lstrip()[: 4 * max_characters].split())  # white space is joined, so more is read than fits
+    line = " ".join(map(visible_label, words.split(" ")))
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1].rstrip()}…"
 
 
 def _visible_character(piece: str, index: int) -> str:
@@ -444,7 +457,7 @@ def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str
 
 
 def _shortened_label(label: str) -> str:
-    """Returns a label, cut in the middle if it is longer than ``MAX_LABEL_CHARACTERS``."""
+    """Returns a label; one longer than ``MAX_LABEL_CHARACTERS`` is cut in the middle, with an ellipsis there."""
     half = MAX_LABEL_CHARACTERS // 2 - 1
     return label if len(label) <= MAX_LABEL_CHARACTERS else f"{label[:half]}…{label[-half:]}"
 

@@ -38,8 +38,8 @@ class Units(Groups):
             by: the name of the groups, as in `named_groups`; ``tokens`` makes each token a unit.
             special: if false, special tokens have no unit.
         """
-        has_unit = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
-        has_unit = has_unit if has_unit.any() else ~has_unit
+        keeps_special = special or bool(tokens.special.all())
+        has_unit = np.ones(len(tokens), dtype=bool) if keeps_special else ~tokens.special
         groups = None if by == TOKENS else named_groups(tokens, by)
         if groups is None:
             labels = (
@@ -50,7 +50,8 @@ class Units(Groups):
         if by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn, so they form one unit
             is_sign = numbers < 0
             numbers, group_labels = np.where(is_sign, len(groups), numbers), (*groups.labels, REMAINDER_LABELS[by])
-            has_unit = has_unit if special or is_sign.all() else ~is_sign
+            if not special and not is_sign.all():
+                has_unit = ~is_sign
         unit_numbers, first_tokens = _renumbered(numbers, has_unit)
         units = Groups(unit_numbers)
         names = [
@@ -81,9 +82,9 @@ class Units(Groups):
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
     def is_spaced(self, unit: int) -> bool:
-        """True if white space follows the unit in the text, or if the text between the tokens is unknown.
+        """True if white space follows the unit in the text, or if the text there is unknown, as at a special token.
 
-        False for the last unit of the axis.
+        False if the unit ends the axis.
         """
         tokens, stop = self.tokens, int(self.stops[unit])
         if stop >= len(tokens):
@@ -112,12 +113,12 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     )
     last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
     medium[unit_numbers[last_to_first]] = tokens.medium[last_to_first]
-    for number, medium_value in enumerate(tokens.media):
-        tokens_of_medium = placed_tokens[
-            (tokens.medium[placed_tokens] == number) & (medium[unit_numbers[placed_tokens]] == number)
-        ]
+    for medium_index, token_medium in enumerate(tokens.media):
+        in_medium = tokens.medium[placed_tokens] == medium_index
+        unit_in_medium = medium[unit_numbers[placed_tokens]] == medium_index
+        tokens_of_medium = placed_tokens[in_medium & unit_in_medium]
         units_of_tokens = unit_numbers[tokens_of_medium]
-        half = medium_value.place_size // 2
+        half = token_medium.place_size // 2  # the first half of a place are its starts, the second half its ends
         for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
             places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
             reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
@@ -134,8 +135,8 @@ def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntAr
     """Returns groups renumbered in the order of their first tokens; each token without a group becomes a group.
 
     Args:
-        numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        has_unit: ``(tokens,)``, False for tokens that get no group.
+        numbers: ``(tokens,)``, the number of each token's group; -1 for a token without a group.
+        has_unit: ``(tokens,)``, False for tokens that belong to no new group.
 
     Returns:
         The new number of each token, ``(tokens,)``, -1 for none, and the first token of each group, ``(groups,)``.

@@ -43,6 +43,8 @@ def test_parts_are_texts_and_documents() -> None:
         ),
         ({"type": "image_url\x1b[31m"}, r"message 2 holds 'image_url\\x1b[31m', and only text is read"),
         ("snow", "message 2 holds 'snow', and only text is read"),
+        ("text", "message 2 holds 'text', and only text is read"),
+        ("document", "message 2 holds 'document', and only text is read"),
     ],
 )
 def test_other_parts_are_refused(part: Any, said: str) -> None:

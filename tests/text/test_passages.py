@@ -70,7 +70,7 @@ def test_refusals_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         read_passages("*.csv", "who?")
     monkeypatch.setattr("attnviz.text.passages.MAX_PASSAGES", 2)
     for content, said in (
-        ('{"a": 1}', r"is no list of texts; write \[\"…\", \"…\"\]"),
+        ('{"a": 1}', r"is not a list of texts; write \[\"…\", \"…\"\]"),
         ('["a", 7]', r"text 2 of 'list\.json' has no text; write"),
         ('["a", "b", "c"]', "holds 3 passages; give at most 2"),
         ('["a", "\\ud800"]', "the text is not valid UTF-8"),

@@ -114,7 +114,7 @@ def test_log_probabilities_of_another_number_are_left_out_and_said(tmp_path: Pat
     broken = {"prompt_token_ids": [5], "choices": [{"token_ids": [8, 9], "logprobs": {"token_logprobs": [-1]}}]}
     answer = read_answer(write(tmp_path, broken))
     assert answer.logprobs is None
-    assert answer.remarks == ("The answer has 1 log-probabilities for 2 tokens, so that they were not compared.",)
+    assert answer.remarks == ("The answer has 1 log-probabilities for 2 tokens, so they were not compared.",)
 
 
 @pytest.mark.parametrize(
