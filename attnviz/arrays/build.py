@@ -76,7 +76,7 @@ def recording_of_arrays(
     model: str,
     may_change: bool = True,
 ) -> Recording:
-    """Returns a recording of arrays by name: weights, scores, queries, keys; those that are missing are not given.
+    """Returns a recording of arrays by name: weights, scores, queries, keys; some may be absent.
 
     Args:
         arrays: arrays by name, in a form that `from_arrays` takes.
@@ -85,6 +85,9 @@ def recording_of_arrays(
         axis_labels: the labels of both axes.
         model: the name of the model in captions.
         may_change: false if nobody else has the arrays, so that float32 need not be copied.
+
+    Raises:
+        AttnvizError: as `from_arrays` does.
     """
     weights, scores, queries, keys = (arrays.get(name) for name in FIELDS)
     if (queries is None) != (keys is None):

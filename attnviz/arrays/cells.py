@@ -40,13 +40,14 @@ def maps_of_cells(
 
     Args:
         weights: weights in a form that `from_arrays` takes; ``None`` to compute them from the scores.
-        scores: scores in such a form; ``None`` for the logarithms of the weights.
+        scores: scores in a form that `from_arrays` takes; ``None`` for the logarithms of the weights.
         mask: the mask of `from_arrays`.
         axis_labels: the labels of both axes.
         may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
-        AttnvizError: if shapes differ, a number is NaN, a score is +inf, or rows of weights do not sum to 1.
+        AttnvizError: if shapes differ, a number is NaN, a score is +inf, rows of weights do not sum to 1, or the mask
+            hides weights or does not fit.
     """
     weight_layers = None if weights is None else layers_of(weights, "weights", may_change)
     score_layers = None if scores is None else layers_of(scores, "scores", may_change)
@@ -153,12 +154,13 @@ def _maps(text: _TextArray, cells: tuple[HeadArrays, ...], visible: BoolArray, a
 
 
 def _checked_rows(text: _TextArray) -> _CheckedRows:
-    """Returns the weights of a text as float32, used without a copy if they are read-only float32.
+    """Checks the weights of a text and returns them as float32, without a copy if `is_shared`.
 
     Each band of rows is read from memory once, and copied, added up and searched while it is in the cache.
 
     Raises:
-        AttnvizError: if a weight is NaN or negative, or a row does not sum to 1 or 0, by more than `ROW_TOLERANCE`.
+        AttnvizError: if a weight is NaN or negative, or a row does not sum to 1 or 0, by more than `ROW_TOLERANCE`; or
+            if a copy does not fit the memory.
     """
     heads, queries, keys = text.shape
     shares_memory = is_shared(text.array, text.layer.may_change)
@@ -176,7 +178,7 @@ def _checked_rows(text: _TextArray) -> _CheckedRows:
             band_minimum = float(band.min())
             smallest_weight = min(smallest_weight, band_minimum)
             is_zero_above = is_zero_above and band_minimum >= 0 and _is_zero_after(band, start)
-    _refuse_other_rows(weights, sums, smallest_weight, text.location)
+    _refuse_unnormalized(weights, sums, smallest_weight, text.location)
     return _CheckedRows(weights, sums, is_zero_above)
 
 
@@ -188,13 +190,13 @@ def _empty_maps(shape: tuple[int, ...]) -> FloatArray:
     return np.empty(shape, dtype=np.float32)
 
 
-def _refuse_other_rows(weights: FloatArray, sums: FloatArray, smallest_weight: float, location: str) -> None:
+def _refuse_unnormalized(weights: FloatArray, sums: FloatArray, smallest_weight: float, location: str) -> None:
     """Raises AttnvizError if a weight is NaN or negative, or a row does not sum to 1 or 0.
 
     Args:
         weights: ``(heads, queries, keys)``.
         sums: ``(heads, queries)``, the sum of each row.
-        smallest_weight: the smallest weight.
+        smallest_weight: the smallest weight, or 0 if none is below 0.
         location: the layer and text, for messages.
     """
     if np.isnan(sums).any():
@@ -231,12 +233,12 @@ def _later_keys(count: int) -> FloatArray:
 
 
 def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | None, text: _TextArray) -> None:
-    """Raises AttnvizError if cells that the given mask hides have weights.
+    """Raises AttnvizError if a cell that the given mask hides has a weight above `ROW_TOLERANCE`.
 
     Args:
         rows: the weights.
         mask: the mask as it was given.
-        visible: its visible cells.
+        visible: the cells that the mask shows; ``None`` if there is no mask.
         text: the text, for the message.
     """
     if visible is None or (isinstance(mask, str) and rows.is_zero_above):  # causal and 0 above the diagonal
@@ -247,8 +249,7 @@ def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | N
     )
     if hidden_weight > ROW_TOLERANCE:
         raise AttnvizError(
-            f"{text.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that "
-            "they had"
+            f"{text.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the model's mask"
         )
 
 
@@ -264,7 +265,7 @@ def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: t
         ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
     """
     if sees_key.all():
-        return rule_cells(False, *shape[1:]) if visible is None else visible
+        return rule_cells(*shape[1:], is_causal=False) if visible is None else visible
     cells = np.broadcast_to(sees_key[..., None], shape)
     return _without_equal_heads(cells if visible is None else cells & visible)
 
@@ -314,7 +315,7 @@ def _cells_of_scores(scores: FloatArray, visible: BoolArray | None, location: st
     if largest == np.inf:
         raise AttnvizError(f"{location}: scores hold +inf, whose softmax is undefined; give finite numbers")
     if scores.min() > MASKED_SCORE:
-        cells = rule_cells(False, *scores.shape[1:]) if visible is None else visible
+        cells = rule_cells(*scores.shape[1:], is_causal=False) if visible is None else visible
     else:
         cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
     return cells if cells.ndim == 2 else _without_equal_heads(cells)

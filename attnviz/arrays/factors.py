@@ -37,7 +37,7 @@ def maps_of_factors(
 
     Args:
         queries: queries in a form that `from_arrays` takes.
-        keys: keys in such a form.
+        keys: keys in a form that `from_arrays` takes.
         mask: the mask of `from_arrays`.
         scale: the factor of q·k; ``None`` for 1/√features.
         axis_labels: the labels of both axes.
@@ -63,7 +63,7 @@ def maps_of_factors(
             )
         for item, (text_queries, text_keys) in enumerate(zip(query_layer.array, key_layer.array, strict=True)):
             query_tokens, key_tokens = axis_labels.of_axes(text_queries.shape[1], text_keys.shape[1])
-            call: dict[str, Any] = {
+            maps_fields: dict[str, Any] = {
                 "layer": query_layer.number,
                 "module": query_layer.name,
                 "heads": tuple(range(heads)),
@@ -76,13 +76,13 @@ def maps_of_factors(
                 float_array(text_queries, may_change), float_array(text_keys, may_change), mask, scale, index
             )
             if is_long(len(query_tokens), len(key_tokens)):
-                yield FactoredMaps(**call, factors=products.factors())
+                yield FactoredMaps(**maps_fields, factors=products.factors())
             else:
                 cells = tuple(ProductCells(products, head) for head in range(heads))
-                visible = rule_cells(products.mask.causal, len(query_tokens), len(key_tokens))
+                visible = rule_cells(len(query_tokens), len(key_tokens), is_causal=products.mask.causal)
                 if products.mask.explicit is not None:
                     visible = products.mask.explicit
-                yield OnDemandMaps(**call, scale=products.scale, cells=cells, visible=visible)
+                yield OnDemandMaps(**maps_fields, scale=products.scale, cells=cells, visible=visible)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class _Products:
         )
 
     def of_head(self, head: int) -> "_Products":
-        """Returns the products of one head."""
+        """Returns the queries and keys of one head."""
         key_head = self.key_head(head)
         return replace(self, queries=self.queries[head : head + 1], keys=self.keys[key_head : key_head + 1])
 
@@ -141,7 +141,7 @@ class ProductCells:
 
     @cached_property
     def window(self) -> Window:
-        """All cells of the head, with an axis of one head."""
+        """All cells of the head, as a window with one head."""
         factors = self.products.of_head(self.head).factors()
         queries, keys = factors.queries.shape[1], factors.keys.shape[1]
         maps = FactoredMaps(

@@ -132,7 +132,8 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
 def _mapped_tensors(path: Path) -> Arrays:
     """Returns the arrays of a valid .safetensors file of float32 by name, mapped into memory."""
     with open_file(path) as file:
-        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header_length = int.from_bytes(file.read(8), "little")  # the format begins with it
+        entries = json.loads(file.read(header_length))
         start = file.tell()
     content = np.asarray(np.memmap(path, np.uint8, mode="r", offset=start))
     tensors = {name: entry for name, entry in entries.items() if name != "__metadata__"}

@@ -88,7 +88,8 @@ def _tokens_with_labels(labels: Labels) -> Tokens:
 def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLayer]:
     """Returns the array of each layer.
 
-    A single array of four axes has the layers on its first; one of fewer axes is the only layer.
+    A single array of four axes has the layers on its first; one of fewer axes is the only layer. A mapping is sorted by
+    the numbers in its names.
 
     Args:
         arrays: an array, or a list, tuple or mapping of an array for each layer.
@@ -122,15 +123,15 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
 def _layer_numbers(names: list[str]) -> list[int]:
     """Returns the number in each name that differs between names, such as 3 in ``blocks.3.attn_0``.
 
-    Returns 0, 1, … if the names have no such number or several, if two names have the same, or if one has 7 digits or
-    more. A single name gives its number if it has exactly one.
+    Returns 0, 1, … if the names have no such number or several, or different counts of numbers, if two names have the
+    same, or if one has 7 digits or more. A single name gives its number if it has exactly one.
     """
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
     if len({len(digits_of_name) for digits_of_name in numbers_in_names}) != 1:
         return list(range(len(names)))
     columns = list(zip(*numbers_in_names, strict=True))
-    varying = [column for column in columns if len(names) == 1 or len(set(column)) > 1]
-    numbers = [int(digits) for digits in varying[0] if len(digits) < 7] if len(varying) == 1 else []
+    varying_columns = [column for column in columns if len(names) == 1 or len(set(column)) > 1]
+    numbers = [int(digits) for digits in varying_columns[0] if len(digits) < 7] if len(varying_columns) == 1 else []
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
@@ -250,7 +251,7 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
             raise AttnvizError(
                 f"unknown mask {mask!r}; give {CAUSAL!r}, or an array that is true where a query may see a key"
             )
-        return rule_cells(True, queries, keys)
+        return rule_cells(queries, keys, is_causal=True)
     mask_array = array_of(mask, "mask")
     if mask_array.dtype != bool and not np.isin(mask_array, (0, 1)).all():
         raise AttnvizError("the mask has numbers other than 0 and 1; give true where a query may see a key")
@@ -268,8 +269,8 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
 
 
 @lru_cache(maxsize=2)
-def rule_cells(is_causal: bool, queries: int, keys: int) -> BoolArray:
-    """Returns the visible cells of a causal mask or of none, ``(queries, keys)``; layers of one size share the array.
+def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
+    """Returns the visible cells of a causal mask, or all cells, ``(queries, keys)``; layers of one size share it.
 
     The last query of a causal mask sees every key, as with a cache.
     """

@@ -78,7 +78,7 @@ def _counted_queries(tokens: Tokens) -> BoolArray:
 
 
 def _tokens_in_limit(model: ProbedModel, text: str) -> Tokens:
-    """Returns the tokens of a text, cut to the model's longest input if they exceed it; the model knows a language."""
+    """Returns the tokens of a text, cut to the model's longest input if they exceed it; the model must read texts."""
     assert model.read is not None
     tokens = model.read(text)
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)

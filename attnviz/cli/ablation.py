@@ -55,7 +55,7 @@ def ablation_effects(
     from attnviz.models.sources import open_reader, refuse_untrained
 
     texts = _texts(input, settings, batch)
-    use = _use(texts, metric)
+    use = _reader_use(texts, metric)
     reader = open_reader(settings, use)
     refuse_untrained(settings.model)
 
@@ -93,8 +93,8 @@ def ablation_effects(
     return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=remarks)
 
 
-def _use(texts: "list[Example | None]", metric: str | None) -> "Use":
-    """Returns the purpose of the reader: predictions from texts or from pictures, or the features of an image.
+def _reader_use(texts: "list[Example | None]", metric: str | None) -> "Use":
+    """Returns the purpose of the reader: an image's labels or features, answers on pictures in a text, or predictions.
 
     Args:
         texts: the texts; ``None`` for a built-in example.

@@ -26,10 +26,17 @@ class HeadArrays(Protocol):
 
 @final
 class LazyWindow(Window):
-    """A window whose scores are computed when they are first read."""
+    """A window whose scores are computed when they are first read.
+
+    Args:
+        scores: the scores, or a function that computes them.
+        weights: ``(heads, queries, keys)``.
+        visible: ``(heads, queries, keys)``.
+    """
 
     def __init__(self, scores: FloatArray | Callable[[], FloatArray], weights: FloatArray, visible: BoolArray) -> None:
         for name, value in (("_scores", scores), ("weights", weights), ("visible", visible)):
+            # a window is frozen
             object.__setattr__(self, name, value)
 
     @cached_property

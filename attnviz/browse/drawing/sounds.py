@@ -24,8 +24,8 @@ def over_sound_lines(box: OverSound, colors: int) -> list[Line]:
         [Span(text, style="dim")] for text in _envelope_lines(envelope_heights(sound, edges), box.envelope_lines)
     ]
     weights = list(weight_spans(box.panel, edges, BARS, has_colors=colors > ANSI_COLORS))
-    before, marked, after = marked_seconds(seconds, box.cursor, "▴")
-    labels = [Span(before, style="dim"), Span(marked, style="bold"), Span(after, style="dim")]
+    before_cursor, cursor_text, after_cursor = marked_seconds(seconds, box.cursor, "▴")
+    labels = [Span(before_cursor, style="dim"), Span(cursor_text, style="bold"), Span(after_cursor, style="dim")]
     return [*words, *envelope, weights, labels]
 
 
@@ -45,7 +45,7 @@ def _envelope_lines(heights: Float64Array, lines: int) -> list[str]:
 
 
 def _words_text(words: tuple[tuple[float, str], ...], seconds: Float64Array) -> str:
-    """Returns a line with each spoken word at its column; a word that has no space is left out.
+    """Returns a line with each spoken word at its column; words without space or outside of the seconds are left out.
 
     Args:
         words: the second at which each word begins, and the word.
@@ -53,7 +53,7 @@ def _words_text(words: tuple[tuple[float, str], ...], seconds: Float64Array) -> 
     """
     text, columns = "", len(seconds) - 1
     for second, word in words:
-        column = max(0, int(np.searchsorted(seconds, second + 1e-9, side="right")) - 1)
+        column = max(0, int(np.searchsorted(seconds, second + 1e-9, side="right")) - 1)  # for rounding
         has_space = not text or cell_len(text) < column
         if seconds[0] <= second < seconds[-1] and has_space and column + cell_len(word) <= columns:
             text += " " * (column - cell_len(text)) + word

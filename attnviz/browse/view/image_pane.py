@@ -56,7 +56,7 @@ class ImageRow:
         if not self.are_shares:
             return []
         images, weights = images_of(self.keys), np.where(self.visible, np.nan_to_num(self.values), 0)
-        names = [f"image {place}" for place in range(1, len(images) + 1)] if len(images) > 1 else ["image"]
+        names = [f"image {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else ["image"]
         shares = [weights[self.keys.medium == number].sum() for number in images]
         texts = [f"{share:.0%} on {name}" for share, name in zip(shares, names, strict=True)]
         return [*texts, f"{weights[self.words].sum():.0%} on words"]
@@ -68,7 +68,7 @@ def images_of(tokens: Tokens) -> list[int]:
 
 
 def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | None:
-    """Composes the images side by side, as large as the pane allows; ``None`` if they would be too small.
+    """Composes the images side by side, as large as the pane allows; ``None`` if there are none or they are too small.
 
     Args:
         row: the weights.

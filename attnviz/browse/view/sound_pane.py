@@ -39,7 +39,7 @@ class SoundRow:
 
     @property
     def sound(self) -> Sound:
-        """The sound."""
+        """The sound of the keys."""
         sound = self.keys.tokens.canvas
         assert isinstance(sound, Sound)
         return sound
@@ -81,11 +81,11 @@ def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
     )
     words = spoken_starts(tokens) if lines >= LINES_WITH_WORDS else ()
     envelope_lines = lines - MIN_LINES + 1 - bool(words)
-    return OverSound(panel, min(width, len(frames)), envelope_lines, words, _cursor(row))
+    return OverSound(panel, min(width, len(frames)), envelope_lines, words, _cursor_second(row))
 
 
 def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
-    """Returns each spoken word after the second at which it begins, in the order of the sound; empty if unknown."""
+    """Returns the second at which each spoken word begins, with the word, in order; empty if unknown."""
     groups, sound = tokens.groups.get(WORDS), tokens.canvas
     if groups is None or not isinstance(sound, Sound):
         return ()
@@ -98,7 +98,7 @@ def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
 
 
 def unit_at(row: SoundRow, width: int, column: int) -> int | None:
-    """Returns the unit that is drawn in a column of the pane; ``None`` right of the sound.
+    """Returns the unit of largest weight in a column of the pane; ``None`` if no frame has its middle there.
 
     Args:
         row: the weights.
@@ -140,9 +140,11 @@ def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark
     if cursor is None or not seconds[0] <= cursor[0] <= seconds[-1]:
         return seconds_text(seconds), "", ""
     column = min(columns - 1, int(np.searchsorted(seconds, cursor[0], side="right")) - 1)
-    width = 2 + cell_len(cursor[1])
-    fits_right = column + width <= columns
-    start, text = (column, f"{mark} {cursor[1]}") if fits_right else (max(0, column + 1 - width), f"{cursor[1]} {mark}")
+    width = 2 + cell_len(cursor[1])  # with the mark and a space
+    if column + width <= columns:
+        start, text = column, f"{mark} {cursor[1]}"
+    else:
+        start, text = max(0, column + 1 - width), f"{cursor[1]} {mark}"
     line = seconds_text(seconds, range(start, start + width)).ljust(start)
     return line[:start], text, line[start + width :]
 
@@ -150,7 +152,7 @@ def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark
 def seconds_of_columns(keys: Units, columns: int, span: slice) -> Float64Array | None:
     """Returns the seconds at which the columns of a map begin, and the end, ``(columns + 1,)``.
 
-    ``None`` if the columns are no frames of a sound, or spoken words.
+    ``None`` if the columns are not single frames of a sound, but other tokens or spoken words.
 
     Args:
         keys: the units of the keys.
@@ -158,16 +160,16 @@ def seconds_of_columns(keys: Units, columns: int, span: slice) -> Float64Array |
         span: the units on the screen.
     """
     tokens, first, last = keys.tokens, int(keys.starts[span.start]), int(keys.starts[span.stop - 1])
-    is_frames = is_sound(tokens) and last - first == span.stop - 1 - span.start
-    if not is_frames or (tokens.medium[[first, last]] < 0).any() or not isinstance(tokens.canvas, Sound):
+    are_frames = is_sound(tokens) and last - first == span.stop - 1 - span.start
+    if not are_frames or (tokens.medium[[first, last]] < 0).any() or not isinstance(tokens.canvas, Sound):
         return None
     return sample_edges(tokens.places[first : last + 1], columns) / tokens.canvas.rate
 
 
-def _cursor(row: SoundRow) -> tuple[float, str] | None:
+def _cursor_second(row: SoundRow) -> tuple[float, str] | None:
     """Returns the second in the middle of the cursor's unit, with a label; ``None`` if it is not in the sound.
 
-    The label of a frame has the word that is said there.
+    The label is the second and, if a word is said there, the word.
     """
     tokens, unit = row.keys.tokens, row.cursor
     frames = row.frames[row.keys.numbers[row.frames] == unit]

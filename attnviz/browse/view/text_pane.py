@@ -178,7 +178,7 @@ def _token_in(lines: list[list[Piece]], x: int, y: int) -> int | None:
 
 
 def wrapped_tokens(
-    tokens: ShadedTokens, columns: int, max_lines: int, chosen: Sequence[int] | None = None
+    tokens: ShadedTokens, columns: int, max_lines: int, chosen_units: Sequence[int] | None = None
 ) -> list[list[Piece]]:
     """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor.
 
@@ -188,15 +188,15 @@ def wrapped_tokens(
         tokens: the tokens.
         columns: columns of the pane.
         max_lines: the most lines.
-        chosen: the units to write, in ascending order; ``None`` for all.
+        chosen_units: the units to write, in ascending order; ``None`` for all.
     """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
-    shown = range(len(units)) if chosen is None else chosen
-    position = bisect_left(shown, cursor)
-    start = max(0, position - width * max_lines // 2) if len(shown) > width * max_lines else 0
+    shown_units = range(len(units)) if chosen_units is None else chosen_units
+    cursor_index = bisect_left(shown_units, cursor)
+    start = max(0, cursor_index - width * max_lines // 2) if len(shown_units) > width * max_lines else 0
     lines: list[list[Piece]] = [[(None, " ")]]
     used_columns = cursor_line = 0
-    for token in shown[start:]:
+    for token in shown_units[start:]:
         label = units.labels[token]
         piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
         piece_columns = cell_len(piece)

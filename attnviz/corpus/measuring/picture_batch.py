@@ -27,6 +27,9 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
         reader: the reader of the model, which runs once.
         batch: the picture.
         options: the chosen heads, the metrics, and the settings to keep.
+
+    Raises:
+        AttnvizError: if the model refuses the picture, has no self-attention over it, or its cells are unknown.
     """
     [window] = batch.windows
     recording = reader.record(Example(image=Path(window.text.source)), options.selection)
@@ -63,7 +66,7 @@ def _measurements(calls: Sequence[LayerMaps], metrics: Sequence[Metric]) -> Batc
         AttnvizError: if there is no self-attention, or the cells of a call are unknown.
     """
     if not calls:
-        raise AttnvizError("the model has no self-attention over a picture to survey")
+        raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     rows = list[_HeadRow]()
     for maps in sorted(calls, key=lambda maps: maps.layer):
         if not isinstance(maps, CellMaps):
@@ -92,7 +95,7 @@ def _measurements(calls: Sequence[LayerMaps], metrics: Sequence[Metric]) -> Batc
 def _numbers(
     maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
 ) -> tuple[Float64Array, IntArray, IntArray]:
-    """Returns the numbers of heads that share their visible cells.
+    """Returns the numbers of heads that share their visible cells; queries that see a single key do not count.
 
     Args:
         maps: the maps of one attention call.
@@ -109,12 +112,12 @@ def _numbers(
     counts = np.count_nonzero(is_counted, axis=-1)
     totals = np.where(is_counted, query_numbers, 0).sum(axis=-1)
     means = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
-    largest = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
-    row_metrics = [number for number, metric in enumerate(metrics) if metric.columns is None]
+    largest_queries = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
+    row_metrics = [index for index, metric in enumerate(metrics) if metric.columns is None]
     values = np.full((len(metrics), len(heads)), np.nan)
     places = np.full(values.shape, -1, dtype=np.int64)
-    values[row_metrics], places[row_metrics] = means, largest
-    for number, metric in enumerate(metrics):
+    values[row_metrics], places[row_metrics] = means, largest_queries
+    for index, metric in enumerate(metrics):
         if metric.columns is not None and has_choice.any():
-            values[number] = metric.columns(columns)
+            values[index] = metric.columns(columns)
     return values, places, columns.received.argmax(axis=-1)

@@ -47,7 +47,10 @@ def picture_files(paths: Sequence[str]) -> list[str]:
 
 
 def _picture_files_of(path: str) -> list[str]:
-    """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern."""
+    """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern.
+
+    [] if there are none, or the folder holds a text file.
+    """
     suffixes = (*IMAGE_SUFFIXES, *OTHER_SUFFIXES)
     if not Path(path).exists() and any(character in path for character in "*?["):
         from glob import glob
@@ -87,7 +90,7 @@ class CorpusPictures:
         return self.files_done / max(1, len(self.files))
 
     def __iter__(self) -> Iterator[CorpusText]:
-        """Yields the pictures with their tokens.
+        """Yields the pictures with their tokens; counts and reports files that it skips.
 
         Raises:
             AttnvizError: if the model refuses an intact picture before it has read any, as a model of texts does.
@@ -107,7 +110,7 @@ class CorpusPictures:
                 self._skip(REFUSED, f"{file!r} is left out: {error}")
                 continue
             has_read_any = True
-            yield CorpusText(file, 0, digest, _labels_alone(tokens))
+            yield CorpusText(file, 0, digest, _without_picture(tokens))
 
     def _skip(self, reason: str, line: str) -> None:
         """Counts a file that is skipped for a reason, and reports it with a line."""
@@ -124,7 +127,7 @@ def _digest_of(file: str) -> str:
     return hasher.hexdigest()
 
 
-def _labels_alone(tokens: Tokens) -> Tokens:
+def _without_picture(tokens: Tokens) -> Tokens:
     """Returns tokens with the same labels, ids and special tokens, and without the picture and its places."""
     return Tokens.of_text(
         text="",
@@ -137,7 +140,7 @@ def _labels_alone(tokens: Tokens) -> Tokens:
 
 
 def picture_batches(chunk: Sequence[CorpusText], first_id: int) -> PackedChunk:
-    """Returns a batch for each picture of a chunk.
+    """Returns a batch for each picture of a chunk, with the numbers of pictures and tokens.
 
     Args:
         chunk: the pictures.
@@ -146,6 +149,6 @@ def picture_batches(chunk: Sequence[CorpusText], first_id: int) -> PackedChunk:
     batches, token_count = list[Batch](), 0
     for number, picture in enumerate(chunk, first_id):
         assert picture.tokens is not None
-        batches.append(Batch([TextWindow(number, picture, 0, picture.tokens)], []))
+        batches.append(Batch([TextWindow(number, picture, number=0, tokens=picture.tokens)], []))
         token_count += len(picture.tokens)
-    return PackedChunk(batches, len(batches), token_count, 0)
+    return PackedChunk(batches, len(batches), token_count, too_long=0)

@@ -40,7 +40,10 @@ class OwnFrameConvolution(OwnValueAttention):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns the result of a convolution by one tap of its kernel; other functions as `OwnValueAttention` does."""
+        """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
+
+        Other convolutions stay, and other functions run as in `OwnValueAttention`; adds to ``lengths`` at attention.
+        """
         name = getattr(func, "__name__", "")
         if name in ("softmax", "scaled_dot_product_attention"):
             tensor = args[0] if args else next(iter((kwargs or {}).values()))
@@ -51,6 +54,7 @@ class OwnFrameConvolution(OwnValueAttention):
         arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
         weight, stride = arguments["weight"], arguments.get("stride", 1)
         width = weight.shape[-1]
+        # a depthwise convolution, whose shape[1] is 1, may be causal and padded before the call
         is_mixing = stride in (1, (1,), [1]) and width > 1 and (weight.shape[1] == 1 or _keeps_length(arguments))
         if is_mixing:
             tap = width // 2 if _keeps_length(arguments) else width - 1
@@ -65,8 +69,8 @@ def _keeps_length(arguments: dict[str, Any]) -> bool:
     padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
     if isinstance(padding, str):
         return padding == "same"
-    count = padding if isinstance(padding, int) else padding[0]
-    return 2 * int(count) in (width - 1, width)
+    padding_length = padding if isinstance(padding, int) else padding[0]
+    return 2 * int(padding_length) in (width - 1, width)
 
 
 Extract = Callable[[FloatArray], "Tensor"]

@@ -86,13 +86,13 @@ class ImageReader(FolderReader):
 
     @cached_property
     def labels(self) -> dict[int, str]:
-        """The labels of a classifier by number; none unless its predictions are measured."""
+        """The labels of a classifier by number; empty unless it was opened to measure labels."""
         model: Any = self.loaded[0]
         is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
 
     def find_token(self, label: str, tokens: Tokens) -> int:
-        """Returns the number of a label: of this name, of a part of it between commas, or the number itself.
+        """Returns the number of a label given by name, a part of it between commas, or the number; case does not count.
 
         Raises:
             AttnvizError: if the model has no labels, or none of this name.
@@ -103,9 +103,9 @@ class ImageReader(FolderReader):
                 f"{option('metric', 'cosine')}"
             )
         names = {number: [name, *name.split(", "), str(number)] for number, name in self.labels.items()}
-        for wanted_name in (label, label.casefold()):
+        for candidate in (label, label.casefold()):
             for number, label_names in names.items():
-                if wanted_name in label_names or wanted_name in map(str.casefold, label_names):
+                if candidate in label_names or candidate in map(str.casefold, label_names):
                     return number
         listed_labels = list(map(repr, self.labels.values()))
         if len(listed_labels) > MAX_LISTED_LABELS:

@@ -131,7 +131,11 @@ class PictureTextReader(FolderReader):
 
     @property
     def ablated_module(self) -> str | None:
-        """The path of the decoder; of the tower that reads pictures, if the settings choose its attention."""
+        """The path of the decoder; of the tower that reads pictures, if the settings choose its attention.
+
+        Raises:
+            AttnvizError: if they choose it and there is no tower.
+        """
         names = {id(part): name for name, part in self.module.named_modules()}
         decoder: str = names[id(self.decoder)]
         if self.settings.attention != TOWER:
@@ -201,7 +205,7 @@ class PictureTextReader(FolderReader):
         return self._answered(prepared) if self.use == "answers" else prepared
 
     def _answered(self, prepared: Prepared) -> Prepared:
-        """Returns the example with the logit of the token that the model writes next as its metric.
+        """Returns the example with the logit of the model's next token as its metric; no metric without logits.
 
         Losses are measured where words are predicted: at the last part of a picture and after it.
         """
@@ -215,7 +219,7 @@ class PictureTextReader(FolderReader):
         attention: AttentionPart | None = None
         if self.cross_module is not None:
             attention = "encoder" if self.settings.attention in PICTURE_PARTS else CROSS
-        part = replace(
+        example = replace(
             prepared,
             attention=attention,
             positions=positions,
@@ -223,12 +227,12 @@ class PictureTextReader(FolderReader):
         )
         logits = getattr(output, "logits", None)
         if logits is None:  # the model was saved without its language head
-            return part
+            return example
         shares = logits[0, -1].float().softmax(-1)
         token = int(shares.argmax())
         label = readable_label(str(self._tokenizer.decode([token])).strip()) or f"token {token}"
         remark = f"The model goes on with {label!r}, with a probability of {float(shares[token]):.0%}."
-        return replace(part, metric=f"logit:{label}", metric_token=token, remarks=(remark, *part.remarks))
+        return replace(example, metric=f"logit:{label}", metric_token=token, remarks=(remark, *example.remarks))
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the part that reads text, or of the tower that reads pictures alone.

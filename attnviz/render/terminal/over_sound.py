@@ -53,9 +53,10 @@ def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
         sound: the sound.
         edges: ``(columns + 1,)``, indices of samples.
     """
-    points = edges / sound.samples * len(sound.envelope)
+    envelope_positions = edges / sound.samples * len(sound.envelope)
     heights = [
-        sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0) for start, stop in _pairs(points)
+        sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0)
+        for start, stop in _pairs(envelope_positions)
     ]
     return np.array(heights, dtype=np.float64) / 255  # the envelope is in uint8
 
@@ -106,9 +107,9 @@ def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:
         (seconds for seconds in ROUND_SECONDS if seconds >= COLUMNS_OF_LABEL * seconds_per_column), ROUND_SECONDS[-1]
     )
     text = ""
-    for time in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
-        column = int((time - edges[0]) / seconds_per_column + 1e-6)  # a second on an edge stays in its column
-        label = f"{time:g}s"
+    for second in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
+        column = int((second - edges[0]) / seconds_per_column + 1e-6)  # a second on an edge stays in its column
+        label = f"{second:g}s"
         is_covered = bool(covered_columns) and covered_columns.start - len(label) <= column <= covered_columns.stop
         if column + len(label) <= columns and not is_covered:
             text = text.ljust(column) + label
