@@ -85,5 +85,8 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
 
 
 def _option_value(name: str, value: str, recording: Mapping[str, Any]) -> str:
-    """Returns ``value``, but for an absolute path of a model the model's name, since folders differ."""
+    """Returns a setting's value unchanged, except the absolute path of a model, which becomes the model's name.
+
+    Another machine may not have the same folders.
+    """
     return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
