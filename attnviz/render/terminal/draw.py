@@ -7,7 +7,7 @@ from typing import IO
 from attnviz.base.errors import AttnvizError
 from attnviz.render.terminal.cells import legend
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, to_ascii, wrap
-from attnviz.render.terminal.maps import choose_grid, map_bands
+from attnviz.render.terminal.maps import ROW_LABEL_COLUMNS, choose_grid, map_bands
 from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
 from attnviz.render.terminal.thumbnails import thumbnails
@@ -29,7 +29,6 @@ from attnviz.report.picture.report import (
 
 MIN_MAP_CELLS = 8  # rows or columns of a map in a terminal of any width
 MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
-ROW_LABEL_COLUMNS = 12  # columns reserved for row labels when a map is pooled
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:

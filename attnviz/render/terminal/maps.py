@@ -4,14 +4,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
 from attnviz.render.terminal.lines import Line, Span, fit, right_aligned, widest_label
+from attnviz.render.terminal.over_sound import seconds_text
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import NOTE, Axis, Panel
+from attnviz.report.picture.panels import NOTE, Axis, Panel, position_label
 
 PANEL_GAP_COLUMNS = 3  # columns between panels
+ROW_LABEL_COLUMNS = 12  # columns reserved for query labels, and for a space, when a map is pooled
 MAX_HEADER_LINES = 10  # lines of key labels written downwards
 MAX_CELL_WIDTH = 24
 MIN_CUT_WIDTH = 5  # narrowest cell under a cut label: four letters and a gap
@@ -123,8 +126,14 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
 
 
 def _label_columns(panels: list[Panel], width: int) -> int:
-    """Returns the columns of the query labels: those of the widest, but at most about a quarter of ``width``."""
-    return min(max(widest_label(panel.rows.labels) for panel in panels), max(MIN_LABEL_LIMIT, width // 4))
+    """Returns the columns of the query labels: those of the widest, but at most about a quarter of ``width``.
+
+    Beside pooled keys, labels are shortened further, to 11 columns at the least, so that all blocks fit in one part.
+    """
+    widest = max(widest_label(panel.rows.labels) for panel in panels)
+    blocks = max((len(panel.columns.labels) for panel in panels if panel.columns.pooled), default=0)
+    columns_beside_blocks = max(width - blocks - 1, ROW_LABEL_COLUMNS - 1) if blocks else width
+    return min(widest, max(MIN_LABEL_LIMIT, width // 4), columns_beside_blocks)
 
 
 def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
@@ -246,13 +255,17 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
 
 
 def _position_line(columns: Axis, cell: int, width: int) -> str:
-    """Returns a line with the positions of keys above their cells, as many as do not touch.
+    """Returns a line with positions of keys above their cells, as many as do not touch; seconds for frames of a sound.
 
     Args:
         columns: the axis of the keys.
         cell: the columns of a cell.
         width: the columns of the line.
     """
+    if columns.seconds is not None:
+        first_second, seconds_of_frame = columns.seconds
+        frames = np.interp(np.arange(width + 1) / cell, np.arange(len(columns.edges)), columns.edges)
+        return seconds_text(first_second + frames * seconds_of_frame).ljust(width)
     line = ""
     for index, edge in enumerate(columns.edges[:-1]):
         if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
@@ -263,6 +276,8 @@ def _position_line(columns: Axis, cell: int, width: int) -> str:
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title.
 
+    The range is of tokens, or of seconds for frames of a sound.
+
     Args:
         panel: the panel.
         grid: the geometry.
@@ -272,8 +287,10 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     count = len(panel.columns.labels)
     for start in range(0, count, columns_a_part):
         stop = min(start + columns_a_part, count)
-        columns = Axis(panel.columns.name, panel.columns.labels[start:stop], panel.columns.edges[start : stop + 1])
-        title = panel.title if count <= columns_a_part else f"{panel.title}, keys {start}:{stop}"
+        edges = panel.columns.edges[start : stop + 1]
+        columns = Axis(panel.columns.name, panel.columns.labels[start:stop], edges, seconds=panel.columns.seconds)
+        first, last = (position_label(edge, columns.seconds) for edge in (edges[0], edges[-1]))
+        title = panel.title if count <= columns_a_part else f"{panel.title}, keys {first}:{last}"
         yield replace(
             panel,
             title=title,

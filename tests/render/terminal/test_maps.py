@@ -1,0 +1,57 @@
+"""A map of few queries over many keys: its labels, its positions, and the parts of one that is too wide."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import medium_of
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.conftest import random_maps
+from tests.metrics.sound_examples import planted_maps
+
+
+def lines_of(maps: DenseMaps, width: int, **options: Any) -> list[str]:
+    """The lines of a drawn map, without the title."""
+    look = Look(width=width, colors=0)
+    chosen = ReportOptions(look=look, medium=medium_of(".txt", look), **options)
+    report = build_report(Recording(maps=(maps,), model="m"), chosen)
+    lines = ["".join(span.text for span in line).rstrip() for line in report_lines(report)]
+    return lines[2:]
+
+
+def test_frames_of_a_sound_are_labelled_by_seconds() -> None:
+    title, seconds, first_row, *_ = lines_of(planted_maps(heads=1), 60)
+    assert title.strip() == "head 0.0"
+    margin = first_row.index("<s>") + len("<s> ")
+    assert seconds.index("1s") - margin in (16, 17)  # 100 frames of 0.02 s in 34 cells
+    assert seconds.split() == ["1s"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_long_labels_are_cut_so_that_pooled_keys_fit_beside_them(width: int) -> None:
+    maps = planted_maps(heads=1)
+    labels = tuple(label.ljust(30, "!") for label in maps.query_tokens.labels)
+    lines = lines_of(replace(maps, query_tokens=replace(maps.query_tokens, labels=labels)), width)
+    assert not any("keys 0" in line for line in lines)
+    assert sum(line.lstrip().startswith("head 0.0") for line in lines) == 1
+    assert max(map(cell_len, lines)) <= width
+    assert sum("…" in line[:20] for line in lines) >= len(labels)
+
+
+@pytest.mark.parametrize(("timed", "ranges"), [(False, ("5:9", "9:12")), (True, ("0.11s:0.19s", "0.19s:0.25s"))])
+def test_parts_of_a_wide_table_name_their_keys(timed: bool, ranges: tuple[str, str]) -> None:
+    keys = planted_maps().key_tokens.first(12) if timed else Tokens.numbered(12)
+    maps = replace(random_maps(Tokens.numbered(3, "query"), keys, heads=1), kind="cross")
+    titles = [
+        line for line in lines_of(maps, 40, table="weights", selection=Selection(keys=(5, None))) if "keys" in line
+    ]
+    assert all(any(f"keys {part}" in title for title in titles) for part in ranges), titles
