@@ -189,3 +189,14 @@ def test_a_short_list_of_heads_advises_a_metric_that_patches_have(capsys: pytest
     out = " ".join(capsys.readouterr().out.split())
     assert "--sort border sorts by weight on patches at the edges." in out
     assert "previous" not in out
+
+
+def test_a_word_of_the_battery_names_one_cell_and_its_control_each_other_one() -> None:
+    ids, named_cells, other_cells = reader().region_probes()
+    assert not (named_cells & other_cells).any()
+    assert (named_cells.sum(axis=(1, 2)) == other_cells.sum(axis=(1, 2))).all()
+    assert not named_cells[:, :-1].any()
+    assert not other_cells[:, :-1].any()
+    controls = {tuple(np.flatnonzero(cells)) for cells in other_cells[:, -1]}
+    assert controls == {tuple(np.flatnonzero(cells)) for cells in named_cells[:, -1]}  # every cell is a control
+    assert ids.shape == named_cells.shape[:2]
