@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from attnviz.api.decoding import kept as kept
     from attnviz.api.decoding import steps as steps
     from attnviz.api.drawing import draw as draw
+    from attnviz.api.reading import reading as reading
     from attnviz.api.record import record as record
     from attnviz.api.recording import DrawableRecording
     from attnviz.api.recording import load as load
@@ -44,6 +45,7 @@ EXPORTS = {
     "kept": "attnviz.api.decoding:kept",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
+    "reading": "attnviz.api.reading:reading",
     "record": "attnviz.api.record:record",
     "replay": "attnviz.api.replay:replay",
     "steps": "attnviz.api.decoding:steps",

@@ -1,6 +1,7 @@
 """Opens untrusted image files (PNG, JPEG, WebP) of bounded size, turns them upright, and drops their metadata."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,26 @@ class ImageFileError(AttnvizError):
     """The refusal of a file that is not an intact image of an allowed format and size."""
 
 
-def open_image(path: Path) -> "PillowImage":
+@dataclass(frozen=True, eq=False)
+class LoadedImage:
+    """An image that the caller has loaded.
+
+    Attributes:
+        picture: the image, in RGB.
+        name: its name in headings.
+    """
+
+    picture: "PillowImage"
+    name: str
+
+
+ImageSource = Path | LoadedImage
+
+
+def open_image(path: ImageSource) -> "PillowImage":
     """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
 
-    Errors that say that memory ran out are raised unchanged.
+    Returns a loaded image unchanged. Errors that say that memory ran out are raised unchanged.
 
     Raises:
         ImageFileError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.
@@ -35,6 +52,8 @@ def open_image(path: Path) -> "PillowImage":
     from PIL import Image as Pillow
     from PIL import ImageOps, UnidentifiedImageError
 
+    if isinstance(path, LoadedImage):
+        return path.picture
     if not path.is_file():
         raise ImageFileError(f"no image file {str(path)!r}; give a PNG, JPEG or WebP")
     try:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from attnviz.base.arrays import BoolArray, FloatArray, IntArray
     from attnviz.media.image import Image
+    from attnviz.media.image_file import ImageSource
     from attnviz.models.picture_model import PictureModel
     from attnviz.models.reading.example import Example
     from attnviz.text.tokens import Tokens
@@ -173,7 +174,7 @@ class TrainedPictureReader(Reader):
         ids = np.concatenate([np.full((len(words), PATCHES), PICTURE_ID), words[:, None]], axis=1)
         return ids, named_cells, other_cells
 
-    def _picture_path(self, example: "Example") -> tuple[Path, tuple[str, ...]]:
+    def _picture_path(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
         """Returns the path of the example's picture, without remarks; or the sample picture's path and a remark.
 
         Raises:
@@ -311,7 +312,7 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     return weights
 
 
-def _read_picture(path: Path) -> "tuple[FloatArray, Image]":
+def _read_picture(path: "ImageSource") -> "tuple[FloatArray, Image]":
     """Returns the ink of a picture file as the model reads it, ``(SIDE, SIDE)``, and the picture.
 
     Raises:

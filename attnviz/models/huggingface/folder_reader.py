@@ -1,16 +1,37 @@
 """Defines what all readers of a Hugging Face folder share: the folder, the model's name, and a silent library."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.loading import quiet_library
-from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
 
 
 class FolderReader(Reader):
-    """A reader of a model in a folder, or in the hub's cache."""
+    """A reader of a model in a folder, in the hub's cache, or that the caller has loaded.
+
+    Attributes:
+        is_live: true if the caller has loaded the model, so that there is no folder.
+
+    Args:
+        settings: folder or name of the model, and settings of its run.
+        built_in: see ``Reader``.
+        use: see ``Reader``.
+        loaded: a model and its tokenizer or processor that are already loaded; ``None`` to load them from the folder.
+    """
+
+    def __init__(
+        self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
+    ) -> None:
+        super().__init__(settings, built_in, use)
+        self.is_live = loaded is not None
+        if self.is_live:
+            vars(self)["loaded"] = loaded  # in place of the cached property that subclasses define
 
     @cached_property
     def folder(self) -> Path:
@@ -35,4 +56,4 @@ class FolderReader(Reader):
 
     def running(self) -> AbstractContextManager[None]:
         """Returns the context in which transformers writes no log."""
-        return quiet_library(self.folder)
+        return quiet_library(None if self.is_live else self.folder)

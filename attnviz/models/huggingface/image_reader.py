@@ -47,8 +47,10 @@ class ImageReader(FolderReader):
 
     reads = ("image",)
 
-    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
-        super().__init__(settings, built_in, use)
+    def __init__(
+        self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
+    ) -> None:
+        super().__init__(settings, built_in, use, loaded)
         self._measured_pixels: dict[tuple[int, ...], tuple[IntArray, int]] = {}  # by shape of the pixels
         self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
 

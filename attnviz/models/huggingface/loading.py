@@ -262,21 +262,21 @@ def position_limit(model: "PreTrainedModel") -> int | None:
 
 
 @contextmanager
-def quiet_library(folder: Path) -> Iterator[None]:
+def quiet_library(folder: Path | None) -> Iterator[None]:
     """Silences the log and warnings of transformers, and its progress bar unless a large model loads in a terminal.
 
     All are restored at the end of the block. Also turns off the parallelism of tokenizers for good, unless the
     environment sets TOKENIZERS_PARALLELISM, because they warn if the process forks.
 
     Args:
-        folder: the model's folder, whose weights tell whether the model is large.
+        folder: the model's folder, whose weights tell whether the model is large; ``None`` if it is loaded already.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
 
     logging: Any = library
     level, had_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    size = 0 if folder is None else sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     logging.set_verbosity(logging.CRITICAL)
     if not (sys.stderr.isatty() and size > PROGRESS_BYTES):
         logging.disable_progress_bar()

@@ -7,7 +7,9 @@ tokens, so that the gradient of a token reaches only the pixels from which it is
 of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a pixel have the ratio j, which is the number of the pixel's token.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,7 @@ MAX_BEND = 0.02  # the largest deviation of the processor from a linear map, as 
 MIN_CONTRAST = 1e-6  # between white and black in a number of the processor's output; smaller ones are rounding
 STRAIGHT_SHARE = 0.95  # of pixels must lie near the line; filters of the processor bend it at the image's border
 WHITE = 255
+HALVES = (torch.float16, torch.bfloat16)
 MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
 
 
@@ -146,27 +149,43 @@ def coded_gradients(
     second gradient to the first is the number of this token plus one. Attention is `OwnValueAttention`.
 
     Args:
-        module: the model, which computes in float32 if its dtype is a half, and then gets its dtype back.
+        module: the model, which computes in float32 if the pixels are halves; see `_in_float32`.
         pixels: the model's input, of any shape; the gradients have the same shape.
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
     """
-    dtype = pixels.dtype
-    is_half = dtype in (torch.float16, torch.bfloat16)  # float32 holds such weights without a loss
+    is_half = pixels.dtype in HALVES
     leaf = (pixels.float() if is_half else pixels).detach().clone().requires_grad_()
-    if is_half:
-        module.float()
-    try:
-        with torch.inference_mode(mode=False), torch.enable_grad(), OwnValueAttention():
-            features = features_of(leaf)
-            directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
-            projections = (features * directions.to(features)).sum(-1)
-            codes = torch.arange(1, len(projections) + 1).to(projections)
-            (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True)
-            (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf)
-    finally:
-        if is_half:
-            module.to(dtype)
+    with (
+        _in_float32(module) if is_half else nullcontext(),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+        OwnValueAttention(),
+    ):
+        features = features_of(leaf)
+        directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
+        projections = (features * directions.to(features)).sum(-1)
+        codes = torch.arange(1, len(projections) + 1).to(projections)
+        (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True)
+        (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf)
     return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(projections)
+
+
+@contextmanager
+def _in_float32(module: "nn.Module") -> Iterator[None]:
+    """Turns the half-precision weights and buffers of a model into float32 in the block; after it, they are as before.
+
+    float32 holds halves without a loss. Other tensors are left alone: a rotary frequency in float32 that became
+    a half would turn positions by a wrong angle for good.
+    """
+    halves = [(tensor, tensor.dtype) for tensor in chain(module.parameters(), module.buffers())]
+    halves = [(tensor, dtype) for tensor, dtype in halves if dtype in HALVES]
+    for tensor, _ in halves:
+        tensor.data = tensor.data.float()
+    try:
+        yield
+    finally:
+        for tensor, dtype in halves:
+            tensor.data = tensor.data.to(dtype)
 
 
 def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from attnviz.base.bounded import run_bounded
-from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
+from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, find_model
@@ -53,18 +53,21 @@ class PictureTextReader(FolderReader):
 
     reads = ("text", "images")
 
-    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
+    def __init__(
+        self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
+    ) -> None:
         """Keeps the settings.
 
         Args:
             settings: the name of the model, and the attention to record.
             built_in: see ``Reader``.
             use: see ``Reader``.
+            loaded: see ``FolderReader``.
 
         Raises:
             AttnvizError: if the settings choose an attention that only encoder-decoders have.
         """
-        super().__init__(settings, built_in, use)
+        super().__init__(settings, built_in, use, loaded)
         if settings.attention not in (None, CROSS, *PICTURE_PARTS):
             raise AttnvizError(
                 f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
@@ -439,7 +442,8 @@ class PictureTextReader(FolderReader):
         text_remark = (
             f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        picture_remark = f"{count} tokens are parts of the picture. For its tower: --attention picture."
+        tower_option = (argument if self.is_live else flag)("attention", TOWER)
+        picture_remark = f"{count} tokens are parts of the picture. For its tower: {tower_option}."
         return (text_remark, picture_remark) if generated else (picture_remark,)
 
 

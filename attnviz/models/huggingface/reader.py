@@ -23,8 +23,7 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Use
-from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
+from attnviz.models.reading.settings import PICTURE_PARTS
 from attnviz.text.selection import ATTENTION_PARTS, Selection
 
 if TYPE_CHECKING:
@@ -74,26 +73,9 @@ class HuggingFaceReader(FolderReader):
     """The reader of a pretrained transformer: encoder, decoder or encoder-decoder.
 
     Of an encoder-decoder, only the encoder reads the texts of a corpus.
-
-    Args:
-        settings: folder or name of the model, and settings of its run.
-        built_in: see ``Reader``.
-        use: see ``Reader``.
-        loaded: a model and its tokenizer that are already loaded; ``None`` to load them from the folder.
     """
 
     reads = ("text", "pair", "context", "chat", "messages", "passages", "answer")
-
-    def __init__(
-        self,
-        settings: ModelSettings,
-        built_in: Sequence[str] = (),
-        use: Use = "maps",
-        loaded: "tuple[PreTrainedModel, PreTrainedTokenizerBase] | None" = None,
-    ) -> None:
-        super().__init__(settings, built_in, use)
-        if loaded is not None:
-            self.loaded = loaded
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -140,8 +122,9 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError for a layer or head above every count of the model's configuration."""
-        refuse_absent(self.folder, selection)
+        """Raises AttnvizError for a layer or head above every count of the configuration in the model's folder."""
+        if not self.is_live:
+            refuse_absent(self.folder, selection)
 
     def tokenize(self, text: str) -> "Tokens":
         """Splits a text with the model's tokenizer."""

@@ -1,13 +1,15 @@
 """Defines an example: the input of a model as the user gave it."""
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from attnviz.media.image_file import ImageSource
     from attnviz.text.conversation import Conversation
     from attnviz.text.passages import Passage
     from attnviz.text.server_answer import ServerAnswer
@@ -30,9 +32,9 @@ class Example:
         chat: if true, the text is a user's message, which is put into the model's chat template.
         messages: a conversation, which is put into the chat template instead of the text; ``None`` for a text.
         passages: where passages stand in the text, and the question after them; empty for a text without passages.
-        image: the file of an image, which a vision model reads instead of a text.
+        image: an image, or its file, which a vision model reads instead of a text.
         answer: the token ids of a server's answer, which are read instead of a text.
-        images: the files of pictures, which a vision-language model reads with the text.
+        images: pictures, or their files, which a vision-language model reads with the text.
         sound: the file of a sound, which a speech model hears; the text is what is said in it.
     """
 
@@ -42,10 +44,10 @@ class Example:
     chat: bool = False
     messages: "Conversation | None" = None
     passages: "tuple[Passage, ...]" = ()
-    image: Path | None = None
+    image: "ImageSource | None" = None
     answer: "ServerAnswer | None" = None
-    images: tuple[Path, ...] = ()
-    sound: Path | None = None
+    images: "tuple[ImageSource, ...]" = ()
+    sound: "Path | None" = None
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:

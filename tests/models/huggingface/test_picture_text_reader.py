@@ -12,6 +12,7 @@ import transformers
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.effects.ablation import ablate
@@ -19,6 +20,7 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
+from attnviz.models.huggingface.picture_text_reader import load_text_processor
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -122,6 +124,43 @@ def recorded(
 ) -> Recording:
     reader = open_reader(ModelSettings(model=str(folder), **settings), "pictures")
     return reader.record(Example(text, images=photos), Selection.parse(layers=layers))
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen", "mllama"])
+@pytest.mark.parametrize("attention", [None, "picture"], ids=["text", "tower"])
+def test_a_loaded_model_is_read_as_its_folder_is(
+    name: str, attention: str | None, photo: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(name)
+    expected = recorded(folder, photo, attention=attention)
+    model = t.AutoModelForImageTextToText.from_pretrained(folder)
+    recording = attnviz.reading(
+        model, load_text_processor(folder), QUESTION, [np.asarray(Pillow.open(photo))], attention=attention
+    )
+    assert [maps.layer for maps in recording.maps] == [maps.layer for maps in expected.maps]
+    for maps, expected_maps in zip(recording.maps, expected.maps, strict=True):
+        assert maps.query_tokens.labels == expected_maps.query_tokens.labels
+        assert maps.key_tokens.labels == expected_maps.key_tokens.labels
+        np.testing.assert_array_equal(maps.key_tokens.places, expected_maps.key_tokens.places)
+        everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+        weights, expected_weights = (
+            cell_maps(each).window(each.heads, *everything).weights for each in (maps, expected_maps)
+        )
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+    if attention is None:
+        assert recording.remarks[0].endswith("For its tower: attention='picture'.")
+
+
+def test_two_loaded_pictures_are_numbered_and_heads_lie_over_them(llava: Path, photo: Path) -> None:
+    model = t.AutoModelForImageTextToText.from_pretrained(llava)
+    picture = Pillow.open(photo).convert("RGB")
+    recording = attnviz.reading(
+        model, load_text_processor(llava), QUESTION, [picture.crop((0, 0, 100, 100)), picture], layers=[1]
+    )
+    tokens = recording.maps[0].key_tokens
+    assert [medium.title for medium in tokens.media if isinstance(medium, Image)] == ["image 1", "image 2"]
+    assert sum(label.startswith("2:r") for label in tokens.labels) == 25
+    assert attnviz.draw(recording, ".svg", heads="1.0")[:5] == b"<?xml"
 
 
 def test_parts_of_a_cropped_picture_are_where_the_processor_cut_them(llava: Path, photo: Path) -> None:

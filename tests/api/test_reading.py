@@ -1,0 +1,166 @@
+"""`attnviz.reading`: it records what the command line records of the same model, and leaves the model unchanged."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image as Pillow
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
+from attnviz.models.huggingface.patch_places import coded_gradients
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.text.selection import Selection
+
+t: Any = transformers  # whose constructors have no types
+SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+@pytest.fixture
+def processor() -> Any:
+    return t.ViTImageProcessor(size={"height": 32, "width": 48})
+
+
+@pytest.fixture
+def vit() -> Any:
+    torch.manual_seed(0)
+    return t.ViTModel(t.ViTConfig(**SMALL, image_size=[32, 48], patch_size=16)).eval()
+
+
+@pytest.fixture
+def pixels() -> Any:
+    return np.random.default_rng(0).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+
+
+def assert_same_maps(recording: Recording, expected: Recording) -> None:
+    assert [maps.layer for maps in recording.maps] == [maps.layer for maps in expected.maps]
+    for maps, expected_maps in zip(recording.maps, expected.maps, strict=True):
+        for tokens, expected_tokens in (
+            (maps.query_tokens, expected_maps.query_tokens),
+            (maps.key_tokens, expected_maps.key_tokens),
+        ):
+            assert tokens.labels == expected_tokens.labels
+            np.testing.assert_array_equal(tokens.places, expected_tokens.places)
+        everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+        weights, expected_weights = (
+            cell_maps(each).window(each.heads, *everything).weights for each in (maps, expected_maps)
+        )
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+
+
+def test_an_array_an_image_and_a_file_give_what_the_folder_gives(
+    vit: Any, processor: Any, pixels: Any, tmp_path: Path
+) -> None:
+    Pillow.fromarray(pixels).save(tmp_path / "photo.png")
+    vit.save_pretrained(tmp_path / "vit")
+    processor.save_pretrained(tmp_path / "vit")
+    reader = open_reader(ModelSettings(model=str(tmp_path / "vit")), "images")
+    expected = reader.record(Example(image=tmp_path / "photo.png"), Selection())
+    file = Pillow.open(tmp_path / "photo.png")
+    titles = []
+    for image in (pixels, Pillow.fromarray(pixels), file, tmp_path / "photo.png", str(tmp_path / "photo.png")):
+        recording = attnviz.reading(vit, processor, images=[image])
+        assert_same_maps(recording, expected)
+        canvas = recording.maps[0].key_tokens.canvas
+        assert isinstance(canvas, Image)
+        np.testing.assert_array_equal(canvas.pixels, pixels)
+        titles.append(canvas.title)
+    assert titles == ["image", "image", "photo.png", "photo.png", "photo.png"]
+    assert attnviz.draw(recording, ".png", heads="1.3")[:4] == b"\x89PNG"
+    assert "spatial-entropy" in recording.head_table()
+
+
+def test_layers_and_heads_are_chosen_and_the_model_is_unchanged(vit: Any, processor: Any, pixels: Any) -> None:
+    vit.train()
+    before = {name: value.clone() for name, value in vit.state_dict().items()}
+    with torch.inference_mode():  # a caller often has it on
+        recording = attnviz.reading(vit, processor, images=[pixels], layers=[1], heads=[2], values=True)
+    assert [(maps.layer, maps.heads) for maps in recording.maps] == [(1, (2,))]
+    assert recording.model == "ViTModel"
+    assert attnviz.contributions(recording).maps[0].quantity == "contribution"
+    assert all(module.training for module in vit.modules())
+    assert all(torch.equal(value, before[name]) for name, value in vit.state_dict().items())
+    assert all(weight.grad is None and weight.requires_grad for weight in vit.parameters())
+
+
+def test_a_classifier_is_recorded_without_its_head(vit: Any, processor: Any, pixels: Any) -> None:
+    classifier = t.ViTForImageClassification(vit.config)
+    recording = attnviz.reading(classifier, processor, images=[pixels])
+    assert recording.model == "ViTForImageClassification"
+    assert recording.maps[0].key_tokens.labels[:2] == ("[CLS]", "r0c0")
+
+
+def test_a_text_alone_needs_only_a_tokenizer() -> None:
+    words = {"<unk>": 0, "life": 1, "is": 2, "short": 3}
+    encoder = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    encoder.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = t.PreTrainedTokenizerFast(tokenizer_object=encoder, unk_token="<unk>")
+    torch.manual_seed(0)
+    model = t.GPT2LMHeadModel(t.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=4, n_positions=16))
+    recording = attnviz.reading(model, tokenizer, "life is short")
+    assert recording.maps[1].key_tokens.labels == ("life", "is", "short")
+    with pytest.raises(AttnvizError, match=r"a .* reads no images; give the model's processor"):
+        attnviz.reading(model, tokenizer, "life", [Pillow.new("RGB", (8, 8))])
+
+
+def test_half_precision_returns_to_each_weight_with_its_own_dtype(vit: Any, processor: Any, pixels: Any) -> None:
+    vit.bfloat16()
+    vit.register_buffer("frequencies", torch.rand(5))  # float32, as rotary frequencies are
+    before = {name: value.clone() for name, value in vit.state_dict().items()}
+    frequencies = vit.frequencies.clone()
+    recording = attnviz.reading(vit, processor, images=[pixels])
+    assert recording.maps[0].key_tokens.labels[1] == "r0c0"
+    assert vit.frequencies.dtype == torch.float32
+    assert torch.equal(vit.frequencies, frequencies)
+    assert all(torch.equal(value, before[name]) for name, value in vit.state_dict().items())
+    assert {weight.dtype for weight in vit.parameters()} == {torch.bfloat16}
+
+
+def test_half_precision_returns_after_a_failure(vit: Any) -> None:
+    vit.half()
+
+    def fail(leaf: torch.Tensor) -> torch.Tensor:
+        assert next(vit.parameters()).dtype == leaf.dtype == torch.float32
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011  # any error
+        coded_gradients(vit, torch.zeros(1, 3, 32, 48, dtype=torch.float16), fail)
+    assert {weight.dtype for weight in vit.parameters()} == {torch.float16}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "there is nothing to read; give text or images"),
+        ({"images": "photo.png"}, r"images needs a list; write images=\[photo\] for one"),
+        ({"images": np.zeros((4, 4, 3), np.uint8)}, "images needs a list"),
+        ({"images": [Pillow.new("RGB", (8, 8))] * 2}, "there are 2 images without a text; give text, or one image"),
+        (
+            {"images": [np.zeros((4, 4), np.uint8)]},
+            r"image 1 is of type ndarray of shape \(4, 4\) and type uint8; give",
+        ),
+        ({"images": [np.zeros((4, 4, 3))]}, "type float64; give a path, a PIL image, or an array"),
+        ({"images": [np.zeros((0, 4, 3), np.uint8)]}, r"shape \(0, 4, 3\)"),
+        ({"images": [torch.zeros(3, 4, 4)]}, "image 1 is of type Tensor of shape"),
+        ({"images": [None]}, "image 1 is of type NoneType; give a path"),
+        ({"images": ["none.png"]}, "no image file 'none.png'; give a PNG, JPEG or WebP"),
+        ({"text": "life is short"}, "a ViTImageProcessor.* splits no text; give the model's tokenizer or processor"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(vit: Any, processor: Any, arguments: Any, message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        attnviz.reading(vit, processor, **arguments)
+
+
+def test_a_module_that_is_not_of_transformers_is_refused(processor: Any, pixels: Any) -> None:
+    with pytest.raises(AttnvizError, match=r"Linear is no model of transformers; record it with attnviz.record\(model"):
+        attnviz.reading(torch.nn.Linear(2, 2), processor, images=[pixels])
