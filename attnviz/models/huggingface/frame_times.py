@@ -77,12 +77,18 @@ Extract = Callable[[FloatArray], "Tensor"]
 CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
 PROBES, MIN_PROBES = 8, 3  # frames whose columns are measured
 APART = 24  # frames between two probes at least, where there are more than MIN_PROBES
-UNEVEN = (
-    "the model's frames do not follow each other evenly in time, as patches of a spectrogram do not; record it in "
-    "Python with attnviz.record(model)"
-)
 NOISE_LEVEL = 0.1  # standard deviation of the noise, as a share of full scale
 MAX_BEND = 0.5  # the largest distance of a frame from the line, as a share of the step between frames
+
+
+class UnevenFramesError(AttnvizError):
+    """The refusal of a model whose frames do not follow each other evenly in time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's frames do not follow each other evenly in time, and are no patches of a spectrogram; record "
+            "it in Python with attnviz.record(model)"
+        )
 
 
 def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
@@ -99,31 +105,36 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
         name: the name of the encoder's keyword argument that takes the features.
 
     Raises:
-        AttnvizError: if frames do not follow each other evenly, as patches of a spectrogram do not, or the encoder's
-            output is not a sequence of frames.
+        UnevenFramesError: if frames do not follow each other evenly, as patches of a spectrogram do not.
+        AttnvizError: if the encoder's output is not a sequence of frames.
     """
-    samples = (NOISE_LEVEL * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+    samples = noise_of(length)
     features = extract(samples)
-    time_axis, columns = _columns_of_clicks(features, extract, samples)
+    time_axis, columns = clicked_columns(features, extract, samples)
     clicks = np.array([int(share * len(samples)) for share in CLICKS])
     if not np.ptp(columns):
-        raise AttnvizError(UNEVEN)
+        raise UnevenFramesError
     step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
     frame_indices, frame_columns, frame_count = _columns_of_frames(encoder, features, time_axis, name)
     frame_samples = first + step * frame_columns
     if not np.isfinite(frame_samples).all():
-        raise AttnvizError(UNEVEN)
+        raise UnevenFramesError
     frame_step, frame_first = np.polyfit(frame_indices, frame_samples, 1)
     deviations = np.abs(frame_first + frame_step * frame_indices - frame_samples)
     if frame_step <= 0 or deviations.max() > MAX_BEND * frame_step:
-        raise AttnvizError(UNEVEN)
+        raise UnevenFramesError
     edges = frame_first + frame_step * (np.arange(frame_count + 1) - 0.5)
     edges[0] = min(edges[0], 0)  # the samples before the first centre belong to the first frame
     whole_edges = np.maximum(np.rint(edges), 0).astype(np.int64)
     return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1)
 
 
-def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
+def noise_of(length: int) -> FloatArray:
+    """Returns noise of so many samples, the same in every call."""
+    return (NOISE_LEVEL * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+
+
+def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
     """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
 
     A click is one loud sample. Time is the axis along which the changes move most evenly from click to click.
@@ -140,11 +151,11 @@ def _columns_of_clicks(features: "Tensor", extract: Extract, samples: FloatArray
         clicked[int(share * len(samples))] += 3 * np.abs(samples).max()  # louder than all others
         changes.append(np.abs(extract(clicked).double().cpu().numpy() - unclicked))
     columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, unclicked.ndim)]
-    time_axis = int(np.argmin([_unevenness(centres) for centres in columns]))
+    time_axis = int(np.argmin([unevenness(centres) for centres in columns]))
     return 1 + time_axis, columns[time_axis]
 
 
-def _unevenness(columns: Float64Array) -> float:
+def unevenness(columns: Float64Array) -> float:
     """Returns how far the columns of three clicks are from even steps, as a share of their range.
 
     It is infinite if they span one column or less.

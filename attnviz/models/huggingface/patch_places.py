@@ -105,12 +105,12 @@ def measured_places(
     numbers, count = results[shape]
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
     token_numbers = np.where(is_inside, numbers, NO_TOKEN)
-    extents = np.array([_extent(token_numbers == token) for token in range(count)])
+    extents = np.array([extent_of(token_numbers == token) for token in range(count)])
     has_place = extents[:, RIGHT] > 0
     places = np.zeros((count, 4), dtype=np.int64)
     width, height = size
     for low, high, (first_edge, step), side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
-        edges = _without_gaps(extents[has_place][:, [low, high]])  # in pixels of the model's input
+        edges = without_gaps(extents[has_place][:, [low, high]])  # in pixels of the model's input
         rounded_edges = _rounded_edges(first_edge + step * edges, side, abs(step) / 2)
         places[has_place, low], places[has_place, high] = rounded_edges.T
     return places
@@ -230,19 +230,26 @@ def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntA
     return np.asarray(numbers.max(axis=0))
 
 
-def whole_token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray | None:
+def whole_token_numbers(
+    gradient: Float64Array,
+    coded_gradient: Float64Array,
+    max_code_error: float = MAX_CODE_ERROR,
+    max_unsure: float = MAX_UNSURE,
+) -> IntArray | None:
     """Returns the number of the token that each input number belongs to, of the shape of the gradients; -1 for none.
 
-    ``None`` if more than ``MAX_UNSURE`` of the input numbers belong to several tokens.
+    ``None`` if a larger share of the input numbers than ``max_unsure`` belongs to several tokens.
 
     Args:
         gradient: the gradient of Σ yⱼ, of any shape.
         coded_gradient: the gradient of Σ (j + 1) yⱼ, of the same shape.
+        max_code_error: the largest distance of a token's measured number from a whole number.
+        max_unsure: the largest share of input numbers that belong to several tokens; 1 for overlapping patches.
     """
     has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
     ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
-    is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
-    if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
+    is_whole = np.abs(ratio - np.rint(ratio)) < max_code_error
+    if (has_gradient & ~is_whole).sum() > max_unsure * has_gradient.sum():
         return None
     return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN)
 
@@ -304,7 +311,7 @@ def ramp_of(size: tuple[int, int]) -> "PillowImage":
     return Pillow.fromarray(colors)
 
 
-def _extent(is_token: Any) -> tuple[int, int, int, int]:
+def extent_of(is_token: Any) -> tuple[int, int, int, int]:
     """Returns left, top, right and bottom of a token's pixels, the last two one past the end; all 0 for no pixels."""
     columns, rows = np.flatnonzero(is_token.any(axis=0)), np.flatnonzero(is_token.any(axis=1))
     if not len(columns):
@@ -312,7 +319,7 @@ def _extent(is_token: Any) -> tuple[int, int, int, int]:
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
-def _without_gaps(spans: IntArray) -> Float64Array:
+def without_gaps(spans: IntArray) -> Float64Array:
     """Returns the spans of tokens along an axis without gaps between them, ``(tokens, 2)``.
 
     The end of a span and the next later start are moved to the middle between them: pixels there have no gradient, so

@@ -122,7 +122,7 @@ class SoundReader(FolderReader):
         with self.running(), refusals(self.settings.model), discard_output():
             self._refuse_long(sound)
             model_samples = resampled(samples, rate, self.rate)
-            features, frames = self._features(model_samples), self._frames(sound, len(model_samples))
+            features, frames = self._features(model_samples), self._frames(sound, model_samples)
             if not self.loaded.model.config.is_encoder_decoder:
                 self._refuse_text(example)
                 return Prepared({self._input_name: features}, frames, context=frames, title=sound.title)
@@ -171,21 +171,26 @@ class SoundReader(FolderReader):
         device = "cpu" if self.device.type == "meta" else self.device
         return features.to(device=device, dtype=next(self.module.parameters()).dtype)
 
-    def _frames(self, sound: "Sound", length: int) -> Tokens:
-        """Returns the frames of the encoder as tokens.
+    def _frames(self, sound: "Sound", samples: "FloatArray") -> Tokens:
+        """Returns the frames of the encoder as tokens, or its patches if it cuts a spectrogram into patches.
 
         Args:
             sound: the sound at the rate of its file.
-            length: the number of its samples at the model's rate.
+            samples: its samples at the model's rate.
 
         Raises:
-            AttnvizError: if the span of each frame cannot be measured.
+            AttnvizError: if the span of each frame and the place of each patch cannot be measured.
         """
-        from attnviz.models.huggingface.frame_times import measured_spans
+        from attnviz.models.huggingface.frame_times import UnevenFramesError, measured_spans
 
         model = self.loaded.model
         encoder: Any = model.get_encoder() if model.config.is_encoder_decoder else model
-        spans = measured_spans(encoder, self._features, length, self._input_name)
+        try:
+            spans = measured_spans(encoder, self._features, len(samples), self._input_name)
+        except UnevenFramesError:
+            from attnviz.models.huggingface.spectrogram_places import spectrogram_tokens
+
+            return spectrogram_tokens(encoder, self._features, samples, self.rate, sound.title, self._input_name)
         return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:

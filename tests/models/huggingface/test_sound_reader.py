@@ -15,6 +15,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
+from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.models.huggingface.frame_times import measured_spans
 from attnviz.models.reading.example import Example
@@ -194,17 +195,44 @@ def test_attention_over_other_frames_than_the_output_is_refused() -> None:
         )
 
 
-def test_patches_of_a_spectrogram_are_refused() -> None:
+@pytest.fixture(scope="module")
+def ast(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random AST that hears 2.56 seconds, with 5 bands of 25 patches that overlap."""
+    folder = tmp_path_factory.mktemp("ast")
     torch.manual_seed(0)
-    model = T.ASTModel(T.ASTConfig(**SMALL, max_length=256, num_mel_bins=64)).eval()
-    extractor: Any = T.ASTFeatureExtractor(num_mel_bins=64, max_length=256)
-    with pytest.raises(AttnvizError, match="do not follow each other evenly"):
-        measured_spans(
-            model,
-            lambda samples: extractor(samples, sampling_rate=RATE, return_tensors="pt")["input_values"],
-            2 * RATE,
-            "input_values",
-        )
+    T.ASTForAudioClassification(T.ASTConfig(**SMALL, max_length=256, num_mel_bins=64)).save_pretrained(folder)
+    T.ASTFeatureExtractor(num_mel_bins=64, max_length=256).save_pretrained(folder)
+    return folder
+
+
+def test_patches_of_a_spectrogram_have_their_seconds_and_bands(ast: Path, tmp_path: Path) -> None:
+    times = np.arange(3 * RATE // 2) / RATE
+    noise = np.random.default_rng(0).standard_normal(len(times)) * 0.001
+    tone = 0.5 * np.sin(2 * np.pi * 3000 * times) * ((times > 1) & (times < 1.2))
+    soundfile.write(tmp_path / "noise.wav", noise, RATE)
+    soundfile.write(tmp_path / "tone.wav", noise + tone, RATE)
+    reader = open_reader(ModelSettings(model=str(ast)), "sounds")
+    quiet, loud = (reader.read(Example(sound=tmp_path / f"{name}.wav")) for name in ("noise", "tone"))
+    tokens = loud.tokens
+    assert tokens.labels[:4] == ("[CLS]", "[extra 1]", "0.07s b0", "0.19s b0")
+    assert isinstance(tokens.canvas, Image)
+    assert (tokens.canvas.width, tokens.canvas.height) == (148, 64)  # windows of 25 ms, every 10 ms
+    assert len(tokens) == 2 + 5 * 25
+    lattice = np.array([index for index, label in enumerate(tokens.labels) if label.endswith("b4")])
+    np.testing.assert_allclose(np.diff(tokens.places[lattice, 0])[1:], 10)
+    module: Any = reader.module
+    with torch.inference_mode():  # what each patch reads, before attention mixes them
+        read = [module.embeddings(side.inputs["input_values"]) for side in (quiet, loud)]
+    change = (read[1] - read[0])[0].abs().sum(-1).numpy()
+    loudest = [tokens.labels[index] for index in np.argsort(-change)[:4]]
+    assert all(0.95 < float(label.split("s")[0]) < 1.25 for label in loudest), loudest
+    assert "[pad]" not in loudest
+
+
+def test_a_sound_longer_than_a_spectrogram_is_refused(ast: Path, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).standard_normal(RATE * 20) * 0.1, RATE)
+    with pytest.raises(AttnvizError, match=r"lasts 20\.0 s, and the model reads 2\.6 s at once"):
+        record(ast, tmp_path / "long.wav")
 
 
 def test_a_sound_longer_than_the_window_is_refused_with_both_numbers(whisper: Path, tmp_path: Path) -> None:
