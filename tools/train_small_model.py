@@ -19,7 +19,7 @@ from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
 from attnviz.models.attention_stack import AttentionStack
 from attnviz.models.stack_maps import dense_maps
-from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, causal_cells
+from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, causal_cells, to_byte_planes
 from attnviz.models.trained_repeats import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
 from attnviz.text.tokens import Tokens
 
@@ -148,7 +148,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = train(arguments.seed, arguments.steps)
     with atomic_file(arguments.output, force=True) as file:
-        file.write(save(model.state_dict()))
+        file.write(save({name: to_byte_planes(weights) for name, weights in model.state_dict().items()}))
     print(f"{arguments.output}: {check(model)}")
 
 
