@@ -56,23 +56,25 @@ def maps_of_cells(
         return _maps_of_scores(score_layers or [], mask, axis_labels), []
     if score_layers and _shapes(weight_layers) != _shapes(score_layers):
         raise AttnvizError("weights and scores are of different shapes; give both of the same heads, queries and keys")
-    texts = [
+    text_arrays = [
         _TextArray(layer, index, item) for index, layer in enumerate(weight_layers) for item in range(len(layer.array))
     ]
-    rows_of_texts = [_checked_rows(text) for text in texts]
+    rows_of_texts = [_checked_rows(text_array) for text_array in text_arrays]
     is_causal = mask is None and all(rows.is_zero_above for rows in rows_of_texts)
     maps: list[LayerMaps] = []
-    for text, rows in zip(texts, rows_of_texts, strict=True):
-        visible = visible_cells(CAUSAL if is_causal else mask, text.shape, text.layer_index)
+    for text_array, rows in zip(text_arrays, rows_of_texts, strict=True):
+        visible = visible_cells(CAUSAL if is_causal else mask, text_array.shape, text_array.layer_index)
         if mask is not None:
-            _refuse_hidden_weights(rows, mask, visible, text)
-        score_layer = None if score_layers is None else score_layers[text.layer_index]
-        given_scores = None if score_layer is None else float_array(score_layer.array[text.item], may_change)
+            _refuse_hidden_weights(rows, mask, visible, text_array)
+        score_layer = None if score_layers is None else score_layers[text_array.layer_index]
+        given_scores = None if score_layer is None else float_array(score_layer.array[text_array.item], may_change)
         cells = tuple(
             WeightCells(head_weights, None if given_scores is None else given_scores[head])
             for head, head_weights in enumerate(rows.weights)
         )
-        maps.append(_maps(text, cells, _without_empty_rows(rows.sums != 0, visible, text.shape), axis_labels))
+        maps.append(
+            _maps(text_array, cells, _without_empty_rows(rows.sums != 0, visible, text_array.shape), axis_labels)
+        )
     remarks = [ASSUMED_CAUSAL] if is_causal else []
     if scores is None:
         remarks.append(LOG_WEIGHTS)
@@ -129,31 +131,33 @@ def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
     return [layer.array.shape for layer in layers]
 
 
-def _maps(text: _TextArray, cells: tuple[HeadArrays, ...], visible: BoolArray, axis_labels: AxisLabels) -> OnDemandMaps:
+def _maps(
+    text_array: _TextArray, cells: tuple[HeadArrays, ...], visible: BoolArray, axis_labels: AxisLabels
+) -> OnDemandMaps:
     """Returns the maps of one text in one layer.
 
     Args:
-        text: the text.
+        text_array: the array of one text in one layer, ``(heads, queries, keys)``, with layer and item.
         cells: the cells of each head.
         visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
         axis_labels: the labels of both axes.
     """
-    heads, queries, keys = text.shape
+    heads, queries, keys = text_array.shape
     query_tokens, key_tokens = axis_labels.of_axes(queries, keys)
     return OnDemandMaps(
-        layer=text.layer.number,
-        module=text.layer.name,
+        layer=text_array.layer.number,
+        module=text_array.layer.name,
         heads=tuple(range(heads)),
         query_tokens=query_tokens,
         key_tokens=key_tokens,
         kind="self" if query_tokens is key_tokens else "cross",
-        item=text.item,
+        item=text_array.item,
         cells=cells,
         visible=visible,
     )
 
 
-def _checked_rows(text: _TextArray) -> _CheckedRows:
+def _checked_rows(text_array: _TextArray) -> _CheckedRows:
     """Checks the weights of a text and returns them as float32, without a copy if `is_shared`.
 
     Each band of rows is read from memory once, and copied, added up and searched while it is in the cache.
@@ -162,9 +166,9 @@ def _checked_rows(text: _TextArray) -> _CheckedRows:
         AttnvizError: if a weight is NaN or negative, or a row does not sum to 1 or 0, by more than `ROW_TOLERANCE`; or
             if a copy does not fit the memory.
     """
-    heads, queries, keys = text.shape
-    shares_memory = is_shared(text.array, text.layer.may_change)
-    weights = text.array if shares_memory else _empty_maps(text.shape)
+    heads, queries, keys = text_array.shape
+    shares_memory = is_shared(text_array.array, text_array.layer.may_change)
+    weights = text_array.array if shares_memory else _empty_maps(text_array.shape)
     sums = np.empty((heads, queries), dtype=np.float32)
     smallest_weight, is_zero_above = 0.0, queries == keys > 1
     band_queries = max(BAND_CELLS // keys, 1)
@@ -173,12 +177,12 @@ def _checked_rows(text: _TextArray) -> _CheckedRows:
             rows = slice(start, start + band_queries)
             band = head_weights[rows]
             if not shares_memory:
-                np.copyto(band, text.array[head, rows], casting="unsafe")
+                np.copyto(band, text_array.array[head, rows], casting="unsafe")
             np.einsum("qk->q", band, out=sums[head, rows])  # far within the tolerance, and faster than np.sum
             band_minimum = float(band.min())
             smallest_weight = min(smallest_weight, band_minimum)
             is_zero_above = is_zero_above and band_minimum >= 0 and _is_zero_after(band, start)
-    _refuse_unnormalized(weights, sums, smallest_weight, text.location)
+    _refuse_unnormalized(weights, sums, smallest_weight, text_array.location)
     return _CheckedRows(weights, sums, is_zero_above)
 
 
@@ -232,14 +236,14 @@ def _later_keys(count: int) -> FloatArray:
     return np.triu(np.ones((count, count), dtype=np.float32), 1)
 
 
-def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | None, text: _TextArray) -> None:
+def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | None, text_array: _TextArray) -> None:
     """Raises AttnvizError if a cell that the given mask hides has a weight above `ROW_TOLERANCE`.
 
     Args:
         rows: the weights.
         mask: the mask as it was given.
         visible: the cells that the mask shows; ``None`` if there is no mask.
-        text: the text, for the message.
+        text_array: the array of one text in one layer, ``(heads, queries, keys)``, for the message.
     """
     if visible is None or (isinstance(mask, str) and rows.is_zero_above):  # causal and 0 above the diagonal
         return
@@ -249,7 +253,8 @@ def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | N
     )
     if hidden_weight > ROW_TOLERANCE:
         raise AttnvizError(
-            f"{text.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the model's mask"
+            f"{text_array.location}: cells that the mask hides have weights up to {hidden_weight:.3g}; "
+            "give the model's mask"
         )
 
 
@@ -287,14 +292,14 @@ def _maps_of_scores(layers: list[ArrayLayer], mask: Any, axis_labels: AxisLabels
     maps: list[LayerMaps] = []
     for index, layer in enumerate(layers):
         for item in range(len(layer.array)):
-            text = _TextArray(layer, index, item)
-            scores = float_array(text.array, layer.may_change)
-            visible = _cells_of_scores(scores, visible_cells(mask, text.shape, index), text.location)
+            text_array = _TextArray(layer, index, item)
+            scores = float_array(text_array.array, layer.may_change)
+            visible = _cells_of_scores(scores, visible_cells(mask, text_array.shape, index), text_array.location)
             cells = tuple(
                 ScoreCells(head_scores, visible if visible.ndim == 2 else visible[head])
                 for head, head_scores in enumerate(scores)
             )
-            maps.append(_maps(text, cells, visible, axis_labels))
+            maps.append(_maps(text_array, cells, visible, axis_labels))
     return maps
 
 

@@ -205,8 +205,8 @@ class ForwardPass:
         observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
         exception = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}{observation}; attnviz finds a softmax of products "
-            f"of queries and keys, whose result multiplies values, and scaled_dot_product_attention{exception}"
+            f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes only "
+            f"scaled_dot_product_attention, and softmax(queries @ keys) multiplied by values{exception}"
         )
 
     def _refuse_missing_heads(self) -> None:

@@ -122,7 +122,7 @@ def _number_of_turn(piece: Piece, site: CallSite) -> int:
     if remainder:
         place = site.module or "the model itself"
         raise AttnvizError(
-            f"layer {site.layer} ({place}) takes the texts of its batch in parts of different sizes; use a batch that "
-            "it takes in equal parts"
+            f"layer {site.layer} ({place}) takes the texts of its batch in parts of different sizes; "
+            "give a number of texts that it divides into equal parts"
         )
     return turn_number

@@ -102,10 +102,16 @@ def _image_path(path: Path) -> Path:
 
 
 def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
-    """Returns a text with images or with a sound, or such a medium without a text.
+    """Returns a text together with its images or its sound; without a text, the only image or the sound.
+
+    Args:
+        subject: the text; ``None`` if there is none.
+        images: the paths of the images; at least one if there is no sound.
+        sound: the path of the sound; ``None`` if there is none.
 
     Raises:
-        AttnvizError: if there are both images and a sound.
+        AttnvizError: if there are both images and a sound, several images without a text, or a subject of another kind
+            than a text.
     """
     if sound is None:
         return _subject_with_images(subject, images)

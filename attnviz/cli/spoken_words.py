@@ -31,10 +31,10 @@ def holds_words(output: Output, subject: Subject) -> bool:
 def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:
     """Writes the words that a decoder read or wrote, each with its seconds in the sound.
 
-    The chosen heads align the words to the sound; if none is chosen, the heads that the model's folder names.
+    The chosen heads align the words to the sound; if none is chosen, the heads listed in the model's folder.
 
     Raises:
-        AttnvizError: if no head attends from words to a sound, or none is chosen and the folder names none.
+        AttnvizError: if no head attends from words to a sound, or none is chosen and the folder lists none.
     """
     from attnviz.media.sound import Sound
     from attnviz.media.timed_words import words_bytes
@@ -62,7 +62,7 @@ def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tupl
     names.
 
     Raises:
-        AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder names none.
+        AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder lists none.
     """
     from attnviz.maps.heads import chosen_heads
     from attnviz.metrics.alignment import alignment_heads, is_aligned
@@ -77,6 +77,6 @@ def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tupl
     heads = sound_heads if is_chosen else alignment_heads(recording)
     if not heads:
         raise AttnvizError(
-            f"the model's folder names no alignment heads; choose some with {option('heads', '2.5,3.4')}"
+            f"the model's folder lists no alignment heads; choose some with {option('heads', '2.5,3.4')}"
         )
     return heads

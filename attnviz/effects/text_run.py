@@ -167,17 +167,20 @@ class TextRun:
         return edits
 
     def _edit(self, site: HeadSite, columns_of_sets: list[list[Tensor]]) -> Edit:
-        """Returns the edit of one product, which replaces columns of its operand in the rows of each set's texts.
+        """Returns the edit of one product, which replaces the output of each set's heads in the rows of its texts.
+
+        The output of a head is in some columns of the product's operand; `_replacement` gives the new numbers.
 
         Args:
             site: the product.
-            columns_of_sets: for each set of the batch, the columns of each of its heads at this site.
+            columns_of_sets: for each set of the batch, the indices of the operand's columns that hold the output of
+                each of its heads at this site.
         """
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             """Returns the arguments of the product with the outputs of heads replaced.
 
-            The enclosing function defines the product, ``site``, and the columns of the heads, ``columns_of_sets``.
+            The enclosing function defines ``site``, the product, and ``columns_of_sets``, the indices of the columns.
 
             Args:
                 name: the name of the torch function.

@@ -38,7 +38,9 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
             if ``load`` would refuse the result.
     """
     if path.suffix.lower() != SUFFIX:
-        raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; use run{SUFFIX}")
+        raise AttnvizError(
+            f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; give a name such as run{SUFFIX}"
+        )
     from attnviz.base.tensor_file import MemoryTensors, write_tensors
 
     header, arrays = _to_tensors(recording)

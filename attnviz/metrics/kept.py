@@ -108,7 +108,9 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
             "a cache of decoding belongs to self-attention, and these heads are of cross-attention; choose other heads"
         )
     if any(maps.item != heads[0][0].item for maps, _ in heads):
-        raise AttnvizError("kept needs a single text, and these heads are of several texts; record one text")
+        raise AttnvizError(
+            "kept weight is measured over a single text, and these heads are of several texts; record one text"
+        )
     queries = _step_queries(heads[0][0], selection)
     _refuse_budgets(parsed_policies, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
@@ -123,8 +125,8 @@ def default_policies(recording: Recording, selection: Selection) -> tuple[str, .
     Raises:
         AttnvizError: if no steps are known, or a selected head does not exist.
     """
-    keys = int(_step_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
-    half = max(keys // 2, 2)
+    key_count = int(_step_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
+    half = max(key_count // 2, 2)
     window = min(SnapKV.window, max(half // 2, 1))
     sinks = min(SINKS, half - 1)
     return (f"sinks:{sinks}+recent:{half - sinks}", f"h2o:{half}", f"snapkv:{half},window={window}", f"top:{half}")
@@ -151,18 +153,18 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
     return queries
 
 
-def _refuse_budgets(policies: Sequence[Policy], texts: Sequence[str], keys: int) -> None:
+def _refuse_budgets(policies: Sequence[Policy], policy_texts: Sequence[str], key_count: int) -> None:
     """Raises AttnvizError if a policy holds all keys that the last step sees.
 
     Args:
         policies: the policies.
-        texts: the policies as the user wrote them.
-        keys: the number of keys that the last step sees.
+        policy_texts: the policies as the user wrote them.
+        key_count: the number of keys that the last step sees.
     """
-    for policy, text in zip(policies, texts, strict=True):
-        if policy.budget >= keys:
+    for policy, text in zip(policies, policy_texts, strict=True):
+        if policy.budget >= key_count:
             raise AttnvizError(
-                f"{option('policy', text)} holds {policy.budget} keys and the last step sees {keys}, so nothing "
+                f"{option('policy', text)} holds {policy.budget} keys and the last step sees {key_count}, so nothing "
                 "is dropped; give a smaller number"
             )
 
@@ -176,26 +178,30 @@ def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> Non
 
 
 def _measured_mass(
-    heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], texts: tuple[str, ...]
+    heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], policy_texts: tuple[str, ...]
 ) -> KeptMass:
-    """Returns the share of weight on the keys that each policy holds, for heads over the same tokens.
+    """Measures heads over the same tokens at each step of decoding, and returns the result.
+
+    For each policy, it has the weight on the keys in the cache, the number of these keys, and the keys with the largest
+    lost weight; for each head, the number of visible keys and the mean weight on far keys.
 
     Args:
-        heads: maps with the number of a head.
-        queries: the queries that are steps, ``(steps,)``, ascending.
+        heads: pairs of maps and the number of a head in them.
+        queries: the queries that are steps, ``(steps,)``, ascending; the keys before the first one are the prompt.
         policies: the policies.
-        texts: the policies as the user wrote them.
+        policy_texts: the policies as the user wrote them.
     """
-    shape, keys, prompt = (len(policies), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
+    shape = (len(policies), len(heads), len(queries))
+    key_count, prompt_length = len(heads[0][0].key_tokens), int(queries[0])
     kept_weights, held_counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     visible_counts, far_weights = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
-    lost_weights = np.zeros((len(policies), keys))
+    lost_weights = np.zeros((len(policies), key_count))
     drops = np.array([policy.drops_keys for policy in policies])
-    for cache, members in track(list(_caches(heads, prompt, shares_caches=bool(drops.any()))), "reading heads"):
+    for cache, members in track(list(_caches(heads, prompt_length, shares_caches=bool(drops.any()))), "reading heads"):
         markers = [_marker(policy, cache, [head for _, head in members]) for policy in policies]
-        for steps, span in row_bands(queries, keys * len(cache.heads)):
+        for steps, span in row_bands(queries, key_count * len(cache.heads)):
             step_rows = queries[steps] - span.start
-            window = cache.maps.window(cache.heads, span, slice(0, keys))
+            window = cache.maps.window(cache.heads, span, slice(0, key_count))
             rows = window.weights[:, step_rows]
             held_cells = [marker(queries[steps], rows) for marker in markers]
             for member, (head_index, head) in enumerate(members):
@@ -213,11 +219,11 @@ def _measured_mass(
                     lost_weights[policy_index] += np.where(is_held, 0, head_rows).sum(axis=0, dtype=np.float64)
     most_lost = np.argsort(-lost_weights, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
-        policies=texts,
+        policies=policy_texts,
         heads=tuple(HeadRow(((maps.layer, head),), module=maps.module) for maps, head in heads),
         tokens=heads[0][0].key_tokens,
         queries=queries,
-        prompt=prompt,
+        prompt=prompt_length,
         kept=kept_weights,
         held=held_counts,
         visible=visible_counts,
@@ -230,13 +236,13 @@ def _measured_mass(
 
 
 def _caches(
-    heads: Sequence[tuple[CellMaps, int]], prompt: int, *, shares_caches: bool
+    heads: Sequence[tuple[CellMaps, int]], prompt_length: int, *, shares_caches: bool
 ) -> Iterator[tuple[DecodingCache, list[tuple[int, int]]]]:
     """Yields each cache with the index in ``heads`` and the number of each head that reads it.
 
     Args:
-        heads: maps with the number of a head.
-        prompt: the number of keys of the prompt.
+        heads: pairs of maps and the number of a head in them.
+        prompt_length: the number of keys of the prompt.
         shares_caches: True for one cache for all heads of an attention call that read the same keys, measured or not;
             False for a cache for each head.
     """
@@ -246,7 +252,7 @@ def _caches(
         group = heads_of_cache(maps, head) if shares_caches else (head,)
         caches.setdefault((id(maps), group), []).append((index, head))
     for (maps_id, group), members in caches.items():
-        yield DecodingCache(maps_by_id[maps_id], group, prompt), members
+        yield DecodingCache(maps_by_id[maps_id], group, prompt_length), members
 
 
 def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
     is_earlier = units != last if is_last_a_key_unit else key_units.starts[units] < last_start
     if not is_earlier.any():
         return None
-    # Two columns for the sink: its tokens before the last unit, and those from the last unit on.
+    # Two columns for the sink: its tokens before the start of the last unit, and those at or after it.
     sink_columns = len(units) + (np.arange(len(key_units.tokens)) >= last_start)
     columns = np.where(is_sink, sink_columns, np.searchsorted(units, key_units.numbers))
     chosen_heads = maps.heads if heads is None else heads
@@ -423,13 +423,13 @@ def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
 def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArray) -> Float64Array:
     """Returns the lookback ratio of each head, ``(heads,)``, the mean over the queries; NaN in cross-attention.
 
-    The ratio is b / (b + w), where b is the mean weight of a visible key before the last unit, and w that of a key in
-    it; 0 if both are 0.
+    The ratio is b / (b + w): b is the mean weight of a visible key in the columns that end before the last unit starts,
+    and w that of a visible key in the other columns. It is 0 if both are 0.
 
     Args:
         weights: ``(heads, queries, columns)``.
-        counts: the numbers of visible keys, in the same shape.
-        last_columns: the column of each key from the last unit on; empty in cross-attention.
+        counts: the numbers of visible keys, ``(heads, queries, columns)``.
+        last_columns: the column of each key at or after the start of the last unit; empty in cross-attention.
     """
     if not len(last_columns):
         return np.full(len(weights), np.nan)

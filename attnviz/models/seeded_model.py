@@ -91,9 +91,11 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
     """Returns the queries and keys of each text, padded to the longest text, with their visible cells.
 
+    Keys are padded only if they are the same list as the queries; a context is the same for each text.
+
     Args:
         queries: the tokens of the queries of each text, at least one text.
-        keys: the same list, or the tokens of the context once per text.
+        keys: the list ``queries`` itself, or the tokens of the context once per text.
         causal: if true, a query sees only keys up to its own position.
     """
     import numpy as np

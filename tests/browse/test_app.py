@@ -156,7 +156,7 @@ def test_a_row_that_is_no_number_is_shown_as_such(wrong: float) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("enter")
         assert " NaN" in shown(browser)
-        assert "a word has no score" not in shown(browser)
+        assert "only tokens have scores" not in shown(browser)
         await pilot.press("s")
         assert "score" in shown(browser)
 

@@ -249,7 +249,7 @@ BINDINGS = (
         step,
         ("what the next written token looked at", "what the previous written token looked at"),
     ),
-    Binding(("P",), "P", "play the written tokens", play),
+    Binding(("P",), "P", "play token by token", play),
     Binding(("v",), "v", "show scores or weights", toggle),
     Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("colour steps: square root, linear, log",)),
     Binding(("c",), "c", "colour scale: shared or own", toggle, ("one colour scale, or one per head",)),
@@ -268,7 +268,7 @@ BINDINGS = (
     Binding(
         ("o", "O", "r"),
         "o O r",
-        "sort by metrics; reverse",
+        "sort by a metric, or reverse",
         sort,
         (
             "sort by the next metric; in the lens, by the weight on this token",

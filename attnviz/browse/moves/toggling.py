@@ -11,7 +11,7 @@ from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.colors import Steps
 
 COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
-WORD_SCORES = "a word has no score; press v for weights or w for tokens"
+WORD_SCORES = "only tokens have scores; press v for weights or w for tokens"
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:

@@ -101,7 +101,7 @@ class Ranking:
         """Raises AttnvizError if the text is not a filter, or if its numbers are measured and it matches no head."""
         matches = self.frame.filtered_rows(filter_text)
         if self.can_filter(filter_text) and not matches:
-            raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads")
+            raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads; give another filter")
 
     def number(self, head: int, name: str | None) -> float | None:
         """Returns a number of a head by its name.

@@ -72,7 +72,7 @@ KEYS = (
     ("Esc", "back to the heads; then remove the filter"),
     ("Tab", "go to the texts, the numbers, the heads"),
     ("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)"),
-    ("o O r", "sort by metrics; reverse; in a card: texts by metrics"),
+    ("o O r", "sort heads by a metric, or reverse; in a card, choose its texts by a metric"),
     ("f", "filter heads: previous>0.5 layer:3-5"),
     ("v", "show points or the list"),
     ("y", "copy the command that draws the screen"),

@@ -35,7 +35,7 @@ def head_body(screen: Screen, state: State) -> Body:
     """Composes the screen of an open head: map, side pane and text; a wide screen has the side pane at the left."""
     head = lay_out(screen, state)
     size = screen.size
-    map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
+    map_box, title, status = BoxColumn(_map_boxes(head)), _title(head), _status(head)
     side = BoxColumn(tuple(line.box for line in side_lines(head)))
     if has_two_panes(size):
         left, right, left_width = side, map_box, head.side_width
@@ -142,10 +142,10 @@ def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
     return state if line.key is None else replace(state, key=line.key)
 
 
-def _map_lines(head: OpenHead) -> tuple[Box, ...]:
-    """Composes the lines above the maps with the labels of keys, then the maps with the labels of queries at the left.
+def _map_boxes(head: OpenHead) -> tuple[Box, ...]:
+    """Composes a box for each line above the maps, with the labels of keys, and one box for all lines of the maps.
 
-    Several open heads have one map each, side by side.
+    The last box has the labels of queries at the left. Several open heads have one map each, side by side.
     """
     pane, state = head.pane, head.state
     cursor_cell = pane.queries.cell_of(state.query), pane.keys.cell_of(state.key)

@@ -74,25 +74,25 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
     return [*head_lines, *padding, SideLine(StyledText("─" * head.side_width, style="dim"))]
 
 
-def _listed_head_line(head: OpenHead, head_index: int) -> StyledText:
+def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
     """Composes the line of a head in the list: a mark if it is open or marked, its name, sort number and pattern.
 
     The sort number, by which heads are sorted, is left out until every head has it.
 
     Args:
-        head: the open head.
-        head_index: the index of the listed head in the session.
+        open_head: the open head, or the heads that are open side by side.
+        listed_head: the index in the session of the head on the line.
     """
-    session, state = head.screen.session, head.state
-    is_open = head_index in head.heads
-    mark = "•" if head_index in state.marked_heads else " "
+    session, state = open_head.screen.session, open_head.state
+    is_open = listed_head in open_head.heads
+    mark = "•" if listed_head in state.marked_heads else " "
     if is_open:
         mark = "▸"
-    sort_number = session.ranking.number(head_index, state.view.order)
+    sort_number = session.ranking.number(listed_head, state.view.order)
     number_text = "" if sort_number is None else f" {sort_number:.2f}"
-    pattern = session.ranking.description(head_index)
-    text = f"{mark}{session.names[head_index]}{number_text} {pattern}"
-    return StyledText(text, head.side_width, "reverse bold" if is_open else "")
+    pattern = session.ranking.description(listed_head)
+    text = f"{mark}{session.names[listed_head]}{number_text} {pattern}"
+    return StyledText(text, open_head.side_width, "reverse bold" if is_open else "")
 
 
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
@@ -152,7 +152,7 @@ def _cursor_number_texts(head: OpenHead) -> list[str]:
     if not np.isnan(row.scores[key]):
         score_text = f" score  {row.scores[key]:.4f}"
     elif head.state.view.words:
-        score_text = " a word has no score"
+        score_text = " only tokens have scores"
     else:
         is_combined = head.state.head >= head.screen.session.recorded
         score_text = "" if is_combined else " score  NaN"

@@ -161,7 +161,9 @@ def resized_axis(axis: Axis, size: int) -> Axis:
 
 
 def with_labels_from(axes: Axes, labelled_axes: Axes) -> Axes:
-    """Returns the axes, with unlabelled ones replaced by those of another tensor; unchanged if the ranks differ.
+    """Returns the axes, with the labels of another tensor for the axes that have no label.
+
+    Labelled axes, and the sizes of all, are kept. Returns the axes unchanged if the other tensor has another rank.
 
     Args:
         axes: the axes of a tensor.

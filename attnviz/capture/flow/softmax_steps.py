@@ -23,41 +23,47 @@ def steps_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Steps | None:
-    """Returns the progress of a softmax that is written as several functions, after one more function.
+    """Returns the progress of a function's result in a softmax that is written as several functions.
 
-    ``None`` if the function is no step of a softmax.
+    ``None`` if the function is no step of a softmax, which depends on the progress of its inputs.
 
     Args:
         name: the name of the function.
         inputs: the tensors among its arguments; at least one.
-        nodes: the node of each input, which holds the progress so far.
-        result: its result.
+        nodes: the node of each input, which holds the input's progress.
+        result: the result of the function.
         args: its positional arguments.
         kwargs: its keyword arguments.
     """
-    steps, is_over_scores = nodes[0].steps, nodes[0].scores is not None
-    progress: Steps | None = None
+    old_progress, is_over_scores = nodes[0].steps, nodes[0].scores is not None
+    new_progress: Steps | None = None
     if name in LOGARITHMS:
         stage: Stage = "logsumexp" if name == "logsumexp" else "log"
-        progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
-    elif name in ("exp", "exp_") and steps is not None and steps.stage == "log" and steps.axis is not None:
-        progress = replace(steps, stage="softmax")
+        new_progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
+    elif (
+        name in ("exp", "exp_")
+        and old_progress is not None
+        and old_progress.stage == "log"
+        and old_progress.axis is not None
+    ):
+        new_progress = replace(old_progress, stage="softmax")
     elif name == "exp" and result.is_floating_point() and is_over_scores:
-        is_shifted = steps is not None and steps.stage == "shifted"  # by the maximum: the logits are those before
-        progress = Steps(steps.logits if steps is not None and is_shifted else inputs[0], "powers")
+        # Where the maximum was subtracted, the logits are the tensor before the subtraction.
+        is_shifted = old_progress is not None and old_progress.stage == "shifted"
+        new_progress = Steps(old_progress.logits if old_progress is not None and is_shifted else inputs[0], "powers")
     elif name in ("amax", "max") and is_over_scores:
-        progress = Steps(inputs[0], "maximum")
-    elif name == "sum" and steps is not None and steps.stage == "powers":
-        progress = replace(steps, stage="sum", axis=axis_of_call(args, kwargs))
+        new_progress = Steps(inputs[0], "maximum")
+    elif name == "sum" and old_progress is not None and old_progress.stage == "powers":
+        new_progress = replace(old_progress, stage="sum", axis=axis_of_call(args, kwargs))
     elif name in ("sub", "__sub__") and len(nodes) == 2 and nodes[1].steps is not None:
-        progress = _steps_after_subtraction(inputs[0], nodes[1].steps)
+        new_progress = _steps_after_subtraction(inputs[0], nodes[1].steps)
     elif name in DIVISIONS and len(nodes) == 2:
-        progress = _steps_after_division(steps, nodes[1].steps)
+        new_progress = _steps_after_division(old_progress, nodes[1].steps)
     elif name in ADDITIONS and len(nodes) == 2 and _adds_to_sum(nodes[1], inputs[1], result):
-        progress = nodes[1].steps
-    elif steps is not None and (name in VIEWS or _keeps_stage(steps, inputs[0], result)):
-        progress = steps
-    return progress
+        new_progress = nodes[1].steps
+    elif old_progress is not None and (name in VIEWS or _keeps_stage(old_progress, inputs[0], result)):
+        new_progress = old_progress
+    return new_progress
 
 
 def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:

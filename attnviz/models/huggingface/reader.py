@@ -112,7 +112,7 @@ class HuggingFaceReader(FolderReader):
         return position_limit(self.text_model)
 
     @cached_property
-    def padding(self) -> int:
+    def padding_id(self) -> int:
         """The id of the tokenizer's padding token."""
         return self.loaded[1].pad_token_id or 0
 

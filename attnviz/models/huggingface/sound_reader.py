@@ -137,7 +137,7 @@ class SoundReader(FolderReader):
         )
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
-        """Records one sound; if the model's folder names alignment heads, the frames of each spoken word are grouped.
+        """Records one sound; if the model's folder lists alignment heads, the frames of each spoken word are grouped.
 
         These heads are then added to the recording's settings, as ``alignment_heads``.
 

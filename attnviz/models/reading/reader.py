@@ -91,7 +91,7 @@ class Reader(ABC):
         return None
 
     @property
-    def padding(self) -> int:
+    def padding_id(self) -> int:
         """The id of the padding token of a batch."""
         return 0
 
@@ -165,7 +165,7 @@ class Reader(ABC):
         import numpy as np
 
         width = max(map(len, texts))
-        ids = np.full((len(texts), width), self.padding, dtype=np.int64)
+        ids = np.full((len(texts), width), self.padding_id, dtype=np.int64)
         is_token = np.zeros_like(ids)
         for row, tokens in enumerate(texts):
             ids[row, : len(tokens)] = tokens.ids

@@ -86,13 +86,13 @@ def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
     """
     if not fonts.missing:
         return picture
-    names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
+    code_points = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
     return replace(
         picture,
-        title=picture.title.translate(names),
-        source=picture.source.translate(names),
-        panels=tuple(_with_character_names(panel, names) for panel in picture.panels),
-        remarks=(*(remark.translate(names) for remark in picture.remarks), _missing_remark(fonts.missing)),
+        title=picture.title.translate(code_points),
+        source=picture.source.translate(code_points),
+        panels=tuple(_panel_with_code_points(panel, code_points) for panel in picture.panels),
+        remarks=(*(remark.translate(code_points) for remark in picture.remarks), _missing_remark(fonts.missing)),
     )
 
 
@@ -123,23 +123,23 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
     return runs
 
 
-def _with_character_names(panel: Panel, names: dict[int, str]) -> Panel:
-    """Returns the panel with some characters of its title and labels replaced.
+def _panel_with_code_points(panel: Panel, code_points: dict[int, str]) -> Panel:
+    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title and labels.
 
     Args:
         panel: the panel.
-        names: the text to write for each of these characters, by code point.
+        code_points: the text to write for each missing character, by the character's number.
     """
 
-    def axis_with_names(axis: Axis) -> Axis:
-        """Returns the axis with the characters in ``names`` replaced in its labels."""
-        return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
+    def with_code_points(axis: Axis) -> Axis:
+        """Returns the axis with the texts of ``code_points`` for the missing characters in its labels."""
+        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels))
 
     return replace(
         panel,
-        title=panel.title.translate(names),
-        rows=axis_with_names(panel.rows),
-        columns=axis_with_names(panel.columns),
+        title=panel.title.translate(code_points),
+        rows=with_code_points(panel.rows),
+        columns=with_code_points(panel.columns),
     )
 
 

@@ -221,7 +221,14 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
 
 
 def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
-    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head "."""
+    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head ".
+
+    Args:
+        picture: the panels with their titles.
+        grid: the grid of the panels.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     return any(
         ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
         for panel, width in _panel_widths(picture, grid)

@@ -41,33 +41,37 @@ def _summary(types: HeadTypes) -> Summary:
     """Returns a list with a row per type: its first head with interval and control, the next heads, and a count."""
     scores = types.scores
 
-    def best_first(type: HeadType) -> list[int]:
-        """Returns the rows of the heads, sorted by their scores for a type, highest first."""
-        return scores.ranked_rows(type.name)
+    def rows_best_first(head_type: HeadType) -> list[int]:
+        """Returns the indices of the rows of ``scores``, sorted by the scores of a type, highest first."""
+        return scores.ranked_rows(head_type.name)
 
-    def number_of_best(type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
+    def number_of_best(head_type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
         """Returns a number of the best head of a type: its score, or another that a frame has by a name.
 
         Args:
-            type: the type of head.
+            head_type: the type of head.
             frame: the frame that has the number; without one, that of the scores.
             name: ``values`` or ``margins``.
         """
-        return float(frame.column(type.name, name)[best_first(type)[0]])
+        return float(frame.column(head_type.name, name)[rows_best_first(head_type)[0]])
 
-    def next_heads(type: HeadType) -> list[str]:
+    def next_heads(head_type: HeadType) -> list[str]:
         """Returns the heads after the best one of a type, with their scores."""
-        column = scores.column(type.name)
-        return [f"{scores.rows[row].name} {column[row]:.2f}" for row in best_first(type)[1 : 1 + MAX_NEXT_HEADS]]
+        column = scores.column(head_type.name)
+        return [
+            f"{scores.rows[row].name} {column[row]:.2f}" for row in rows_best_first(head_type)[1 : 1 + MAX_NEXT_HEADS]
+        ]
 
     columns = [
-        Column[HeadType]("type", lambda type: type.name, align="<"),
-        Column[HeadType]("head", lambda type: scores.rows[best_first(type)[0]].name, align="<"),
-        Column[HeadType]("score", lambda type: f"{number_of_best(type):.3f}", number_of_best),
-        Column[HeadType]("95 %", lambda type: margin_text(number_of_best(type, name="margins"))),
-        Column[HeadType]("control", lambda type: f"{number_of_best(type, types.controls):.3f}"),
-        Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
-        Column[HeadType]("next", lambda type: "  ".join(next_heads(type)), align="<"),
+        Column[HeadType]("type", lambda head_type: head_type.name, align="<"),
+        Column[HeadType]("head", lambda head_type: scores.rows[rows_best_first(head_type)[0]].name, align="<"),
+        Column[HeadType]("score", lambda head_type: f"{number_of_best(head_type):.3f}", number_of_best),
+        Column[HeadType]("95 %", lambda head_type: margin_text(number_of_best(head_type, name="margins"))),
+        Column[HeadType]("control", lambda head_type: f"{number_of_best(head_type, types.controls):.3f}"),
+        Column[HeadType](
+            "above control", lambda head_type: f"{types.is_clear(head_type.name).sum()} of {len(scores.rows)}"
+        ),
+        Column[HeadType]("next", lambda head_type: "  ".join(next_heads(head_type)), align="<"),
     ]
     return list_summary(types.types, columns)
 

@@ -153,7 +153,7 @@ def _alignment_columns(
 
     Raises:
         AttnvizError: if there is not one recording of a text over a sound, or if there are no words to compare with:
-            neither a reference nor alignment heads that the model's folder names.
+            neither a reference nor alignment heads listed in the model's folder.
     """
     names_alignment = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
     if reference is None and not names_alignment:
@@ -165,13 +165,13 @@ def _alignment_columns(
     named_heads = alignment_heads(recordings[0])
     if reference is None and not named_heads:
         raise AttnvizError(
-            f"alignment is measured against words with seconds, and the model's folder names no alignment heads; "
+            f"alignment is measured against words with seconds, and the model's folder lists no alignment heads; "
             f"give {option('reference', 'words.vtt')}"
         )
     source = (
         "the file"
         if reference is not None
-        else f"the mean of {len(named_heads)} alignment heads that the model's folder names"
+        else f"the mean of the {len(named_heads)} alignment heads listed in the model's folder"
     )
     remark = f"Alignment: word ends less those of {source}; lag is their median, alignment the mean distance from it."
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
@@ -351,9 +351,10 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 
 
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """Returns the quantity of each unit, by unit; of several units, each name lists its metrics, as "entropy: bits".
+    """Returns the quantity of each unit that the metrics have, by unit.
 
-    The name of the unit with most metrics says "all others" instead if these are more than `MAX_NAMED_METRICS`.
+    If there are several units, the names of a unit's metrics come before the name of its quantity, as in
+    "entropy: bits". The unit with most metrics has "all others" there if it has more than `MAX_NAMED_METRICS`.
     """
     names: dict[str, list[str]] = {}
     for metric in metrics:

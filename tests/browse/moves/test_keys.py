@@ -264,7 +264,7 @@ def test_words_have_no_scores(recording: Recording) -> None:
     screen = screen_of(worded_recording())
     words = after(screen, "enter", "w")
     assert words.view.words
-    assert "a word has no score" in after(screen, "v", state=words).message
+    assert "only tokens have scores" in after(screen, "v", state=words).message
     assert not after(screen, "enter", "v", "w").view.words
 
 
