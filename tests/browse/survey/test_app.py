@@ -203,7 +203,7 @@ def test_text_that_is_opened_comes_back_to_its_head(
 ) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
-    monkeypatch.setattr(browse, "browse", lambda *given: len(shown.__iadd__([given])))
+    monkeypatch.setattr(browse, "browse", lambda *given, address: len(shown.__iadd__([(*given, address)])))
 
     def fake(view: SurveyView, look: Look, path: Path, record: Callable[[str], Recording], line: int | None) -> Any:
         shown.append(line)
