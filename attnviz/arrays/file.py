@@ -1,6 +1,5 @@
 """Reads attention from .npz, .npy and .safetensors files of other programs, and numbers that attnviz wrote as .npz."""
 
-import json
 import re
 import zipfile
 from pathlib import Path
@@ -133,7 +132,7 @@ def _mapped_tensors(path: Path) -> Arrays:
     """Returns the arrays of a valid .safetensors file of float32 by name, mapped into memory."""
     with open_file(path) as file:
         header_length = int.from_bytes(file.read(8), "little")  # the format begins with it
-        entries = json.loads(file.read(header_length))
+        entries = parse_json(file.read(header_length), f"the header of {str(path)!r}")
         start = file.tell()
     content = np.asarray(np.memmap(path, np.uint8, mode="r", offset=start))
     tensors = {name: entry for name, entry in entries.items() if name != "__metadata__"}

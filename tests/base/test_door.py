@@ -17,7 +17,11 @@ QUALIFIED = set(
 DOOR = "base"
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.__main__": ({"os.open"}, "os.devnull in place of closed streams"),
-    "attnviz.arrays.file": ({"np.load", "safe_open"}, "regular files that fit into memory, and no pickles"),
+    "attnviz.arrays.file": (
+        {"np.load", "safe_open", "memmap"},
+        "regular files that fit into memory, and no pickles; safetensors has checked the file that is mapped",
+    ),
+    "attnviz.arrays.layers": ({"memmap"}, "the type of an array that the user has mapped"),
     "attnviz.browse.start": ({"os.open"}, "the terminal itself"),
     "attnviz.cli.commands": ({"os.open"}, "os.devnull, once the reader of the output has gone"),
     "attnviz.cli.help": ({"os.open"}, "os.devnull, once the reader of the output has gone"),

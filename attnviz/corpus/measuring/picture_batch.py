@@ -14,7 +14,7 @@ from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import TextNumbers
 from attnviz.corpus.texts.batches import Batch, SurveyOptions
 from attnviz.maps.heads import maps_over_tokens
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.metrics import Metric, measure_queries
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
@@ -68,9 +68,7 @@ def _measurements(calls: Sequence[LayerMaps], metrics: Sequence[Metric]) -> Batc
     if not calls:
         raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     rows = list[_HeadRow]()
-    for maps in sorted(calls, key=lambda maps: maps.layer):
-        if not isinstance(maps, CellMaps):
-            raise AttnvizError(f"layer {maps.layer} has no single cells to survey; use smaller pictures")
+    for maps in map(cell_maps, sorted(calls, key=lambda maps: maps.layer)):
         for heads in maps.head_groups(maps.heads):
             values, places, sinks = _numbers(maps, heads, metrics)
             labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
