@@ -101,7 +101,7 @@ class Capture:
         return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
-        """Raises StopForward, which ends the forward pass, if only output projections were missing and are found."""
+        """Raises StopForward to end the pass once all output projections, the last thing searched for, are found."""
         if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
 
@@ -141,7 +141,8 @@ class Capture:
         """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
         If the first call of a forward pass continues no chunks of the last pass, the calls of the last pass are
-        delivered. A call is only counted if its part of an encoder-decoder is not chosen, or an earlier call failed.
+        delivered. Every call is counted; nothing else is done with one whose part of an encoder-decoder is not chosen,
+        or that comes after a failure.
         """
         part = observed.caller.part
         self.runs.note_attention()
@@ -212,7 +213,7 @@ class Capture:
 
         Raises:
             AttnvizError: if a call could not be observed.
-            Exception: the error of a lack of memory, unchanged.
+            MemoryError, torch.OutOfMemoryError: passed on unchanged.
         """
         self._conclude(lambda: None)
 
@@ -221,7 +222,7 @@ class Capture:
 
         Raises:
             AttnvizError: if no call was recorded, a chosen layer or head is missing, or a call could not be observed.
-            Exception: the error of a lack of memory, unchanged.
+            MemoryError, torch.OutOfMemoryError: passed on unchanged.
         """
         self._conclude(lambda: self.texts.add(self.calls))
         with hidden_from_run():
@@ -245,7 +246,7 @@ class Capture:
 
         Raises:
             AttnvizError: if a call is refused, or if observing failed, before or now, because of a fault of attnviz.
-            Exception: the error of a lack of memory, unchanged.
+            MemoryError, torch.OutOfMemoryError: passed on unchanged.
         """
         try:
             if self.failure is not None:

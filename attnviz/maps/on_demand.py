@@ -112,7 +112,7 @@ class OnDemandMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels; see `LayerMaps.overview`."""
+        """Pools a block to pixels; see `LayerMaps.overview`. The maximum is computed whatever ``maximum`` says."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
 

@@ -33,7 +33,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
         raise AttnvizError(f"no sound file {str(path)!r}; give a WAV, FLAC, OGG or MP3")
     try:
         with discard_output(), soundfile.SoundFile(str(path)) as file:
-            _refuse_sound(file, path)
+            _refuse_unreadable_sound(file, path)
             samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
             rate = int(file.samplerate)
     except AttnvizError:
@@ -50,10 +50,10 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
     return samples, rate
 
 
-def _refuse_sound(file: Any, path: Path) -> None:
+def _refuse_unreadable_sound(file: Any, path: Path) -> None:
     """Raises AttnvizError if a sound's format, rate or length is one that attnviz does not read.
 
-    It reads ``SOUND_FORMATS``, 1 to ``MAX_RATE`` samples per second, and 1 sample to ``MAX_SECONDS``.
+    attnviz reads ``SOUND_FORMATS``, 1 to ``MAX_RATE`` samples per second, and 1 sample to ``MAX_SECONDS``.
 
     Args:
         file: the open ``soundfile.SoundFile``.
@@ -61,9 +61,10 @@ def _refuse_sound(file: Any, path: Path) -> None:
     """
     if file.format not in SOUND_FORMATS:
         raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
-    if not 0 < file.samplerate <= MAX_RATE or not 0 < file.frames <= MAX_SECONDS * file.samplerate:
-        seconds = file.frames / max(file.samplerate, 1)  # a damaged file may have the rate 0
-        minutes = seconds / 60
+    if not 0 < file.samplerate <= MAX_RATE:
+        raise AttnvizError(f"{str(path)!r} has {file.samplerate} samples a second; give a sound of 1 to {MAX_RATE:,}")
+    if not 0 < file.frames <= MAX_SECONDS * file.samplerate:
+        minutes = file.frames / file.samplerate / 60
         raise AttnvizError(f"{str(path)!r} lasts {minutes:.0f} minutes; attnviz reads 1 sample to 2 hours")
 
 

@@ -200,7 +200,7 @@ def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
 
     Args:
         by: the name of the units that are looked at, such as ``sentences``.
-        last_by: the name of the units of which the last one looks, such as ``turns``.
+        last_by: the name of the units whose last one holds the queries, such as ``turns``.
     """
     unit_noun, last_noun = by.removesuffix("s"), last_by.removesuffix("s")
     earlier_noun = "ones" if last_by == by else by
@@ -212,7 +212,12 @@ def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
             f"weight of the last {last_noun} on earlier {earlier_noun}, without sink and marks",
         ),
         Measure(LIFT, LIFT, "times", f"share of the {unit_noun} that stands out over its share of the keys"),
-        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {last_noun} over that and its own"),
+        Measure(
+            LOOKBACK,
+            LOOKBACK,
+            "share",
+            f"mean weight of a key before the last {last_noun} over its sum with that of a key in it",
+        ),
     )
 
 

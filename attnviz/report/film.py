@@ -106,8 +106,8 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
-            "the pictures of a film have other heads or other numbers of tokens; choose a head that all have with "
-            f"{option('heads', '0.1')}"
+            "the pictures of a film need the same heads and the same number of tokens, and these differ; choose a head "
+            f"that all have, as {option('heads', '0.1')}, and texts of one length"
         )
     scales = _joint_scales([panel for frame in frames for panel in frame.panels])
     colored_frames = tuple(

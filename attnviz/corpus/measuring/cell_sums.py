@@ -98,16 +98,16 @@ class CellSums:
             present_by_text=relations.any(-1).permute(1, 2, 0),
         )
 
-    def sees_cells(self, ones: Tensor) -> Tensor:
+    def sees_cells(self, visible: Tensor) -> Tensor:
         """Returns True for each query that sees a cell of a metric, ``(texts, queries, columns)``.
 
         Columns are the metrics that sum over cells, in the order of computation.
 
         Args:
-            ones: 1 for visible cells, 0 for others, ``(texts, queries, keys)``.
+            visible: 1 for visible cells, 0 for others, ``(texts, queries, keys)``.
         """
-        by_place = torch.einsum("tqk,qkc->tqc", ones, self.by_place[..., 2:].float()) > 0
-        return torch.cat([by_place, self.present_by_text, ones @ self.by_key > 0], dim=-1)
+        by_place = torch.einsum("tqk,qkc->tqc", visible, self.by_place[..., 2:].float()) > 0
+        return torch.cat([by_place, self.present_by_text, visible @ self.by_key > 0], dim=-1)
 
     def write(self, weights: Tensor, place_sums: Tensor, out: Tensor) -> None:
         """Writes the sum of each query's weights over the cells of each metric to ``out``, in place.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
@@ -311,9 +311,12 @@ def ramp_of(size: tuple[int, int]) -> "PillowImage":
     return Pillow.fromarray(colors)
 
 
-def extent_of(is_token: Any) -> tuple[int, int, int, int]:
-    """Returns left, top, right and bottom of a token's pixels, the last two one past the end; all 0 for no pixels."""
-    columns, rows = np.flatnonzero(is_token.any(axis=0)), np.flatnonzero(is_token.any(axis=1))
+def extent_of(mask: BoolArray) -> tuple[int, int, int, int]:
+    """Returns left, top, right and bottom of a token's pixels, the last two one past the end; all 0 for no pixels.
+
+    ``mask`` is True at the token's pixels, ``(rows, columns)``.
+    """
+    columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
     if not len(columns):
         return 0, 0, 0, 0
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1

@@ -56,5 +56,6 @@ def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]
     if not heads & single_heads.keys():
         examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "no single head"
         raise AttnvizError(
-            f"{option('effects', file)} has effects of {examples}, but of none of these heads; measure their effects"
+            f"{option('effects', file)} has effects of {examples}, but of none of the heads shown; measure these with "
+            "attnviz ablate"
         )

@@ -20,7 +20,7 @@ from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
     are_adjacent,
-    are_chosen,
+    chooses_heads,
     divide_page,
     order_remarks,
 )
@@ -124,7 +124,7 @@ def comparison_report(
         return _exact_numbers(comparison, full_comparison.take(sorted(shown_rows)))
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
-    if options.medium.fits is None or options.all or are_chosen(options):
+    if options.medium.fits is None or options.all or chooses_heads(options):
         return _heatmaps(comparison)
     from attnviz.report.maps.fitting import first_that_fits
 

@@ -113,7 +113,7 @@ def _maps_of_heads(
         else partial(_heatmaps, recording, heads, options, notes)
     )
     draws_some = options.medium.fits is not None or (bool(first_heads) and _are_too_many(heads, options))
-    if not draws_some or options.all or are_chosen(options):
+    if not draws_some or options.all or chooses_heads(options):
         return draw_all()
     if summaries is not None:
         from attnviz.report.maps.fitting import fit_screen
@@ -306,10 +306,10 @@ def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
     """True if heads are too many for maps with labels; outside of one page, heads that the user chose never are."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
-    return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
+    return not chooses_heads(options) and len(heads) > MAX_UNCHOSEN_MAPS
 
 
-def are_chosen(options: ReportOptions) -> bool:
+def chooses_heads(options: ReportOptions) -> bool:
     """True if the user chose heads by their numbers."""
     return options.selection.heads is not None or options.selection.pairs is not None
 

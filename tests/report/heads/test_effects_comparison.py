@@ -100,7 +100,7 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
     (tmp_path / "others.json").write_bytes(draw(effects_report(table({(7, 7): [1.0]}), options(".json")), ".json"))
     (tmp_path / "none.json").write_text("a text")
     for name, said in {
-        "others.json": "has effects of 7.7, but of none of these heads",
+        "others.json": "has effects of 7.7, but of none of the heads shown",
         "none.json": "holds no effects of heads",
         "gone.json": "gone.json': No such file or directory",
     }.items():
