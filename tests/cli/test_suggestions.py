@@ -111,7 +111,7 @@ WRONG = {
     "show Life --limits 0.5:0.5": "--limits '0.5:0.5': low and high are equal; write 0:0.5",
     "show Life --limits 1:0": "--limits '1:0' are the wrong way round; write 0:1",
     "show Life --limits none": "--limits 'none' cannot be read; choose shared, head or two numbers as 0:0.5",
-    "show Life --max-size big -o x.html": "--max-size 'big' is not a file size; give a size such as 50MB",
+    "show Life --max-size big -o x.html": "--max-size 'big' is not a file size; give 50MB, 500kB or 1.5GB",
     "show Life --mark ( -o x.png": "",
     "show Life --heads 9": "no head 9; there are 0-3",
     "show Life --heads 3-1": "counts backwards in '3-1'; write 1-3",
