@@ -80,9 +80,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
     if match is None:
-        raise AttnvizError(
-            f"{option('max_size')} {text!r} is not a file size; give 50MB, 500kB or 1.5GB"
-        )
+        raise AttnvizError(f"{option('max_size')} {text!r} is not a file size; give 50MB, 500kB or 1.5GB")
     count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
     if count < MIN_PAGE_BYTES:
         minimum = f"{MIN_PAGE_BYTES // 1000}kB or more"
