@@ -8,6 +8,7 @@ from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection, resolve_span
+from attnviz.text.towers import tower_phrase
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
@@ -56,7 +57,7 @@ def ablation_effects(
 
     texts = _texts(input, settings, batch)
     use = _reader_use(texts, metric)
-    reader = open_reader(settings, use)
+    reader = open_reader(settings, use, selection.tower)
     refuse_untrained(settings.model)
 
     prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
@@ -90,7 +91,13 @@ def ablation_effects(
     )
     title = first_text.title if len(prepared) == 1 else f"{len(prepared)} texts"
     remarks = (*position_remarks, *first_text.remarks)
-    return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=remarks)
+    return replace(
+        effects,
+        metric=metric_name or effects.metric,
+        model=tower_phrase(reader.tower, reader.name),
+        title=title,
+        remarks=remarks,
+    )
 
 
 def _reader_use(texts: "list[Example | None]", metric: str | None) -> "Use":

@@ -31,7 +31,7 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     example = subject.example(settings, refusal)
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    reader = open_reader(settings, "predictions")
+    reader = open_reader(settings, "predictions", selection.tower)
     refuse_untrained(settings.model)
     prepared = reader.read(example)
     from attnviz.effects.logit_attribution import logit_attribution

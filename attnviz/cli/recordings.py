@@ -43,7 +43,7 @@ def record(
         return subject.recording(whole)
     from attnviz.models.sources import open_reader
 
-    reader = open_reader(settings, subject.use)
+    reader = open_reader(settings, subject.use, selection.tower)
     reader.keeps_factors = factors
     return reader.record(subject.example_of_any_medium(settings), selection, values)
 
@@ -65,7 +65,8 @@ def record_batch(
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).record_batch([Example.of(text, settings) for text in texts], selection, values)
+    reader = open_reader(settings, tower=selection.tower)
+    return reader.record_batch([Example.of(text, settings) for text in texts], selection, values)
 
 
 def parse_head(head: str) -> tuple[int, int]:
@@ -76,7 +77,7 @@ def parse_head(head: str) -> tuple[int, int]:
     """
     selection = Selection.parse(heads=head)
     pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(pairs) != 1:
+    if len(pairs) != 1 or selection.tower is not None:
         raise AttnvizError(f"--head {head!r} is not one head; give 1 or 0.1 (layer.head)")
     return pairs[0]
 
@@ -135,7 +136,7 @@ def record_both(
     if settings.model != ModelSettings.model:
         if other is None:
             raise AttnvizError(NOTHING_TO_COMPARE)
-        reader = open_reader(settings)
+        reader = open_reader(settings, tower=selection.tower)
         return (
             reader.record(examples[0], selection, values),
             reader.record(examples[1], selection, values),

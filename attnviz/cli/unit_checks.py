@@ -53,7 +53,7 @@ def show_unit_checks(
         raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
     example = subject.example(settings, f"{option('check')} runs the model, and a recording holds none; give a text")
     refuse_untrained(settings.model)
-    reader = open_reader(settings, "predictions")
+    reader = open_reader(settings, "predictions", options.selection.tower)
     check = _Check(reader, example, options, unit_name)
     deliver(units_report(check.recording, check.unit_checks(count), fit_options(options, output)), output)
 

@@ -9,6 +9,7 @@ from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.patterns import find_patterns
 from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.towers import refuse_other_tower
 
 
 def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
@@ -38,11 +39,12 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     They ascend, except that pairs of layer and head keep the order in which the user gave them.
 
     Raises:
-        AttnvizError: if the survey lacks a selected layer or head.
+        AttnvizError: if the survey lacks a selected layer or head, or the selection names a tower.
     """
     layers: dict[int, list[int]] = {}
     for head in survey.heads:
         layers.setdefault(head.layer, []).append(head.head)
+    refuse_other_tower(selection.tower, "", "a survey", "")
     refuse_missing(selection.chosen_layers, tuple(layers), "layer")
     for layer in selection.chosen_layers or layers:
         refuse_missing(selection.heads_of(layer), tuple(layers[layer]), f"head in layer {layer}:")

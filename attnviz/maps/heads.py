@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from attnviz.base.errors import option
 from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
+from attnviz.text.towers import refuse_other_tower
 
 HeadKey = tuple[str, int, str, int, int]
 
@@ -132,8 +134,10 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     All layers are selected if the selection names none, and all heads of a layer if it names none of that layer.
 
     Raises:
-        AttnvizError: if a selected layer or head does not exist.
+        AttnvizError: if a selected layer or head does not exist, or the selection names another tower.
     """
+    advice = f"record it with {option('attention', selection.tower)}"
+    refuse_other_tower(selection.tower, recording.tower, recording.model, advice)
     refuse_missing(selection.chosen_layers, recording.layers, "layer")
     layers = selection.chosen_layers or recording.layers
     layer_maps = [maps for layer in layers for maps in recording.maps if maps.layer == layer]

@@ -6,6 +6,7 @@ from typing import Any
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import LayerMaps
+from attnviz.text.towers import TOWERS
 
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
@@ -46,6 +47,12 @@ class Recording:
     def text(self) -> str:
         """The text of the queries."""
         return self.maps[0].query_tokens.text
+
+    @property
+    def tower(self) -> str:
+        """The tower of a vision-language model that has the heads, ``text`` or ``picture``; "" if it is not known."""
+        tower = self.settings.get("tower")
+        return tower if tower in TOWERS else ""
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Lists the kinds of models: the name of each, its reader class, and the settings that it uses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
 
@@ -8,6 +8,7 @@ from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import refuse_little_memory
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.towers import PICTURE_TOWER, refuse_other_tower
 
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
@@ -82,21 +83,50 @@ MEDIA_ROWS = {"images": IMAGES, "labels": IMAGES, "pictures": PICTURES, "answers
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
-def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
+def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = None) -> Reader:
     """Returns the reader of the model that ``settings.model`` names: a built-in model, or a Hugging Face model.
 
     Args:
         settings: settings that build or load the model.
         use: the purpose: maps of a text, an image, both or a sound, predictions from them, or texts of a corpus.
+        tower: the tower of a vision-language model whose heads the user chose; ``None`` if the user named none.
 
     Raises:
-        AttnvizError: if a setting was changed that the model does not use, the model cannot read the images or sounds
-            of the use, the model's name is empty, or torch would not fit into memory.
+        AttnvizError: if a setting was changed that the model does not use, the reader records no such tower, the model
+            cannot read the images or sounds of the use, its name is empty, or torch would not fit into memory.
     """
     row = row_of(settings.model, use)
     refuse_unused(settings, row)
     refuse_little_memory()
-    return row.load()(settings, [row.name for row in BUILT_IN], use)
+    reader = row.load()(_with_tower(settings, row, tower), [row.name for row in BUILT_IN], use)
+    if tower is not None:
+        other_input = option("image", "photo.jpg") if tower == PICTURE_TOWER else "a text"
+        refuse_other_tower(tower, reader.tower, settings.model, f"add {other_input}")
+    return reader
+
+
+def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> ModelSettings:
+    """Returns the settings with the attention of the chosen tower if the row reads texts with pictures.
+
+    Returns the settings unchanged without a tower, or for another row.
+
+    Args:
+        settings: the settings.
+        row: the row of their model.
+        tower: the tower that the user named; ``None`` for none.
+
+    Raises:
+        AttnvizError: if the settings choose an attention outside of the tower.
+    """
+    if tower is None or row is not PICTURES:
+        return settings
+    is_picture_tower = tower == PICTURE_TOWER
+    if settings.attention is not None and (settings.attention == PICTURE_TOWER) != is_picture_tower:
+        raise AttnvizError(
+            f"{option('heads')} name the {tower} tower, which {option('attention', settings.attention)} is not; "
+            "leave one of them out"
+        )
+    return replace(settings, attention=tower) if is_picture_tower else settings
 
 
 def reader_class(model: str) -> type[Reader]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self, TypedDict, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.options import Option
+from attnviz.text.towers import split_tower
 
 MAX_NAMED_NUMBERS = 100_000  # in a list, after its ranges are expanded
 Span = tuple[int | None, int | None]
@@ -24,6 +25,7 @@ class Selection:
         pairs: ``(layer, head)`` pairs, which users write ``layer.head``; heads are shown in this order.
         queries: start and stop of the queries; ``None`` leaves an end open, a negative number counts from the end.
         keys: start and stop of the keys, in the same way.
+        tower: ``text`` or ``picture``, the tower of a vision-language model that has the heads; ``None`` if not named.
 
     Raises:
         AttnvizError: if ``layers`` holds the layer of none of the pairs.
@@ -40,6 +42,7 @@ class Selection:
     pairs: tuple[tuple[int, int], ...] | None = None
     queries: Span = (None, None)
     keys: Span = (None, None)
+    tower: str | None = None
 
     def __post_init__(self) -> None:
         if self.chosen_layers == () and self.pairs and self.layers:
@@ -56,7 +59,7 @@ class Selection:
         heads: Annotated[
             str | None,
             Option(
-                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6.",
+                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6; 'picture 0.3' names a tower too.",
                 brief="Select heads: 0,2-3, or layer.head as 4.11,9.6.",
             ),
         ] = None,
@@ -67,13 +70,16 @@ class Selection:
 
         Args:
             layers: a list with ranges, such as ``0-3,7``.
-            heads: a list with ranges, or ``layer.head`` pairs such as ``4.11,9.6``.
+            heads: a list with ranges, or ``layer.head`` pairs such as ``4.11,9.6``; the word ``text`` or ``picture``
+                before them names their tower.
             queries: a range of tokens, such as ``10:40``.
             keys: a range of tokens, such as ``:20``.
 
         Raises:
-            AttnvizError: if a string has another form, or none of the pairs is in the selected layers.
+            AttnvizError: if a string has another form, heads are not of one tower, or none of the pairs is in the
+                selected layers.
         """
+        tower, heads = (None, None) if heads is None else split_tower(heads)
         names_pairs = heads is not None and "." in heads
         pairs = _parse_pairs(heads) if heads is not None and names_pairs else None
         return cls(
@@ -82,6 +88,7 @@ class Selection:
             pairs=pairs,
             queries=_parse_span(queries, "queries"),
             keys=_parse_span(keys, "keys"),
+            tower=tower,
         )
 
     @property

@@ -122,7 +122,7 @@ class Session(InspectedHeads):
         quantity = self.quantity(view)
         maps, _ = self.heads[head]
         panel = Panel(
-            title=f"head {self.names[head]}" + (" cross" if maps.kind == "cross" else ""),
+            title=f"{self.recording.tower or 'head'} {self.names[head]}" + (" cross" if maps.kind == "cross" else ""),
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),

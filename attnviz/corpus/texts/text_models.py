@@ -53,14 +53,14 @@ def open_survey_model(
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
     if pictures:
-        reader = open_reader(settings, "images")
+        reader = open_reader(settings, "images", selection.tower)
         reader.refuse_absent(selection)
         return reader
     refuse_unused(settings)
     inapplicable = [name for name in SINGLE_TEXT_SETTINGS if getattr(settings, name)]
     if inapplicable:
         raise AttnvizError(f"{option(inapplicable[0])} is for a single text, and a survey reads many; leave it out")
-    reader = open_reader(settings, "texts")
+    reader = open_reader(settings, "texts", selection.tower)
     reader.refuse_absent(selection)
     refuse_long_window(reader, window)
     return reader

@@ -26,6 +26,7 @@ from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from attnviz.text.towers import PICTURE_TOWER
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +86,11 @@ class ImageReader(FolderReader):
                 f"{option('attention', 'picture')}, or record it in Python with attnviz.record(model)"
             )
         return parts[0]
+
+    @property
+    def tower(self) -> str:
+        """The tower for pictures if the model has one for text too; else ""."""
+        return PICTURE_TOWER if hasattr(self.loaded[0].config, "text_config") else ""
 
     @cached_property
     def labels(self) -> dict[int, str]:

@@ -25,10 +25,11 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Use
-from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import AttentionPart, Selection
 from attnviz.text.tokens import Tokens, readable_label
+from attnviz.text.towers import PICTURE_TOWER, TEXT_TOWER, TOWERS
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
 CROSS: AttentionPart = "cross"
 CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
-TOWER = "picture"  # the attention of the tower that reads pictures alone
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
 
@@ -68,10 +68,10 @@ class PictureTextReader(FolderReader):
             AttnvizError: if the settings choose an attention that only encoder-decoders have.
         """
         super().__init__(settings, built_in, use, loaded)
-        if settings.attention not in (None, CROSS, *PICTURE_PARTS):
+        if settings.attention not in (None, CROSS, *TOWERS):
             raise AttnvizError(
                 f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
-                f"and pictures choose {or_list(PICTURE_PARTS)}"
+                f"and pictures choose {or_list(TOWERS)}"
             )
 
     def find_folder(self) -> Path:
@@ -122,7 +122,7 @@ class PictureTextReader(FolderReader):
         if module is None and self.settings.attention == CROSS:
             raise AttnvizError(
                 f"{self.settings.model} has its pictures among the tokens of the text, and no cross-attention; choose "
-                f"{option('attention')} {or_list(PICTURE_PARTS)}"
+                f"{option('attention')} {or_list(TOWERS)}"
             )
         return module
 
@@ -141,15 +141,22 @@ class PictureTextReader(FolderReader):
         """
         names = {id(part): name for name, part in self.module.named_modules()}
         decoder: str = names[id(self.decoder)]
-        if self.settings.attention != TOWER:
+        if self.settings.attention != PICTURE_TOWER:
             return decoder
         parent, _, decoder_name = decoder.rpartition(".")
         siblings = self.module.get_submodule(parent).named_children()
         # beside the decoder stand the tower and a projector of few modules
         sizes = {name: sum(1 for _ in part.modules()) for name, part in siblings if name != decoder_name}
         if not sizes:
-            raise AttnvizError(f"no part of {self.name} reads pictures alone; leave {option('attention', TOWER)} out")
+            raise AttnvizError(
+                f"no part of {self.name} reads pictures alone; leave {option('attention', PICTURE_TOWER)} out"
+            )
         return f"{parent}.{max(sizes, key=lambda name: sizes[name])}".removeprefix(".")
+
+    @property
+    def tower(self) -> str:
+        """The tower whose heads are recorded: the one for text, unless the settings choose the other."""
+        return PICTURE_TOWER if self.settings.attention == PICTURE_TOWER else TEXT_TOWER
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
         """Returns the id of a token, as `single_token` finds it."""
@@ -196,7 +203,7 @@ class PictureTextReader(FolderReader):
         tokens = text_tokens
         if self.cross_module is None:
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
-        elif self.settings.attention != "text":
+        elif self.settings.attention != TEXT_TOWER:
             context = picture_keys(images, picture_numbers, places)
         prepared = Prepared(
             inputs,
@@ -221,7 +228,7 @@ class PictureTextReader(FolderReader):
         positions = slice(int(parts[-1]), None) if len(parts) else slice(None)
         attention: AttentionPart | None = None
         if self.cross_module is not None:
-            attention = "encoder" if self.settings.attention in PICTURE_PARTS else CROSS
+            attention = "encoder" if self.settings.attention in TOWERS else CROSS
         example = replace(
             prepared,
             attention=attention,
@@ -251,11 +258,11 @@ class PictureTextReader(FolderReader):
         Raises:
             AttnvizError: if a selected layer or head does not exist.
         """
-        if self.settings.attention != TOWER and self.cross_module is None:
+        if self.settings.attention != PICTURE_TOWER and self.cross_module is None:
             return super().record(example, selection, values)
         whole_recording = super().record(example, Selection(), values)
-        if self.settings.attention != TOWER:
-            kind = "self" if self.settings.attention == "text" else "cross"
+        if self.settings.attention != PICTURE_TOWER:
+            kind = "self" if self.settings.attention == TEXT_TOWER else "cross"
             maps_of_kind = [maps for maps in whole_recording.maps if maps.kind == kind]
             return self._with_layers(whole_recording, maps_of_kind, selection)
         names = {id(module): name for name, module in self.module.named_modules()}
@@ -263,14 +270,14 @@ class PictureTextReader(FolderReader):
         tower_maps = [maps for maps in whole_recording.maps if not maps.module.startswith(decoder_prefix)]
         recording = self._with_layers(whole_recording, tower_maps, selection)
         placed_maps = tuple(self._tower_maps(example, recording.maps))
-        return replace(recording, maps=placed_maps, model=f"the picture's tower of {self.name}", remarks=())
+        return replace(recording, maps=placed_maps, remarks=())
 
     def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the decoder, and ``prepared`` with the arguments with which the model calls the decoder as inputs.
 
         If the settings choose the attention of the tower, returns the whole model and ``prepared`` unchanged.
         """
-        if self.settings.attention == TOWER:
+        if self.settings.attention == PICTURE_TOWER:
             return self.module, prepared
         import torch
 
@@ -296,8 +303,14 @@ class PictureTextReader(FolderReader):
         if not chosen_maps:
             missing_layers = number_ranges(selection.chosen_layers or ())
             existing_layers = number_ranges(layer_maps.layer for layer_maps in maps)
-            part = "tower" if self.settings.attention == TOWER else f"{maps[0].kind}-attention"
-            raise AttnvizError(f"no layer {missing_layers}; the {part} of {self.name} has layers {existing_layers}")
+            part, advice = "picture tower", ""
+            if self.settings.attention != PICTURE_TOWER:
+                other_attention = CROSS if self.settings.attention == TEXT_TOWER else TEXT_TOWER
+                part = f"{maps[0].kind}-attention"
+                advice = f"; {option('attention', other_attention)} has other layers"
+            raise AttnvizError(
+                f"no layer {missing_layers}; the {part} of {self.name} has layers {existing_layers}{advice}"
+            )
         return replace(recording, maps=tuple(chosen_maps))
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
@@ -442,8 +455,8 @@ class PictureTextReader(FolderReader):
         text_remark = (
             f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        tower_option = (argument if self.is_live else flag)("attention", TOWER)
-        picture_remark = f"{count} tokens are parts of the picture. For its tower: {tower_option}."
+        tower_option = (argument if self.is_live else flag)("attention", PICTURE_TOWER)
+        picture_remark = f"{count} tokens are parts of the picture. For the picture tower: {tower_option}."
         return (text_remark, picture_remark) if generated else (picture_remark,)
 
 

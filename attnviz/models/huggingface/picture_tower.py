@@ -58,7 +58,7 @@ def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens", size: int) -> LayerMaps
     """
     if len(maps.key_tokens) != size:
         raise AttnvizError(
-            f"layer {maps.layer} of the picture's tower has {len(maps.key_tokens)} tokens and its first layer {size}; "
+            f"layer {maps.layer} of the picture tower has {len(maps.key_tokens)} tokens and its first layer {size}; "
             "record it in Python with attnviz.record(model)"
         )
     if len(maps.query_tokens) == size:

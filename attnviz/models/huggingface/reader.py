@@ -23,8 +23,8 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.settings import PICTURE_PARTS
 from attnviz.text.selection import ATTENTION_PARTS, Selection
+from attnviz.text.towers import TEXT_TOWER, TOWERS
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +99,11 @@ class HuggingFaceReader(FolderReader):
                 "it with attnviz.record(model)"
             )
         return model
+
+    @property
+    def tower(self) -> str:
+        """The tower for text if the model has one for pictures too; else ""."""
+        return TEXT_TOWER if hasattr(self.loaded[0].config, "vision_config") else ""
 
     @property
     def module(self) -> "nn.Module":
@@ -296,7 +301,7 @@ class HuggingFaceReader(FolderReader):
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
             name = option("attention" if settings.attention is not None else "context")
-            if settings.attention in PICTURE_PARTS:
+            if settings.attention in TOWERS:
                 raise AttnvizError(f"{name} {settings.attention} needs a picture; add {option('image', 'photo.jpg')}")
             raise AttnvizError(f"{name} needs an encoder-decoder, which {settings.model} is not; leave it out")
         tokens, remarks = tokenize_example(tokenizer, example)
@@ -343,7 +348,7 @@ class HuggingFaceReader(FolderReader):
 
         settings = self.settings
         default_attention: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
-        if settings.attention in PICTURE_PARTS:
+        if settings.attention in TOWERS:
             raise AttnvizError(
                 f"{option('attention', settings.attention)} belongs to models that read pictures, and "
                 f"{settings.model} is an encoder-decoder; choose {or_list(ATTENTION_PARTS)}"

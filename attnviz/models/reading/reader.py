@@ -100,6 +100,11 @@ class Reader(ABC):
         """The device of the weights."""
         return next(self.module.parameters()).device
 
+    @property
+    def tower(self) -> str:
+        """The tower whose heads are recorded, ``text`` or ``picture``, of a model with both; "" for any other model."""
+        return ""
+
     def running(self) -> AbstractContextManager[None]:
         """Returns the context in which the module runs; a subclass silences the module's library in it."""
         return nullcontext()
@@ -298,11 +303,12 @@ class Reader(ABC):
                 refuse_broken=self.refuse_broken,
             )
             doubts = self.doubts(prepared.tokens)
+        tower_setting = {"tower": self.tower} if self.tower else {}  # absent in files of models with one tower
         return replace(
             recording,
             model=self.name,
             untrained=not self.is_trained,
-            settings=self.settings.as_json() | {"architecture": type(self.module).__name__},
+            settings=self.settings.as_json() | {"architecture": type(self.module).__name__} | tower_setting,
             version=__version__,
             remarks=(*prepared.remarks, *doubts, *recording.remarks),
         )

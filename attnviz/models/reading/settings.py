@@ -8,12 +8,12 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import DTYPES
 from attnviz.base.options import OneOf, Option, check_options, in_range, name_lister
 from attnviz.text.selection import ATTENTION_PARTS
+from attnviz.text.towers import TOWERS
 
 SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
 dtype context attention pair chat generate device_map dense truncate
 """.split()
-PICTURE_PARTS = ("text", "picture")  # parts of a model that reads texts with pictures; some have cross too
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096
@@ -51,7 +51,7 @@ class ModelSettings:
         str | None,
         Option(
             "Choose encoder, decoder or cross of an encoder-decoder; text or picture of a model that reads both.",
-            OneOf((*ATTENTION_PARTS, *PICTURE_PARTS), noun_of=option),
+            OneOf((*ATTENTION_PARTS, *TOWERS), noun_of=option),
         ),
     ] = None
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None

@@ -26,6 +26,7 @@ from attnviz.report.words.captions import (
     ARC_SIDES,
     Notes,
     count_phrase,
+    head_phrase,
     head_title,
     heads_caption,
     heads_phrase,
@@ -300,7 +301,7 @@ def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, p
         subject: the query in words.
         panels: the panels of the heads.
     """
-    heads_text = panels[0].group if len(heads) == 1 else heads_phrase(heads)
+    heads_text = head_phrase(recording, heads[0]) if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
     return f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}."

@@ -24,6 +24,7 @@ from attnviz.report.words.captions import (
     Notes,
     count_phrase,
     group_title,
+    head_phrase,
     head_title,
     heads_phrase,
     largest_key_clause,
@@ -65,7 +66,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     colored_panels = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
     named_panels = [replace(panel, group=panel.name) for panel in panels]  # the clause names the group of a panel
-    heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else panels[0].name
+    heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(named_panels)
     return ShadedText(

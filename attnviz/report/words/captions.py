@@ -17,6 +17,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, plural
+from attnviz.text.towers import TOWERS, tower_phrase
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
@@ -91,7 +92,7 @@ def source_line(report: DrawnReport) -> str:
     if not source:
         return ""
     text = " ".join(str(source["text"]).split())
-    model = str(source["model"])
+    model = tower_phrase(source.get("settings", {}).get("tower", ""), str(source["model"]))
     model_text = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
     text_start = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
     omits_text = not text_start or report.title in (text_start, model) or report.look.title is None
@@ -109,12 +110,14 @@ def report_title(recording: Recording, look: Look) -> str:
 
 
 def model_name(recording: Recording) -> str:
-    """Returns the model as a caption names it; one with random weights is called untrained."""
-    return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
+    """Returns the model as a caption names it, with its tower if it has two; random weights are called untrained."""
+    if recording.untrained:
+        return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}"
+    return tower_phrase(recording.tower, recording.model)
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, as ``head 0.3``, followed by its note if it has one.
+    """Returns the title of a head's panel, as ``head 0.3``, or ``text 0.3`` in a tower, with its note if it has one.
 
     Args:
         recording: the recording of the head.
@@ -122,12 +125,18 @@ def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = Non
         notes: the notes by `ChosenHead.key`; ``None`` for none.
     """
     note = (notes or {}).get(head.key, "")
-    return f"head {head.name}{maps_suffix(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
+    name = head_phrase(recording, head).replace("head", recording.tower or "head", 1)
+    return f"{name}{NOTE}{note}" if note else name
+
+
+def head_phrase(recording: Recording, head: ChosenHead) -> str:
+    """Returns the name of a head in a caption, which names the tower elsewhere: ``head 0.3``."""
+    return f"head {head.name}{maps_suffix(recording, head.maps)}"
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
-    """Returns the label of a row of heads in an overview, as ``layer 2``."""
-    return f"layer {maps.layer}{maps_suffix(recording, maps)}"
+    """Returns the label of a row of heads in an overview, as ``layer 2``, or ``text layer 2`` in a tower."""
+    return f"{recording.tower} layer {maps.layer}{maps_suffix(recording, maps)}".lstrip()
 
 
 def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
@@ -168,13 +177,15 @@ def part_title(report: DrawnReport) -> str:
 def _joined_titles(titles: list[str]) -> str:
     """Returns titles joined by commas; a first word that all have is said once, as in "heads 0.1, 0.2".
 
-    Any first word except ``head`` is the name of a head: "head 0.1: …, …".
+    After a tower's name it is "text heads 0.1, 0.2". Any other first word is the name of a head: "head 0.1: …, …".
     """
     first_words = {title.partition(" ")[0] for title in titles}
     if len(titles) < 2 or len(first_words) > 1:
         return ", ".join(titles)
     [word] = first_words
     endings = ", ".join(title.removeprefix(f"{word} ") for title in titles)
+    if word in TOWERS:
+        return f"{word} heads {endings}"
     return f"heads {endings}" if word == "head" else f"head {word}: {endings}"
 
 

@@ -116,7 +116,9 @@ def test_reads_the_vision_tower_of_a_model_of_both(tmp_path: Path, photo: Path) 
     }
     model = t.CLIPModel(t.CLIPConfig(**parts, projection_dim=8))
     folder = folder_of(tmp_path, model, t.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32))
-    [first, _] = recorded(folder, photo).maps
+    recording = recorded(folder, photo)
+    [first, _] = recording.maps
+    assert recording.tower == "picture"
     assert first.key_tokens.labels == ("[CLS]", "r0c0", "r0c1", "r1c0", "r1c1")
     assert first.key_tokens.places[1].tolist() == [16, 0, 48, 32]  # cropped to the middle of 96 x 64 pixels
 

@@ -16,6 +16,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.effects.ablation import ablate
+from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
@@ -28,6 +29,7 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ShadedText
+from attnviz.report.words.captions import model_name
 from attnviz.text.selection import Selection
 
 pytestmark = pytest.mark.slow
@@ -148,7 +150,7 @@ def test_a_loaded_model_is_read_as_its_folder_is(
         )
         np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
     if attention is None:
-        assert recording.remarks[0].endswith("For its tower: attention='picture'.")
+        assert recording.remarks[0].endswith("For the picture tower: attention='picture'.")
 
 
 def test_two_loaded_pictures_are_numbered_and_heads_lie_over_them(llava: Path, photo: Path) -> None:
@@ -223,7 +225,8 @@ def test_two_pictures_are_told_apart_and_saved(llava: Path, photo: Path, tmp_pat
 
 def test_the_tower_of_a_cropped_picture_has_its_patches_there(llava: Path, photo: Path) -> None:
     recording = recorded(llava, photo, attention="picture", layers="1")
-    assert recording.model.startswith("the picture's tower of ")
+    assert recording.tower == "picture"
+    assert model_name(recording) == f"the picture tower of {recording.model}"
     [maps] = recording.maps
     assert "vision" in maps.module
     tokens, parts = maps.key_tokens, recorded(llava, photo).maps[0].key_tokens
@@ -362,6 +365,56 @@ def test_ablation_removes_heads_of_the_text_or_of_the_tower(
     [row] = [row for row in effects["effects"] if row["heads"] == ["0.1"]]
     assert row["effect"] == pytest.approx(change, abs=1e-5)
     assert any("The model goes on with" in remark for remark in effects["remarks"])
+
+
+@pytest.mark.parametrize(("tower", "has_vision_modules"), [("text", False), ("picture", True)])
+def test_heads_name_their_tower(
+    tower: str, has_vision_modules: bool, llava: Path, photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = [QUESTION, "--image", str(photo), "--model", str(llava), "--heads", f"{tower} 1.2,1.3"]
+    numbers, figure = tmp_path / "numbers.json", tmp_path / "heads.svg"
+    assert main(["show", *model, "-o", str(numbers)]) == 0
+    written = json.loads(numbers.read_text())
+    assert written["recording"]["settings"]["tower"] == tower
+    assert [head["name"] for head in written["heads"]] == ["1.2", "1.3"]
+    assert {"vision" in head["module"] for head in written["heads"]} == {has_vision_modules}
+    assert main(["show", *model, "-o", str(figure)]) == 0
+    assert f">{tower} 1.2 · " in figure.read_text()
+    capsys.readouterr()
+    for command in ("heads", "ablate"):
+        assert main([command, *model]) == 0
+        assert f"heads in the {tower} tower of" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("tower", ["text", "picture"])
+def test_a_recording_refuses_heads_of_its_other_tower(tower: str, llava: Path, photo: Path, tmp_path: Path) -> None:
+    save(recorded(llava, photo, attention=tower), tmp_path / "run.safetensors")
+    recording = load(tmp_path / "run.safetensors")
+    other_tower = {"text": "picture", "picture": "text"}[tower]
+    assert chosen_heads(recording, Selection.parse(heads=f"{tower} 1.2"))[0].name == "1.2"
+    with pytest.raises(
+        AttnvizError, match=f"this is the {tower} tower of .*; record it with attention='{other_tower}'"
+    ):
+        chosen_heads(recording, Selection.parse(heads=f"{other_tower} 1.2"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--image", "PHOTO", "--attention", "text"], "the picture tower, which --attention text is not; leave one"),
+        ([], "this is the text tower of MODEL; add --image photo.jpg"),
+        (["--image", "PHOTO", "--model", "trained-picture"], "heads of trained-picture have no tower; leave out"),
+        (["--model", "trained"], "heads of trained have no tower; leave out 'picture', as in 0.3"),
+    ],
+)
+def test_refuses_heads_of_the_picture_tower(
+    arguments: list[str], message: str, llava: Path, photo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"PHOTO": str(photo)}
+    model = [] if "--model" in arguments else ["--model", str(llava)]
+    given = [names.get(argument, argument) for argument in arguments]
+    assert main(["show", "what is", *model, *given, "--heads", "picture 0.3"]) == 1
+    assert message.replace("MODEL", str(llava)) in capsys.readouterr().err
 
 
 def test_ablation_in_python_refuses_two_heads_of_one_name(llava: Path, photo: Path) -> None:
