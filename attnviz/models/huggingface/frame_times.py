@@ -16,7 +16,7 @@ import torch
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.patch_places import OwnValueAttention
+from attnviz.models.huggingface.patch_places import OwnValueAttention, in_precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -197,7 +197,7 @@ def _columns_of_frames(
     A frame comes from the columns around the peak of its gradient; the column is NaN if the gradient is 0.
 
     Args:
-        encoder: the encoder, which runs in float32 and gets its dtype back.
+        encoder: the encoder, which runs in the dtype of the features, or in float32 if they are halves.
         features: the features of a sound.
         time_axis: the axis of time of the features.
         name: the encoder's argument that takes the features.
@@ -205,34 +205,45 @@ def _columns_of_frames(
     Raises:
         AttnvizError: if the encoder's output is not a sequence of frames, or has other frames than its attention.
     """
-    leaf = features.detach().float().clone().requires_grad_()
-    dtype = features.dtype
-    encoder.float()
-    try:
-        with torch.inference_mode(mode=False), torch.enable_grad(), OwnFrameConvolution() as own_frames:
-            output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
-            if output is None or output.dim() != 3:
-                raise AttnvizError(
-                    "the model's output is no row of frames, so their seconds are not known; record it in Python "
-                    "with attnviz.record(model)"
-                )
-            if own_frames.lengths and output.shape[1] not in own_frames.lengths:
-                raise AttnvizError(
-                    f"attention runs over {max(own_frames.lengths)} frames, and the output has {output.shape[1]}, so "
-                    "the seconds of attention's frames are not known; record it in Python with "
-                    "attnviz.record(model)"
-                )
-            # random, because a plain sum over the output of a LayerNorm hardly depends on its input
-            directions = torch.randn(output.shape[-1], generator=torch.Generator().manual_seed(1)).to(output)
-            frames = (output[0] * directions).sum(-1)
-            count = len(frames)
-            probes = min(PROBES, max(MIN_PROBES, count // APART))
-            probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
-            gradients = torch.autograd.grad(frames[probe_indices].sum(), leaf)[0].abs()
-    finally:
-        encoder.to(dtype)
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    leaf = features.detach().to(dtype, copy=True).requires_grad_()
+    with in_precision(encoder, dtype), torch.inference_mode(mode=False), torch.enable_grad():
+        features_of_frames = _features_of_frames(encoder, leaf, name)
+        # random, because a plain sum over the output of a LayerNorm hardly depends on its input
+        directions = torch.randn(features_of_frames.shape[-1], generator=torch.Generator().manual_seed(1))
+        frames = (features_of_frames * directions.to(features_of_frames)).sum(-1)
+        count = len(frames)
+        probes = min(PROBES, max(MIN_PROBES, count // APART))
+        probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
+        gradients = torch.autograd.grad(frames[probe_indices].sum(), leaf)[0].abs()
     sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
     edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
     width = max(len(sums) // count, 1)
     columns = [_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(edges)]
     return np.array(probe_indices), np.array(columns), count
+
+
+def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
+    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`.
+
+    Args:
+        encoder: the encoder.
+        features: the features of a sound.
+        name: the encoder's argument that takes the features.
+
+    Raises:
+        AttnvizError: if the output is not a sequence of frames, or has other frames than the encoder's attention.
+    """
+    with OwnFrameConvolution() as own_frames:
+        output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
+    if output is None or output.dim() != 3:
+        raise AttnvizError(
+            "the model's output is no row of frames, so their seconds are not known; record it in Python with "
+            "attnviz.record(model)"
+        )
+    if own_frames.lengths and output.shape[1] not in own_frames.lengths:
+        raise AttnvizError(
+            f"attention runs over {max(own_frames.lengths)} frames, and the output has {output.shape[1]}, so the "
+            "seconds of attention's frames are not known; record it in Python with attnviz.record(model)"
+        )
+    return output[0]  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a pixel have the ratio j,
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ MAX_BEND = 0.02  # the largest deviation of the processor from a linear map, as 
 MIN_CONTRAST = 1e-6  # between white and black in a number of the processor's output; smaller ones are rounding
 STRAIGHT_SHARE = 0.95  # of pixels must lie near the line; filters of the processor bend it at the image's border
 WHITE = 255
-HALVES = (torch.float16, torch.bfloat16)
 MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
 
 
@@ -149,14 +148,14 @@ def coded_gradients(
     second gradient to the first is the number of this token plus one. Attention is `OwnValueAttention`.
 
     Args:
-        module: the model, which computes in float32 if the pixels are halves; see `_in_float32`.
+        module: the model, which computes in the dtype of the pixels, or in float32 if they are halves.
         pixels: the model's input, of any shape; the gradients have the same shape.
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
     """
-    is_half = pixels.dtype in HALVES
-    leaf = (pixels.float() if is_half else pixels).detach().clone().requires_grad_()
+    dtype = torch.promote_types(pixels.dtype, torch.float32)
+    leaf = pixels.detach().to(dtype, copy=True).requires_grad_()
     with (
-        _in_float32(module) if is_half else nullcontext(),
+        in_precision(module, dtype),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         OwnValueAttention(),
@@ -171,21 +170,26 @@ def coded_gradients(
 
 
 @contextmanager
-def _in_float32(module: "nn.Module") -> Iterator[None]:
-    """Turns the half-precision weights and buffers of a model into float32 in the block; after it, they are as before.
+def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
+    """Turns weights and buffers of a lower precision into ``dtype`` in the block; after it, they are as before.
 
-    float32 holds halves without a loss. Other tensors are left alone: a rotary frequency in float32 that became
+    ``dtype`` holds their values without a loss. Each gets its own dtype back: a rotary frequency in float32 that became
     a half would turn positions by a wrong angle for good.
+
+    Args:
+        module: a model, changed in place.
+        dtype: float32 or float64.
     """
-    halves = [(tensor, tensor.dtype) for tensor in chain(module.parameters(), module.buffers())]
-    halves = [(tensor, dtype) for tensor, dtype in halves if dtype in HALVES]
-    for tensor, _ in halves:
-        tensor.data = tensor.data.float()
+    precision = torch.finfo(dtype).eps
+    dtypes = [(tensor, tensor.dtype) for tensor in chain(module.parameters(), module.buffers())]
+    dtypes = [(tensor, old) for tensor, old in dtypes if old.is_floating_point and torch.finfo(old).eps > precision]
+    for tensor, _ in dtypes:
+        tensor.data = tensor.data.to(dtype)
     try:
         yield
     finally:
-        for tensor, dtype in halves:
-            tensor.data = tensor.data.to(dtype)
+        for tensor, old in dtypes:
+            tensor.data = tensor.data.to(old)
 
 
 def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":

@@ -128,14 +128,14 @@ def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple
     """Returns the token that alone reads each number of the features, -1 where none does, and the number of tokens.
 
     Args:
-        encoder: the encoder, which runs in float64 and gets its dtype and device back.
+        encoder: the encoder, which runs in float64 and gets its dtypes and device back.
         features: the features of a sound, ``(1, ...)``.
         name: the encoder's argument that takes the features.
 
     Raises:
         UnevenFramesError: if the encoder's output is not one row of tokens.
     """
-    dtype, device = features.dtype, features.device
+    device = features.device
     exact_device = "cpu" if device.type == "mps" else device  # which has no float64
 
     def token_features(leaf: "Tensor") -> "Tensor":
@@ -144,12 +144,12 @@ def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple
             raise UnevenFramesError
         return output[0]  # type: ignore[no-any-return]
 
-    encoder.to(device=exact_device, dtype=torch.float64)
+    encoder.to(exact_device)
     try:
-        leaf = features.to(device=exact_device, dtype=torch.float64)
-        gradient, coded_gradient, count = coded_gradients(encoder, leaf, token_features)
+        exact_features = features.to(device=exact_device, dtype=torch.float64)
+        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features)
     finally:
-        encoder.to(device=device, dtype=dtype)
+        encoder.to(device)
     numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
     assert numbers is not None
     return numbers, count

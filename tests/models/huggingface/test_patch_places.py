@@ -10,7 +10,7 @@ import transformers as t
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.patch_places import measured_places, ramp_of
+from attnviz.models.huggingface.patch_places import in_precision, measured_places, ramp_of
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -140,3 +140,16 @@ def test_colours_are_coordinates_and_take_little_more_memory_than_their_image() 
     assert pixels[0, :, 0].tolist() == np.rint((np.arange(2000) + 0.5) / 2000 * 255).tolist()
     assert pixels[:, 5, 1].tolist() == np.rint((np.arange(1000) + 0.5) / 1000 * 255).tolist()
     assert (pixels[..., 2] == 255).all()
+
+
+def test_tensors_of_low_precision_are_raised_in_the_block_and_each_gets_its_own_dtype_back() -> None:
+    module = torch.nn.Linear(3, 2).bfloat16()
+    module.register_buffer("frequencies", torch.tensor([1 / 3]))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with in_precision(module, torch.float64):
+        assert {tensor.dtype for tensor in module.state_dict().values()} == {torch.float64}
+    for name, tensor in module.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.equal(tensor, before[name])
+    with in_precision(module.double(), torch.float32):
+        assert {tensor.dtype for tensor in module.state_dict().values()} == {torch.float64}

@@ -180,6 +180,23 @@ def test_encoders_of_any_make_have_the_seconds_of_their_strides(
     np.testing.assert_allclose(middles, seconds_of_first + seconds_of_frame * np.arange(1, 99), atol=0.008)
 
 
+def test_measuring_seconds_gives_each_tensor_of_a_half_model_its_own_dtype_back() -> None:
+    torch.manual_seed(0)
+    model = T.Wav2Vec2Model(T.Wav2Vec2Config(**SMALL, **CONVOLUTIONS)).eval().bfloat16()
+    model.register_buffer("frequencies", torch.tensor([1 / 3]))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    features: Any = T.Wav2Vec2FeatureExtractor()
+    measured_spans(
+        model,
+        lambda samples: features(samples, sampling_rate=RATE, return_tensors="pt")["input_values"].bfloat16(),
+        RATE,
+        "input_values",
+    )
+    after = model.state_dict()
+    assert all(after[name].dtype == tensor.dtype for name, tensor in before.items())
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
 @pytest.mark.slow
 def test_attention_over_other_frames_than_the_output_is_refused() -> None:
     torch.manual_seed(0)
