@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
-import numpy as np
-
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
-from attnviz.maps.visibility import heads_by_visibility, stored_shape, visibility_header, visible_to_heads
-from attnviz.streaming.overview import Overview, pool_weights
+from attnviz.maps.layer_maps import CallFields, MapTensors, Window
+from attnviz.maps.masked import MaskedMaps
+from attnviz.maps.visibility import stored_shape, visibility_header, visible_to_heads
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
@@ -18,13 +16,12 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DenseMaps(CellMaps):
+class DenseMaps(MaskedMaps):
     """Maps of one attention call as whole arrays.
 
     Attributes:
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
         factors: queries and keys, whose products are the scores; ``None`` if unknown. Files do not hold them.
     """
 
@@ -32,7 +29,6 @@ class DenseMaps(CellMaps):
 
     scores: FloatArray
     weights: FloatArray
-    visible: BoolArray
     factors: "ScoreFactors | None" = None
 
     def __post_init__(self) -> None:
@@ -60,28 +56,6 @@ class DenseMaps(CellMaps):
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """Returns the scores of a block, sliced from the array."""
         return self.scores[self.head_indices(heads), queries, keys]
-
-    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads grouped by their visible cells."""
-        return heads_by_visibility(self.visible, heads, self.head_indices(heads))
-
-    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """Returns the visible cells of a block, sliced from the array."""
-        return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
-
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """Returns the number of visible keys of each query, ``(queries,)``."""
-        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
-
-    def overview(
-        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
-    ) -> Overview:
-        """Pools a block to pixels, always with the maximum; see `LayerMaps.overview` for the arguments."""
-        window = self.window(heads, queries, keys)
-        return pool_weights(window.weights, window.visible, height, width)
-
-    def cell_factors(self) -> None:
-        """Returns ``None``: these maps store cells, not factors."""
 
     def score_factors(self) -> "ScoreFactors | None":
         """Returns queries and keys; ``None`` if they were not kept with the cells."""

@@ -7,11 +7,11 @@ from typing import Protocol, final
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
-from attnviz.maps.visibility import heads_by_visibility, visibility_header, visible_to_heads
-from attnviz.streaming.overview import Overview, pool_weights
+from attnviz.maps.layer_maps import MapTensors, Window
+from attnviz.maps.masked import MaskedMaps
+from attnviz.maps.visibility import visibility_header, visible_to_heads
 
 
 class HeadArrays(Protocol):
@@ -48,16 +48,14 @@ class LazyWindow(Window):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class OnDemandMaps(CellMaps):
+class OnDemandMaps(MaskedMaps):
     """Maps of one attention call whose heads are computed when they are first read.
 
     Attributes:
         cells: the cells of each head.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
     """
 
     cells: tuple[HeadArrays, ...]
-    visible: BoolArray
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,28 +94,6 @@ class OnDemandMaps(CellMaps):
     def _all_cells(self) -> tuple[slice, slice]:
         """All queries and all keys."""
         return slice(0, len(self.query_tokens)), slice(0, len(self.key_tokens))
-
-    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads grouped by their visible cells."""
-        return heads_by_visibility(self.visible, heads, self.head_indices(heads))
-
-    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """Returns the visible cells of a block, sliced from the array."""
-        return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
-
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """Returns the number of visible keys of each query, ``(queries,)``."""
-        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
-
-    def overview(
-        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
-    ) -> Overview:
-        """Pools a block to pixels; see `LayerMaps.overview`. The maximum is computed whatever ``maximum`` says."""
-        window = self.window(heads, queries, keys)
-        return pool_weights(window.weights, window.visible, height, width)
-
-    def cell_factors(self) -> None:
-        """Returns ``None``: these maps have cells, not factors."""
 
     def score_factors(self) -> None:
         """Returns ``None``: queries and keys are not kept with the cells."""

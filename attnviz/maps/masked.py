@@ -1,0 +1,43 @@
+"""Represents maps whose visible cells are one array, whatever holds or computes their weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.visibility import heads_by_visibility, visible_to_heads
+from attnviz.streaming.overview import Overview, pool_weights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class MaskedMaps(CellMaps):
+    """Maps whose visible cells are one array.
+
+    Attributes:
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+    """
+
+    visible: BoolArray
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Returns the heads grouped by their visible cells."""
+        return heads_by_visibility(self.visible, heads, self.head_indices(heads))
+
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
+        """Returns the visible cells of a block, sliced from the array."""
+        return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
+
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+        """Returns the number of visible keys of each query, ``(queries,)``."""
+        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """Pools a block to pixels; see `LayerMaps.overview`. The maximum is computed whatever ``maximum`` says."""
+        window = self.window(heads, queries, keys)
+        return pool_weights(window.weights, window.visible, height, width)
+
+    def cell_factors(self) -> None:
+        """Returns ``None``: these maps have cells, not factors."""
