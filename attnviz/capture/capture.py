@@ -54,7 +54,7 @@ class Capture:
         self.model, self.options, self.may_stop = model, options, may_stop
         self.lock = RLock()
         self.failure: Exception | None = None  # the first error that observing raised
-        self.unreadable: dict[str, str] = {}  # why attention cannot be read, by the path of its module
+        self.unreadable: dict[str, str] = {}  # the kind of unreadable tensors, by the path of the module
         self.modules = modules
         self.observer = Observer(modules, self)
         self.numbering = LayerNumbering(modules)
@@ -76,28 +76,28 @@ class Capture:
         with self.lock:
             self._on_attention(call)
 
-    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Keeps a description of attention that is no map of queries and keys, once for each module, reason and shape.
+    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
+        """Keeps a description of attention that is no map of queries and keys, once for each module, kind and shape.
 
         Does nothing if the module's part of an encoder-decoder is not chosen.
 
         Args:
-            caller: the module that computed it.
-            shape: its shape.
-            reason: a noun phrase that describes it.
-            is_attention: True if it attends in another way.
+            caller: the module that computed a normalised tensor.
+            shape: the shape of the tensor.
+            kind: a noun phrase that describes the tensor.
+            is_attention: True if the module attends in another way.
         """
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
             is_named_attention = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, is_named_attention))
+            self._keep_other(OtherCall(layer, caller.name, tuple(shape), kind, is_attention, is_named_attention))
 
     def _keep_other(self, other: OtherCall) -> None:
-        """Keeps the first description for each module, reason and shape, so that none of these hides another."""
-        self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
+        """Keeps the first description for each module, kind and shape, so that none of these hides another."""
+        self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
-        """Returns the texts and tokens of the model's inputs, or of the part of their texts that the queries are."""
+        """Returns the possible batch sizes of a call, in texts and tokens, given the lineage of its queries."""
         return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
@@ -105,9 +105,9 @@ class Capture:
         if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
 
-    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """Keeps the first reason why attention of this module cannot be read."""
-        self.unreadable.setdefault(caller.name, reason)
+    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
+        """Keeps the kind of unreadable tensors that came first in this module."""
+        self.unreadable.setdefault(caller.name, kind)
 
     def on_failure(self, error: Exception) -> None:
         """Keeps the first error that observing raised; raises StopForward if the forward pass may end early."""
@@ -293,8 +293,8 @@ class Capture:
             shape: the shape of its queries or weights, for messages.
         """
         if call is None or self._has_many_shapes(site, call):
-            reason = NO_SOFTMAX if call is None else MANY_SHAPES
-            self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
+            kind = NO_SOFTMAX if call is None else MANY_SHAPES
+            self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
             return
         first_head = self._first_head(site)
         end = self.head_counts[site] = first_head + call.shape[1]

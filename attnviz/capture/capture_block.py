@@ -44,14 +44,14 @@ class ForeignThread:
     depth: int = 1
 
     def enter(self, module: nn.Module) -> None:
-        """Notes that the thread calls a module: as a call of its own run, or as a part of the block's pass."""
+        """Notes that the thread calls a module: as a call in a separate run, or as a part of the block's pass."""
         if self.is_separate_run:
             self.capture.enter(module)
         else:
             self.capture.start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised, which counts only in a run of its own."""
+        """Notes that a module has returned or raised; does nothing if it is a part of the block's pass."""
         if self.is_separate_run:
             self.capture.runs.leave(module)
 
@@ -107,7 +107,7 @@ class CaptureBlock:
         return isinstance(error, StopForward) and error.listener is self.capture
 
     def recording(self) -> Recording:
-        """Returns the recording of the block's thread; of the other thread that ran the model if this one did not.
+        """Returns the recording of the block's thread, or of another thread if only that one ran the model.
 
         Raises:
             AttnvizError: if nothing was recorded, a chosen layer or head is missing, several threads ran the model, or
@@ -176,7 +176,7 @@ class CaptureBlock:
         """Begins to observe a thread while it runs this module.
 
         A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
-        call is a run of its own.
+        call is a separate run.
 
         Args:
             module: the module.
@@ -278,7 +278,9 @@ def refuse_opaque(model: object) -> None:
     They cannot if it is not a module, was exported to a single graph, is compiled, or has a scripted part.
     """
     if not isinstance(model, nn.Module):
-        description = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        description = (
+            f"the class {model.__name__}" if isinstance(model, type) else f"an object of class {type(model).__name__}"
+        )
         raise AttnvizError(f"record needs a torch.nn.Module, not {description}; give it the module that is called")
     if _is_flat_export(model):
         raise AttnvizError(

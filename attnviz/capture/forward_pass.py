@@ -31,27 +31,27 @@ class OtherCall:
         layer: the number of its block; ``None`` if it has none.
         module: the path of the module.
         shape: the shape of the result.
-        reason: a noun phrase that describes it, if more is known.
-        is_attention: True if it attends in another way.
-        is_called_attention: True if the name of its class says attention, as of deformable attention. A module with
+        kind: a noun phrase that describes the result; "" if no more is known.
+        is_attention: True if the module attends in another way.
+        is_called_attention: True if the module's class is named attention, such as deformable attention. A module with
             neither flag is mentioned only if nothing else was found.
     """
 
     layer: int | None
     module: str
     shape: tuple[int, ...]
-    reason: str = ""
+    kind: str = ""
     is_attention: bool = True
     is_called_attention: bool = False
 
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
-        """True if it may be the weights of this call, computed a second time and multiplied with nothing.
+        """True if the result may be the weights of this call, computed a second time and multiplied with nothing.
 
-        It then is an unused softmax of the same module, with as many keys and no more queries.
+        It then is an unused softmax of the same module, with as many keys and no more queries than the call.
         """
         queries, keys = self.shape[-2:]
         has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
-        return self.module == call.site.module and self.reason == UNUSED and has_fitting_shape
+        return self.module == call.site.module and self.kind == UNUSED and has_fitting_shape
 
     @property
     def place(self) -> str:
@@ -61,8 +61,8 @@ class OtherCall:
 
     @property
     def description(self) -> str:
-        """The reason and the shape, for messages."""
-        return f"{self.reason} {self.shape}".strip()
+        """The kind and the shape, for messages."""
+        return f"{self.kind} {self.shape}".strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class ForwardPass:
         texts: the chosen calls.
         others: the results that are no maps of queries and keys.
         parts: the attention of an encoder-decoder that the model has.
-        unreadable: the reasons why attention could not be read, by module.
+        unreadable: the kind of tensors that could not be read, by module.
     """
 
     model: nn.Module
@@ -189,9 +189,9 @@ class ForwardPass:
         if self.head_counts:
             return
         if self.unreadable:
-            module, reason = next(iter(self.unreadable.items()))
+            module, kind = next(iter(self.unreadable.items()))
             raise AttnvizError(
-                f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {reason}; "
+                f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {kind}; "
                 "run the forward pass on plain tensors"
             )
         if not self.runs.was_called:
@@ -245,10 +245,10 @@ class ForwardPass:
         """Returns a remark on modules whose attention could not be read; empty if there are none."""
         if not self.unreadable:
             return ()
-        module, reason = next(iter(self.unreadable.items()))
+        module, kind = next(iter(self.unreadable.items()))
         other_count = len(self.unreadable) - 1
         others = f" and of {_other_modules(other_count)}" if other_count else ""
-        return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
+        return (f"Left out: attention of {module or 'the model'}{others}, computed on {kind}.",)
 
     def _compiled_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules whose attention ran as compiled code, unobserved; empty if there are none."""
@@ -296,7 +296,7 @@ class ForwardPass:
         other_count = len(modules) - 1
         others = f" and {_other_modules(other_count)}" if other_count else ""
         place = f"the attention of {modules[0] or 'the model itself'}{others}"
-        return (f"Not shown: a softmax beside {place}, which multiplies no observed values.",)
+        return (f"Not shown: a softmax beside {place}; it multiplies no observed values.",)
 
 
 def _other_modules(count: int) -> str:
@@ -325,7 +325,7 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each module that ran more than once in a pass, as a text or a layer for each run.
+    """Returns for each module that ran more than once in a pass a sentence that says if its runs are texts or layers.
 
     Empty if each module ran once.
     """
@@ -346,8 +346,8 @@ def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     other_count = len(modules) - 1
     others = f" and {_other_modules(other_count)}" if other_count else ""
     return (
-        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads are numbered on from "
-        "call to call; each call may have other tokens.",
+        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: the numbers of their "
+        "heads go on from call to call; each call may have different tokens.",
     )
 
 
@@ -360,7 +360,7 @@ def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
     """
     runs = {call.site.run for call in calls}
     if runs != {0}:
-        return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
+        return f"{module} ran {max(runs) + 1} times in one pass: each run is a separate text, in the order of the runs."
     layers = {call.site.layer for call in calls}
     runs_and_layers = "run is layer" if len(layers) == 1 else "runs are layers"
     has_single_queries = all(call.shape[2] == 1 for call in calls)

@@ -56,7 +56,7 @@ class CaptureOptions:
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Returns the chosen ones among some heads of a layer; all of them if no heads of it are chosen.
+        """Returns those of ``heads`` that are chosen; all of them if no heads of the layer are chosen.
 
         Args:
             layer: the number of the layer.
@@ -80,12 +80,12 @@ class CaptureOptions:
         return with_known_labels.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def tokens_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
+        """Returns the tokens of the queries and keys in one text of a call.
 
-        A text written step by step may have one label more than tokens: no step reads the last token. Its tokens get
-        the groups ``generated``, the prompt and what was written after it, unless the labels have such groups. The
-        encoder of an encoder-decoder has the labels of ``context``, if there are any; so have the keys of
-        cross-attention.
+        They have the user's labels if there are as many labels as tokens; otherwise they are numbered. A text written
+        step by step may have one more label, since no step reads the last token. Its tokens get the groups
+        ``generated``, which tell the prompt from later tokens, unless the labels have such groups. The keys of
+        cross-attention have the labels of ``context``; so has the encoder of an encoder-decoder, if these are given.
 
         Args:
             call: the call.

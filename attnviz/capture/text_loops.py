@@ -98,7 +98,7 @@ class TextLoops:
         if piece.rows != texts or piece.rows == axis_size:
             return False
         if batch_size is None or (axis_size, queries) in self.runs.second_axes_of(site.module):
-            # The longer axis may be texts or tokens; a loop over tokens would show the second one two keys.
+            # The longer axis may be texts or tokens; in a loop over tokens, the second query would see two keys.
             return piece.rows != queries or (queries, keys) == (1, 1)
         return axis_size == batch_size
 

@@ -97,7 +97,7 @@ def test_softmax_kept_aside_does_not_hide_the_attention_of_its_module() -> None:
         assert isinstance(layer, Aside)
         np.testing.assert_allclose(window.weights, layer.weights[0], atol=1e-6)
     assert recording.remarks == (
-        "Not shown: a softmax beside the attention of 0 and 1 other module, which multiplies no observed values.",
+        "Not shown: a softmax beside the attention of 0 and 1 other module; it multiplies no observed values.",
     )
 
 

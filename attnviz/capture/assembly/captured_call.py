@@ -393,11 +393,11 @@ def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp, in which float64 replaces the rows so large that float32 would be coarser than 1e-5.
+    """Returns the log-sum-exp; rows so large that float32 arithmetic errs by more than 1e-5 are recomputed in float64.
 
     Args:
         call: the call.
-        logsumexp: ``(batch, heads, queries)``; returned unchanged if no row is that large.
+        logsumexp: ``(batch, heads, queries)``; returned unchanged if there is no such row.
         key_heads: ``(heads,)``, the index of each head's key head in the keys.
     """
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()

@@ -63,7 +63,7 @@ class ValueNormRecorder:
 
 
 def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
-    """Returns ‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``.
+    """Returns the norm of each key's value after the output projection, ``(batch, heads, keys)``.
 
     Args:
         call: the call, with values.
@@ -81,7 +81,7 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         weight: the matrix, ``(rows, features)``.
-        rows: the indices of the rows, of two axes.
+        rows: the indices of the rows, an array of two axes.
     """
     first = int(rows[0, 0])
     are_consecutive = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
@@ -93,8 +93,8 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
     """Returns the norms of values after a linear map of each head, ``(batch, heads, keys)``.
 
-    For many keys and outputs wider than a head they come from the small matrix G = W Wᵀ, as ‖v W‖² = v G vᵀ. For heads
-    where this is too inexact, and in all other cases, the values are mapped and their norms computed.
+    If keys are many and outputs are wider than a head, the norms come from the small matrix G = W Wᵀ, as
+    ‖v W‖² = v G vᵀ. In all other cases, and for heads where this is too inexact, the values are mapped first.
 
     Args:
         values: ``(batch, heads, keys, features of a head)``.

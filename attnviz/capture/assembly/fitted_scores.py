@@ -31,7 +31,7 @@ class Sample(NamedTuple):
     queries: int
 
     def last_rows_of_first_head(self, rows: int) -> "Sample":
-        """Returns a sample of the last rows, of the first head and the first text alone."""
+        """Returns a sample of only the last ``rows`` queries, in the first head of the first text."""
         scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
         return self._replace(
             rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
@@ -55,7 +55,7 @@ class Fit(NamedTuple):
 def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
     """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
 
-    The part of the products that biases explain is first removed from products and scores, so that the scale fits the
+    The biases' part of the scores and of the products of queries and keys is removed first, so that the scale fits the
     residuals alone.
 
     Args:
@@ -95,14 +95,14 @@ class _Terms(NamedTuple):
         sizes = tuple(sample.queries + keys - 1 if is_distance else keys for is_distance in by_distance)
         return cls(sample.visible.double(), places, sizes)
 
-    def cells(self, numbers: Sequence[Tensor]) -> Tensor:
+    def cells(self, biases: Sequence[Tensor]) -> Tensor:
         """Returns the sum of the biases of each cell, ``(batch, heads, rows, keys)``; 0 where hidden.
 
         Args:
-            numbers: the numbers of each bias, ``(batch, heads, places)``.
+            biases: for each bias its number at each key or distance, ``(batch, heads, places)``.
         """
         total = torch.zeros((), dtype=torch.float64)
-        for bias, places_of_cells in zip(numbers, self.places, strict=True):
+        for bias, places_of_cells in zip(biases, self.places, strict=True):
             total = total + bias[..., places_of_cells]
         return total * self.visible
 
@@ -167,7 +167,7 @@ def _plus_multiple(summands: Sequence[Tensor], factor: Tensor, others: Sequence[
 
 
 def _dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    """Returns the dot products, ``(batch, heads, 1)``, of two lists of tensors ``(batch, heads, places)``."""
+    """Returns the dot products of the last axes, summed over pairs from two lists of tensors, ``(batch, heads, 1)``."""
     total = torch.zeros((), dtype=torch.float64)
     for left_part, right_part in zip(left, right, strict=True):
         total = total + (left_part * right_part).sum(-1, keepdim=True)

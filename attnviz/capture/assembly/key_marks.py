@@ -55,7 +55,7 @@ class KeyMarks:
 
 
 def _with_equal_heads(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns two arrays of marks with equally many heads: the one with more keeps each n-th head.
+    """Returns two arrays of marks with equally many heads: the one with more keeps every n-th head.
 
     One pass may repeat a key head for each head of its group, and another may not.
     """
@@ -81,7 +81,7 @@ def _coefficients(features: int, device: torch.device) -> Tensor:
 
 
 def _keys_or_values(call: AttentionCall) -> Tensor | None:
-    """Returns the keys, ``(batch, key heads, keys, features)``; or the values if unknown; ``None`` if both are."""
+    """Returns the keys, ``(batch, key heads, keys, features)``; values if keys are unknown; ``None`` if both are."""
     if isinstance(call, FactoredCall):
         return call.keys
     if isinstance(call, DenseCall) and call.product is not None:

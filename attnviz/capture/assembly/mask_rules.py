@@ -28,11 +28,11 @@ class PositionRules(NamedTuple):
 
 
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
-    """Returns for each text the mask by rules, and the bias of these heads; ``None`` if heads see different cells.
+    """Returns the mask and the bias of these heads in each text; ``None`` if heads see different cells.
 
-    Without a mask tensor, the rules are the causality and window of the call, the same for all texts. With one, they
-    are found from the visible cells. The bias comes from the numbers of a floating-point mask, else from the position
-    biases of the call.
+    Without a mask tensor, all texts have a mask with the causality and window of the call. With one, `mask_of` finds
+    the rules that give the visible cells. The bias comes from the numbers of a floating-point mask, else from the
+    position biases of the call.
 
     Args:
         call: the call.
@@ -143,7 +143,7 @@ def bias_of(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
     The bias is empty if the mask adds nothing.
 
     Args:
-        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
+        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
         heads: the number of heads of the bias; a mask that all heads share is repeated for them.
     """
@@ -164,7 +164,7 @@ def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
     A distance at which no sampled query sees a key has the bias 0.
 
     Args:
-        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
+        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
 
     Returns:
@@ -184,7 +184,7 @@ def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
     """True if a bias equals the mask in every visible cell, to the bit.
 
     Args:
-        mask: the numbers that it adds to the scores, ``(heads or 1, queries, keys)``.
+        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
         bias: the bias of each cell, ``(heads or 1, queries or 1, keys)``.
     """

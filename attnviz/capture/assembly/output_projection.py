@@ -80,7 +80,7 @@ class OperandPlace:
         return self.product.right.permute(*summed_axes, *other_axes).reshape(width, -1)
 
     def result(self, result: Tensor) -> Tensor:
-        """Returns the product's result, as the function gave it, as ``(rows, features)`` with the rows of `matrix`."""
+        """Returns the function's result as ``(rows, features)``, with the rows of `matrix`."""
         column_letters = [letter for letter in self.product.right_letters if letter not in self.product.summed_letters]
         row_letters = [letter for letter in self.product.left_letters if letter not in self.product.summed_letters]
         order = [self.product.letters.index(letter) for letter in (*row_letters, *column_letters)]
@@ -125,7 +125,7 @@ def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | 
 
 
 def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns the columns of a matrix that hold an attention output, found by their numbers.
+    """Returns the columns of a matrix that hold the numbers of an attention output.
 
     Args:
         output: ``(batch, heads, queries, features)``.

@@ -79,7 +79,7 @@ class StepRows:
 
     @property
     def first_past_keys(self) -> int:
-        """The number of keys before the first query: from a cache filled outside the block, or of the module itself."""
+        """The number of keys before the first query; a cache filled earlier, or the module itself, provides them."""
         call, place = self.calls[0]
         return max(place.keys - call.shape[2], 0)
 
@@ -171,7 +171,9 @@ class StepRows:
         return first_count if later_counts and set(later_counts) == {1} else None
 
     def _is_extended_by(self, call: CapturedCall, used_count: int) -> bool:
-        """True if a call's whole map is as large as this one, or extends it by keys that the earlier rows do not see.
+        """True if a call's whole map is as large as this one, or extends it by keys that earlier rows do not see.
+
+        Visibility is checked in the first text.
 
         Args:
             call: the call.
@@ -297,7 +299,7 @@ def used_keys(call: CapturedCall) -> int:
 
 
 def past_keys(call: CapturedCall) -> int:
-    """Returns the number of used keys that come before the call's first query, as from a cache."""
+    """Returns the number of used keys that come before the call's first query, such as cached keys."""
     return max(used_keys(call) - call.shape[2], 0)
 
 

@@ -36,8 +36,8 @@ class _Batch:
     def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
         """Adds the calls of another pass to the rows if the pass continues these texts; True if it does.
 
-        Otherwise adds nothing: if the pass calls a module that earlier passes have not called, or if its calls have no
-        consistent places in the maps.
+        Adds nothing and returns False if the pass calls a module that earlier passes did not call, or if its calls have
+        no consistent places in the maps.
         """
         if not calls.keys() <= self.rows.keys():
             return False
@@ -92,16 +92,16 @@ class TextCollector:
         return joined_calls
 
     def remarks(self) -> tuple[str, ...]:
-        """Returns one remark that says if the passes read several texts or one; empty if there were fewer than two."""
+        """Returns one remark on the texts that the passes read; empty if there were fewer than two passes."""
         if self.passes < 2:
             return ()
         texts = sum(batch.size for batch in self.batches)
         steps = max(batch.passes for batch in self.batches)
         if steps == 1:
-            return (f"{texts} texts of {self.passes} forward passes, in the order in which they ran.",)
+            return (f"{texts} texts from {self.passes} forward passes, in the order in which they ran.",)
         if len(self.batches) == 1:
-            return (f"The rows of {self.passes} forward passes: each step of the decoding adds its own.",)
-        return (f"{texts} texts of {self.passes} forward passes: each step of a decoding adds its rows to its text.",)
+            return (f"The rows come from {self.passes} forward passes: each decoding step adds its rows.",)
+        return (f"{texts} texts from {self.passes} forward passes: each decoding step adds its rows to its text.",)
 
     def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
         """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text.

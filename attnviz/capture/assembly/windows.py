@@ -52,8 +52,8 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     """Returns which tokens each window of attention contains; ``None`` if the windows cannot be joined to whole maps.
 
     They cannot if there are no more windows than texts, or if each has a single key; if a query is in several windows;
-    if a window has tokens of several texts, or its queries and keys are of different texts; or if the features of a
-    query or key come from several tokens.
+    if a window has tokens of several texts, or its queries and keys are of different texts; if queries and keys differ
+    in their numbers of texts or tokens; or if the features of a query or key come from several tokens.
 
     Args:
         queries: the token of each element of the queries, ``(..., tokens, features)``.
@@ -142,15 +142,15 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     if joined_calls:
         counts = _count_list(call.windows for call in joined_calls)
         remarks.append(
-            f"Layer {_layer_list(joined_calls)} attends within windows, {counts} a text, "
-            "which stand at their places in the whole map; cells between windows are absent."
+            f"Layer {_layer_list(joined_calls)} attends within windows, {counts} per text, "
+            "each at its place in the whole map; cells between windows are hidden."
         )
     if separate_calls:
         counts = _count_list(int(windows_per_text[call]) for call in separate_calls)
         remarks.append(
             f"Layer {_layer_list(separate_calls)} attends within windows or groups of tokens, "
-            f"{counts} a text, {_reason_not_joined(separate_calls, windows_per_text)}: each is shown "
-            "as a text of its own, those of the first text first."
+            f"{counts} per text, {_reason_not_joined(separate_calls, windows_per_text)}; each is shown "
+            "as a separate text, those of the first text first."
         )
     return tuple(remarks)
 
@@ -228,7 +228,7 @@ def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
     axis of heads is left out, and windows repeated for heads count once.
 
     Args:
-        element_tokens: the index of the token that each element of queries or keys comes from,
+        element_tokens: the index of the token that each element comes from,
             ``(..., tokens, features)``; one axis may be heads.
     """
     if not bool((element_tokens[..., 0] == element_tokens[..., -1]).all()):
@@ -263,9 +263,6 @@ def _texts_and_places(window_tokens: IntArray, tokens: int) -> tuple[IntArray | 
 
 
 def _without_gaps(places: IntArray) -> IntArray:
-    """Returns the positions renumbered from 0 without the gaps that a model leaves if it merges tokens.
-
-    Padding, which is -1, stays so.
-    """
+    """Returns the positions renumbered from 0, without the gaps left by merged tokens; padding stays -1."""
     used_places = np.unique(places[places != NOT_A_TOKEN])
     return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used_places, places))

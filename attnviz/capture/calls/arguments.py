@@ -35,7 +35,7 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     tokens = _padded_tokens_and_mask(source)[0]
 
     def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
-        """Returns the output of the enclosing function's layer for some queries, given their mixed values."""
+        """Returns the output of the encoder layer for some queries, given their mixed values."""
         return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
 
     return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
@@ -60,11 +60,11 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
 
 
 def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:
-    """Returns the values mixed by the weights after the kernel's output projection, ``(batch, queries, width)``.
+    """Returns mixed values after the kernel's output projection, ``(batch, queries, width)``.
 
     Args:
         arguments: the arguments of the kernel by name.
-        mixed_values: ``(batch, heads, queries, features)``.
+        mixed_values: weights @ values, ``(batch, heads, queries, features)``.
     """
     return functional.linear(mixed_values.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
@@ -82,12 +82,12 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
     """
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
-        """Returns the values after layer norm 1 or 2, with the weights in the enclosing function's arguments."""
+        """Returns the values after layer norm 1 or 2, with the weights in ``arguments``."""
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
         return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
     def feed_forward(values: Tensor) -> Tensor:
-        """Returns the values after two linear maps and the activation between, given by the enclosing arguments."""
+        """Returns the values after two linear maps with an activation between them, all read from ``arguments``."""
         hidden = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
         hidden = functional.gelu(hidden) if arguments["use_gelu"] else functional.relu(hidden)
         return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])

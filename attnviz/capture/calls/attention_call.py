@@ -143,8 +143,8 @@ class AttentionCall(ABC):
         """Returns for each text the largest difference between weights @ values and the model's output.
 
         It is measured on at most 32 queries; those that see no key count as 0. Each is ``None`` if values or output are
-        unknown. If a fused kernel did more than mix values, the same steps are applied to the mixed values of all
-        heads, which are compared with its output.
+        unknown. If a fused kernel did more than mix values, its further steps are applied to the mixed values of
+        all heads, and the result is compared with the kernel's output.
 
         Args:
             heads: the heads that are compared, by their numbers in the call.
@@ -261,7 +261,7 @@ class FactoredCall(AttentionCall):
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """Returns the maps of these heads, of all or some queries, computed as the kernel does."""
+        """Returns the maps of these heads, of all or some queries, computed as by the kernel; scores are not masked."""
         scores, visible = self.scores_and_visible(heads, queries)
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):  # `fidelity` needs these weights next
@@ -443,7 +443,7 @@ def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Te
         rows: the positions of the queries, ``(rows,)``.
         queries: the number of queries of the map.
         keys: the number of keys of the map.
-        by_distance: True for distances key − query from ``1 − queries`` on, else the key.
+        by_distance: True for the distance key − query, counted from ``1 − queries``; False for the key.
 
     Returns:
         ``(rows, keys)`` for distances, else ``(1, keys)``.

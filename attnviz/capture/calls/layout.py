@@ -102,11 +102,11 @@ def roles_of(
 ) -> dict[int, Roles] | None:
     """Returns the roles of the parts of the weights, without those of the keys, by mark.
 
-    Each part has a default role by its label, which the first rule that fits changes: a part or pair of parts of the
-    stated number of heads is heads; else the unlabelled part before the queries is, if no number is stated; else an
-    axis of texts and heads folded into one is split. The default roles stay if no rule fits, if a part is features (an
-    axis of heads may then be joined from parts), or if the shared axes are known to be texts. ``None`` if a number of
-    heads is stated and does not fit the unlabelled part before the queries.
+    Each part has a default role by its label. The default roles stay if a part is features (an axis of heads may then
+    be joined from parts), or if the shared axes are known to be texts. Otherwise the first rule that fits changes them:
+    a part or pair of parts of the stated number of heads becomes heads; if no number is stated, the unlabelled part
+    before the queries becomes heads; an axis of texts and heads folded into one is split. ``None`` if a number of heads
+    is stated and does not fit the unlabelled part before the queries.
 
     Args:
         parts: the parts.
@@ -145,8 +145,8 @@ def roles_of(
 def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[int, Roles]:
     """Returns the role heads for each part of an axis, by mark, if their sizes multiply to the number of heads.
 
-    Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from
-    the rows of its experts, and the others from features.
+    Otherwise, or if a part is tokens or none is features, the result is empty. A mixture of attention heads splits some
+    of its heads from the rows of its experts, and the others from features.
     """
     labels = {part.label for part in parts}
     is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in parts) == heads
@@ -216,8 +216,7 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
     Args:
         use: the product.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
-            they are unknown.
+        batches: the possible sizes of the batch, as in `roles_of`.
     """
     candidate, product = use.candidate, use.product
     roles = roles_of(_weights_parts(use), len(candidate.axes), heads, batches)
@@ -262,7 +261,7 @@ def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts; ``None`` if a part of another axis than keys has no role.
+    """Returns the layout of axes by the marks of their parts; ``None`` if a part of an axis but the keys has no role.
 
     Args:
         axes: the axes.
@@ -315,7 +314,7 @@ def _layout_by_letters(letters: str, shape: Sequence[int], roles_by_letter: dict
 def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
     """Returns values as ``(batch, key heads, keys, features)``; values of one text are expanded to all texts.
 
-    ``None`` if the values are of neither one text nor all, or if their heads do not divide the heads.
+    ``None`` if the values are of neither one text nor all, or if ``heads`` is not a multiple of their heads.
 
     Args:
         values: the values, with any number of axes.
@@ -335,14 +334,13 @@ def layout_of_queries(
     """Returns the layouts of a kernel's queries and keys, ``(..., tokens, features)``.
 
     The number of heads that the module states is ignored if it fits no axis of the queries. Rows of queries count as
-    unlabelled if the rows of the keys are features, so that they are not taken for heads.
+    unlabelled if the rows of the keys are features: otherwise the queries would become heads.
 
     Args:
         queries: the axes of the queries.
         keys: the axes of the keys.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
-            they are unknown.
+        batches: the possible sizes of the batch, as in `roles_of`.
     """
     query_axes = _with_whole_head_axis(queries, keys, heads)
     *leading_key_axes, key_rows, key_features = keys
@@ -380,10 +378,10 @@ def layout_of_queries(
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """Returns the axes of a kernel's queries; the second is made one part if it is the axis of heads.
 
-    The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
-    gathered by index, are heads together. The part is labelled as features if a part of the axis is, or if the axis of
-    the keys is features of the same size. The axes are returned unchanged if they are not four, if a part of the second
-    is tokens, or if a part of it, and not all of it, has the number of heads that the module states.
+    The kernel defines ``(batch, heads, tokens, features)``, so the unlabelled parts of the second axis, which a gather
+    by index leaves, together are the heads. The joined part is labelled as features if a part of the axis is, or if the
+    axis of the keys is features of the same size. The axes are returned unchanged if they are not four, if a part of
+    the second is tokens, or if a part of it, and not all of it, has the number of heads that the module states.
 
     Args:
         queries: the axes of the queries.

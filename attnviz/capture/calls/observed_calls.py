@@ -47,10 +47,11 @@ def kernel_call(
     layouts: tuple[Layout, Layout],
     gather: OperandGathers | None = None,
 ) -> AttentionCall | None:
-    """Returns a call of ``scaled_dot_product_attention``; ``None`` if texts or heads of queries and keys do not fit.
+    """Returns a call of ``scaled_dot_product_attention``; ``None`` if the keys' texts or heads do not fit.
 
     Keys of a single text are repeated for all texts. With dropout the output of the call is ``None``, since weights
-    alone do not give it; values are ``None`` if they cannot be folded. Gathered queries and keys stand at their places.
+    alone do not give it; values are ``None`` if they cannot be folded. Gathered queries and keys are moved back to the
+    places that they were gathered from, if these are known.
 
     Args:
         arguments: the arguments of the function by name.
@@ -95,7 +96,9 @@ def kernel_call(
 def _with_gathered_rows_placed(
     call: AttentionCall, gather: OperandGathers | None, fold_queries: FoldOperand, fold_keys: FoldOperand
 ) -> AttentionCall:
-    """Returns the call with gathered queries and keys at their places; unchanged if none were gathered.
+    """Returns the call with gathered queries and keys moved back to their places; unchanged if none were gathered.
+
+    If their places are unknown, the rows stay in their order, and a note says so.
 
     Args:
         call: the call of the gathered rows.
@@ -138,14 +141,14 @@ def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Te
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
-    """Returns a mask as one that broadcasts to ``(batch, heads, queries, keys)``.
+    """Returns a mask folded to one that broadcasts to ``(batch, heads, queries, keys)``.
 
     Axes along which the mask is the same everywhere keep size 1, so that it is not copied for each text or head.
 
     Args:
-        mask: the mask, which broadcasts to the shape and the keys.
+        mask: the mask, which broadcasts to ``(*shape, keys)``.
         shape: the shape of the queries without their features.
-        layout: the roles of these axes.
+        layout: the roles of the axes in ``shape``.
     """
     missing_axes = len(shape) + 1 - mask.dim()
     aligned_mask = mask[(None,) * missing_axes]
@@ -167,9 +170,9 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     """Returns the call for a product of weights and values.
 
     ``None`` if the tensors of the weights were dropped, or if several functions computed them and they are not the
-    softmax of the logits. The note of the call says what changed the weights, or what is lost; it is empty otherwise,
-    or if only dropout changed them. Values and output are ``None`` if they, or the weights in the product, cannot be
-    folded.
+    softmax of the logits. The note of the call says what changed the weights, what is lost, or why rows do not sum to
+    1; it is empty otherwise, or if only dropout changed the weights. Values and output are ``None`` if they, or the
+    weights in the product, cannot be folded.
 
     Args:
         use: the product of weights and values.
@@ -234,8 +237,8 @@ def _part_with_values(
 ) -> tuple[Tensor, Tensor]:
     """Returns logits and probabilities of the keys that have values.
 
-    These are all keys; else the last ones if their probabilities equal the operand and those of the first keys do not;
-    else the first ones.
+    If not all keys have values, the last ones do if their probabilities equal the operand and those of the first keys
+    do not; otherwise the first ones do.
 
     Args:
         logits: ``(batch, heads, queries, keys)``.
@@ -311,11 +314,11 @@ class _Operands:
     roles_by_letter: dict[str, Roles]
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor shaped like the queries as ``(batch, heads, queries, features)``; ``None`` if none fits."""
+        """Returns a tensor with the shape of the queries, folded by `_folded_operand`."""
         return _folded_operand(tensor, self.contraction.left_letters, self.roles_by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor shaped like the keys as ``(batch, key heads, keys, features)``; ``None`` if none fits."""
+        """Returns a tensor with the shape of the keys, folded by `_folded_operand`."""
         return _folded_operand(tensor, self.contraction.right_letters, self.roles_by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
@@ -343,7 +346,7 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """Returns the roles of a part of the scores by its mark; queries if the mark has none, as if a sink was joined."""
+    """Returns the roles of a part of the scores by its mark; queries if it has none, which a joined sink causes."""
     return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
@@ -388,15 +391,14 @@ def kernel_layouts(
         flow: the dataflow, which knows the axes of the tensors.
         arguments: the arguments of the kernel by name.
         heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
-            they are unknown.
+        batches: the possible sizes of the batch, as in `layout_of_queries`.
     """
     query_axes, key_axes = (flow.node(arguments[name]).axes for name in ("query", "key"))
     return layout_of_queries(query_axes, key_axes, heads, batches)
 
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:
-    """True if queries and keys are both projections, and were computed from inputs without a common one."""
+    """True if queries and keys are both projections of known inputs, and have no input in common."""
     are_projections = all(_last_axis_is_features(node.axes) for node in (queries, keys))
     query_roots, key_roots = queries.lineage.roots, keys.lineage.roots
     return are_projections and bool(query_roots and key_roots) and not query_roots & key_roots

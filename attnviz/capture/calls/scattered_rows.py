@@ -30,7 +30,7 @@ class PlacedRows(NamedTuple):
 def places_of_gather(
     gather: RowGather, folded_numbers: Tensor | None, attention_module: nn.Module, rows: int
 ) -> PlacedRows:
-    """Returns the places of gathered queries or keys, with ``places=None`` if they are unknown.
+    """Returns the places from which queries or keys were gathered; ``places=None`` if they are unknown.
 
     They are known if the attention module gathered the rows, or another module gathered as many rows as there were; if
     the rows are still in the order of the gathering; and if each comes from one place, no two of them from the same.
@@ -54,9 +54,9 @@ def places_of_gather(
 
 
 def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
-    """Returns the call with gathered queries and keys at their places, and a remark on those that were left out.
+    """Returns the call with gathered queries and keys moved back to their places, and a note on those not gathered.
 
-    If a place is unknown, or the whole map would have too many cells, the rows stay in their order, and a remark says
+    If a place is unknown, or the whole map would have too many cells, the rows stay in their order, and a note says
     so. The call is returned unchanged if neither queries nor keys were gathered.
 
     Args:
@@ -147,13 +147,13 @@ class _RowScatter:
 
 
 def _scattered_tensor(tensor: Tensor, rows: PlacedRows | None, axis: int = 2, filling: float = 0.0) -> Tensor:
-    """Returns a tensor with its rows at their places among all.
+    """Returns a tensor with its rows moved to their places on an axis of ``rows.total``.
 
     Args:
         tensor: ``(batch, heads, rows, features)``, or ``(batch, heads, queries, rows)``.
         rows: the places of the rows; the tensor is returned unchanged if it is ``None``, or the places are unknown.
         axis: the axis of the rows, 2 or 3.
-        filling: the number that stands at all other places.
+        filling: the number at all other places.
     """
     if rows is None or rows.places is None:
         return tensor

@@ -99,10 +99,10 @@ def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride:
     if size == 1:
         return ()
     parts = []
-    for atom_start, atom_end, label in atoms:
-        start, end = max(atom_start, stride), min(atom_end, stride * size)
-        if stride and end > start:
-            parts.append(Part(end // start, label))
+    for atom_stride, atom_span, label in atoms:
+        part_stride, part_span = max(atom_stride, stride), min(atom_span, stride * size)
+        if stride and part_span > part_stride:
+            parts.append(Part(part_span // part_stride, label))
     if size_of(tuple(parts)) == size:
         return tuple(parts)
     labels = {part.label for part in parts}

@@ -109,8 +109,8 @@ class DataFlow:
     ) -> None:
         """Follows a call of a torch function that has returned: keeps a node for each tensor in its result.
 
-        Calls `on_use` for each product that uses weights. A function of one input may share the input's node, and a
-        call equal to an earlier one may reuse its node.
+        Calls `on_use` for each product that uses weights. The result of a single input may share the input's node, and
+        a call equal to an earlier one may reuse its node.
 
         Args:
             name: the name of the function.
@@ -263,7 +263,7 @@ class DataFlow:
         self.references[reference.key] = reference
 
     def _keep_without_callback(self, tensor: Tensor, node: Node) -> None:
-        """Keeps a node that holds no tensors without a callback, which is cheaper; dead references are swept later."""
+        """Keeps a node that holds no tensors. Needs no callback, which is cheaper: dead references are swept later."""
         reference = _NodeReference(tensor)
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference

@@ -78,7 +78,7 @@ class GatheredRows:
         self.is_active = False
 
     def gather_of(self, tensor: Tensor) -> RowGather | None:
-        """Returns the gathered rows that a tensor contains; ``None`` if it contains none."""
+        """Returns the gathered rows that a tensor contains, unknown after a change of shape; ``None`` without any."""
         gather: RowGather | None = self._gathers.get(tensor) if self.is_active else None
         if gather is None or gather.numbers.shape == tensor.shape:
             return gather
@@ -134,15 +134,7 @@ class GatheredRows:
         ``None`` if the index gathered all rows in their order, or if source or result have no axis of rows. An index
         that leaves the rows unchanged keeps those that an earlier index gathered. The rows are unknown if the index
         gathers along several axes, changes the number of axes, or gathers from rows that were moved after an earlier
-        gather.
-
-        Args:
-            func: the function that gathers.
-            args: its positional arguments, the source first.
-            kwargs: its keyword arguments.
-            result: its result.
-            axes_of_rows: returns the axes of a tensor along which rows may be gathered.
-            running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
+        gather. The parameters are those of `follow`; the source is the first of ``args``.
         """
         source, source_gather = args[0], self.gather_of(args[0])
         axes = axes_of_rows(source)
@@ -176,7 +168,7 @@ class GatheredRows:
     def _follow_moves(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes which rows the result of a function that gathers none contains, if an input has gathered rows.
+        """Notes the gathered rows in the result of a function that does not gather; does nothing if no input has any.
 
         A function that moves elements is repeated on the row numbers. After one that reshapes in place, or joins other
         tensors to the gathered rows, the rows are unknown. Any other function keeps the rows if its result differs at

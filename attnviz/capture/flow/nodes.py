@@ -130,7 +130,7 @@ class WeightsCandidate:
         return not self.key_marks or bool(self.key_marks & marks)
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
-        """True if the result of a function is these unused weights cut to one key, as where the other key is a sink."""
+        """True if a function's result is these unused weights cut to one key, such as after a sink is left out."""
         is_cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return is_cut and not self.used
 

@@ -87,7 +87,7 @@ def _is_projection(name: str, left: Node, right: Node) -> bool:
     """True if a product maps one operand linearly by the other, which is a constant.
 
     In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if
-    the second contains scores or weights, as where heads are mixed.
+    the second contains scores or weights, whose heads it then mixes.
 
     Args:
         name: the name of the function.
@@ -106,7 +106,7 @@ def _projection_node(name: str, product: Contraction, left: Node, right: Node, r
     """Returns the node of a projection: the axes of the parameter become features.
 
     The parameter is the second operand, or the first if only that is a constant; in ``linear`` it is always the second.
-    Scores and weights in the projected operand stay in the result if it still has their axes, as if heads were mixed.
+    Scores and weights in the projected operand stay in the result if it still has their axes, as in a mix of heads.
     If none stay, the operand's axes lose the label features.
 
     Args:
@@ -134,8 +134,8 @@ def _scores_node(
 ) -> Node:
     """Returns the node of a product of two tensors that both depend on the input, which may be scores.
 
-    An axis gets new marks. The scores keep the product only if it sums over an axis, and unless the axes that only one
-    operand has are all features.
+    Each axis of the result gets new marks. The scores keep the product only if it sums over an axis; they drop it if
+    the axes that only one operand has are all features.
 
     Args:
         product: the product.

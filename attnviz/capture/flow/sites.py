@@ -229,7 +229,7 @@ class ModuleIndex:
         """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
 
         A name that is only a number counts siblings. A name that ends in a number does so if siblings have the same
-        name with other numbers, as ``block_1`` and ``block_2``; if the smallest of these is 1, 1 is subtracted.
+        name with other numbers, such as ``block_1`` and ``block_2``; if the smallest of these is 1, 1 is subtracted.
         """
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
@@ -314,7 +314,7 @@ class ModuleIndex:
         return any(type(module) is attention for module in self.modules[path].modules())
 
     def _numbers(self, path: str) -> tuple[int, ...]:
-        """Returns the numbers in the names of a path that count siblings, the outermost first."""
+        """Returns the sibling number of each numbered module along a path, the outermost first."""
         prefix_numbers = (self._sibling_number(prefix) for prefix in prefixes(path))
         return tuple(number for number in prefix_numbers if number is not None)
 
@@ -408,7 +408,7 @@ class LayerNumbering:
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """Returns the path of the outermost module that was called, of the block and the modules in it; else the block.
+        """Returns the outermost path between block and attention module whose module was called; else the block's.
 
         Args:
             block: the path of the block.

@@ -224,7 +224,7 @@ def _with_copies(call: AttentionCall) -> AttentionCall:
 def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
     """True if the keys and the values of two calls are equal, up to the length of the shorter call.
 
-    Keys or values that one call does not know are not compared. False if that leaves neither, or if the calls have
+    Keys or values that one call does not know are not compared. False if neither can be compared, or if the calls have
     different forms.
     """
     if not _have_same_form(first, second):
@@ -345,5 +345,5 @@ def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Te
 
 
 def _padded_features(features: Tensor, column: int, count: int) -> Tensor:
-    """Returns ``(batch, heads, keys, features)`` padded with 0 to ``count`` keys; the first key gets to ``column``."""
+    """Returns ``(batch, heads, keys, features)`` padded with 0 to ``count`` keys; the first key moves to ``column``."""
     return functional.pad(features, (0, 0, column, count - column - features.shape[2]))

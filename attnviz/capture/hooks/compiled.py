@@ -18,7 +18,7 @@ ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 def exempt_from_compiling(function: Callable[..., Any]) -> None:
     """Keeps torch.compile from compiling a function, and the functions that it calls, after a graph break.
 
-    Compiled, it would observe no calls: the compiler takes it for a part of the model, where it must do nothing.
+    A compiled function would count as a part of the model, and observe no calls. Does nothing before torch 2.8.
     """
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):  # since torch 2.8
@@ -52,10 +52,10 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[st
 def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool) -> None:
     """Raises AttnvizError if torch.compile has merged modules, so that the caller of attention cannot be known.
 
-    It is for a module that calls attention a second time. A compiler that calls torch function by function lets calls
-    be observed, but no inner module is called: the calls of several layers, or of a layer that runs again, all seem to
-    come from the outermost module. Refused are a compiled module with several layers, and a module that was not called
-    itself within a compiled one.
+    It is for a module that calls attention a second time. A compiler that calls torch function by function shows calls,
+    but no inner module is called: the calls of several layers, or of a layer that runs again, all seem to come from the
+    outermost module. Refused are a compiled module with several layers, and a module within a compiled one
+    that was not called itself.
 
     Args:
         modules: the modules of the model by path.
@@ -88,7 +88,7 @@ def anything_compiled() -> bool:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """True if torch.compile compiled the module, or wraps it."""
+    """True if torch.compile compiled the module, or returned it as the wrapper of another module."""
     attributes = vars(module)
     entry_points = attributes.get("_compiled_call_impl"), attributes.get("forward")
     return "_orig_mod" in module._modules or any(

@@ -144,9 +144,9 @@ class ObservingMode(TorchFunctionMode):
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """Calls ``multi_head_attention_forward``, shows the functions inside it to the observers, and returns the call.
 
-        Meanwhile ``cross`` of each observer is True if queries and keys have different inputs, else False. It stays
-        ``None`` if other modes are active. It also does if a subclass of tensor overrides the function; then no inner
-        functions are shown.
+        Meanwhile ``cross`` of each observer is True if queries and keys have different inputs, else False. If other
+        modes are active, they get the call first, and this mode handles it after them. If a subclass of tensor
+        overrides the function, ``cross`` stays ``None``, and no inner functions are shown.
 
         Args:
             func: the function.
@@ -272,15 +272,14 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for overrides.
 
-    The replacement returns False while the observing mode calls ``multi_head_attention_forward``, so that this function
-    does not call the mode again.
+    The replacement returns False while the observing mode runs that function, so that it does not call the mode again.
 
     Args:
         original: torch's ``has_torch_function``.
     """
 
     def has_torch_function(tensors: Any) -> bool:
-        """True if ``original`` finds an override and the observing mode is not inside the multi-head function."""
+        """True if ``original`` finds an override, and the observing mode does not run that function."""
         mode = _thread.mode
         is_inside = mode is not None and mode.inside_multi_head
         return not is_inside and original(tensors)

@@ -90,20 +90,20 @@ class AttentionListener(Protocol):
     def on_attention(self, call: ObservedCall) -> None:
         """Receives a call."""
 
-    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
         """Receives a normalised tensor that is no attention map over queries and keys.
 
         Args:
             caller: the module that computed the tensor.
             shape: the shape of the tensor.
-            reason: what the tensor is instead, as a noun phrase.
+            kind: what the tensor is instead, as a noun phrase.
             is_attention: True if the module does compute attention, but in a form that has no such map.
         """
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
-        """Returns the texts and tokens that a call of a module with queries of this lineage may read."""
+        """Returns the possible batch sizes of a call, in texts and tokens, given the lineage of its queries."""
 
-    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
         """Receives the kind of unreadable tensors that an attention call was computed on, as a noun phrase."""
 
     def on_further_product(self) -> None:
@@ -373,7 +373,9 @@ class Observer:
         self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
-        """Reports the attention of a fused kernel; nested tensors are readable here, as the call pads them.
+        """Reports the attention of a fused kernel, or the kind of its tensors if they cannot be read.
+
+        Nested tensors can be read here, since the call pads them.
 
         Args:
             caller: the module that called the kernel; ``None`` outside the model's modules, where nothing is reported.
@@ -433,10 +435,10 @@ class Observer:
             caller: the module that attends.
             values: tensors and other values.
         """
-        reason = unreadable_kind(*values)
-        if reason is not None:
-            self.listener.on_unreadable(caller, reason)
-        return reason is not None
+        kind = unreadable_kind(*values)
+        if kind is not None:
+            self.listener.on_unreadable(caller, kind)
+        return kind is not None
 
 
 HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {

@@ -116,8 +116,8 @@ def _call_observed(
         with observer.guarded():
             if len(calls) == 1:
                 observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
-            elif reason := unreadable_kind(queries, keys, values, mask):
-                observer.listener.on_unreadable(observer.modules.describe(module), reason)
+            elif kind := unreadable_kind(queries, keys, values, mask):
+                observer.listener.on_unreadable(observer.modules.describe(module), kind)
             else:
                 lineage = observer.flow.node(queries).lineage
                 call = ObservedCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
@@ -168,14 +168,14 @@ class _CallCollector:
         """Keeps the call."""
         self.calls.append(call)
 
-    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+    def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
         """Ignores softmaxes inside the kernel that are no attention; arguments as for any listener."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the texts and tokens that the observer's listener knows."""
         return self.listener.batches_of(caller, queries)
 
-    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+    def on_unreadable(self, caller: CallingModule, kind: str) -> None:
         """Ignores unreadable tensors inside the kernel: its own arguments decide."""
 
     def on_further_product(self) -> None:

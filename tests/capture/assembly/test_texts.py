@@ -137,7 +137,7 @@ def test_steps_of_generation_equal_one_pass_over_the_final_text(name: str, kerne
     with torch.no_grad(), attnviz.record(model) as whole:
         model(**given)
     assert_equal(steps, whole)
-    assert steps.remarks[0] == "The rows of 6 forward passes: each step of the decoding adds its own."
+    assert steps.remarks[0] == "The rows come from 6 forward passes: each decoding step adds its rows."
     assert all(maps.fidelity is not None and maps.fidelity < 1e-5 for maps in steps.maps)
 
 
@@ -211,7 +211,7 @@ def test_every_pass_that_goes_on_with_no_other_is_a_text_of_its_own() -> None:
     assert [(maps.layer, maps.item) for maps in recording.maps] == [
         (layer, item) for layer in (0, 1) for item in range(6)
     ]
-    assert recording.remarks[0] == "6 texts of 3 forward passes, in the order in which they ran."
+    assert recording.remarks[0] == "6 texts from 3 forward passes, in the order in which they ran."
     for maps in recording.maps:
         assert isinstance(maps, DenseMaps)
         expected = alone[maps.item][maps.layer]

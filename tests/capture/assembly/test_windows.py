@@ -90,8 +90,8 @@ def test_windows_stand_at_their_places_in_the_whole_map(by_hand: bool, alike: bo
         (layer, item, SIDE**2) for layer in (0, 1) for item in (0, 1)
     ]
     assert recording.remarks == (
-        "Layer 0-1 attends within windows, 4 a text, which stand at their places in the whole map; "
-        "cells between windows are absent.",
+        "Layer 0-1 attends within windows, 4 per text, each at its place in the whole map; "
+        "cells between windows are hidden.",
     )
     x = model.embed(pixels)
     for layer, shift in enumerate((0, 2)):
@@ -187,8 +187,8 @@ def test_windows_that_are_not_put_together_are_said_to_be_shown_apart(
         model(torch.randn(2, tokens, WIDTH))
     assert len(recording.maps) == 2 * groups
     assert recording.remarks == (
-        f"Layer 0 attends within windows or groups of tokens, {groups} a text, {why}: each is shown as a "
-        "text of its own, those of the first text first.",
+        f"Layer 0 attends within windows or groups of tokens, {groups} per text, {why}; each is shown as a "
+        "separate text, those of the first text first.",
     )
 
 

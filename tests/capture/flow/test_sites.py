@@ -189,7 +189,7 @@ def test_calls_of_one_module_go_on_with_its_heads_and_runs_of_an_encoder_are_tex
     ]
     assert [len(maps.query_tokens) for maps in recording.maps] == [5, 5, 7, 7]
     assert recording.remarks == (
-        "encoder ran 2 times in one pass: each run is a text of its own, in their order.",
-        "Up to 2 calls in one pass by encoder.block2: heads are numbered on from call to call; each call may have "
-        "other tokens.",
+        "encoder ran 2 times in one pass: each run is a separate text, in the order of the runs.",
+        "Up to 2 calls in one pass by encoder.block2: the numbers of their heads go on from call to call; "
+        "each call may have different tokens.",
     )
