@@ -46,9 +46,10 @@ class Bias:
         ):
             wrong_parts.add("relative")
         if wrong_parts:
+            name = min(wrong_parts)
             raise AttnvizError(
-                f"the shape of the bias {min(wrong_parts)!r} does not fit {heads} heads, {queries} queries and "
-                f"{keys} keys"
+                f"the bias {name!r} of shape {getattr(self, name).shape} does not fit {heads} heads, {queries} queries "
+                f"and {keys} keys"
             )
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:

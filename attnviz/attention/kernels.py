@@ -63,7 +63,7 @@ def fused_attention(
     """Computes attention without a mask by a fused kernel, on the CPU or on CUDA.
 
     On CUDA, float16 and bfloat16 use the flash kernel, and float32 the memory-efficient one, whose products keep
-    float32's precision (three TF32 products each). Both return the natural log-sum-exp; the latter pads its rows.
+    float32's precision (three TF32 products each). Both return the natural log-sum-exp (without padding).
 
     Args:
         queries: ``(batch, heads, queries, features)``; on CUDA the features are a multiple of 8.

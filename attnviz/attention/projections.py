@@ -65,9 +65,10 @@ def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *
 
 
 def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
-    """Raises AttnvizError if the features cannot be split equally among the heads."""
-    if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-        nearest_multiple = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
+    """Raises AttnvizError if the features cannot be split equally among the heads, or a number is below 1."""
+    refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads)
+    if embed_dim % num_heads:
+        nearest_multiple = max(1, round(embed_dim / num_heads)) * num_heads
         raise AttnvizError(
             f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use embed_dim {nearest_multiple}"
         )

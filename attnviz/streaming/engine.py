@@ -60,7 +60,7 @@ def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any],
     """Writes ``queries @ keysᵀ`` into ``out``, by torch if there is a device, else by numpy.
 
     Args:
-        device: the device of the factors; ``None`` selects numpy. For any name torch multiplies on the CPU.
+        device: the device of the factors; ``None`` selects numpy, any name torch on the CPU.
         queries: ``(queries, features)``.
         keys: ``(keys, features)``.
         out: ``(queries, keys)``, of the same dtype.

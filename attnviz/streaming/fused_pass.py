@@ -37,8 +37,8 @@ def prefers_kernel(factors: DeviceFactors) -> bool:
 def kernel_supports(factors: DeviceFactors) -> bool:
     """True if the kernel can compute these weights.
 
-    The mask may be full or causal, with a prefix, and with padding at the ends of the keys; a sink is allowed. A bias,
-    soft cap, window, chunk or explicit mask is not, nor a scale that is not above 0, nor a mix of dtypes.
+    The mask may be full or causal, with a prefix, and with padding at the ends of the keys; a sink is allowed. Not
+    allowed are a bias, soft cap, window, chunk, explicit mask, a scale of 0 or below, and mixed dtypes.
     """
     mask = factors.mask
     changes_scores = bool(factors.bias) or factors.softcap is not None
@@ -68,9 +68,9 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     logsumexp = np.empty((heads, queries), dtype=np.float32)
     for group in plan.groups():
         for band in plan.bands:
-            pooled, denominators = _pooled_band(plan, group, band)
+            pooled, band_logsumexp = _pooled_band(plan, group, band)
             part_totals[group, band.blocks] = _to_numpy(pooled)
-            logsumexp[group, band.tokens] = _to_numpy(denominators)
+            logsumexp[group, band.tokens] = _to_numpy(band_logsumexp)
     totals = part_totals.reshape(heads, -1, plan.rows.parts, part_totals.shape[2]).sum(axis=2)
     counts = factors.mask.counts(plan.rows.edges[:: plan.rows.parts], plan.edges)
     means = totals / np.maximum(counts, 1).astype(np.float32)
@@ -107,7 +107,7 @@ class _PassPlan:
         max_rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
         self.heads_at_once = max(1, min(max_rows // query_count, heads))
         self.rows = BlockAxis.from_span(slice(0, query_count), min(height, query_count), max_rows)
-        # Blocks count as long as the longest, so all queries in one band may need more rows.
+        # A tile pads all blocks to the longest, so all queries in one band may need more rows.
         self.bands = list(self.rows.tiles(max_rows if max_rows < query_count else 2 * max_rows))
 
     def groups(self) -> Iterator[slice]:
@@ -155,14 +155,14 @@ class _PieceWeights:
     weights: Tensor
     logsumexp: Tensor
 
-    def pooled(self, denominators: Tensor, band: Tile) -> Tensor:
+    def pooled(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
         """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
 
         Args:
-            denominators: ``(heads, queries)``, the log-sum-exp of the whole rows; +inf for a row that sees no key.
+            row_logsumexp: ``(heads, queries)``, over all keys of each row; +inf for a row that sees no key.
             band: the queries and their blocks.
         """
-        row_shares = torch.exp(self.logsumexp - denominators)[..., None]  # of the keys of the piece, in each row
+        row_shares = torch.exp(self.logsumexp - row_logsumexp)[..., None]  # of the keys of the piece, in each row
         weights = self.weights[..., : self.pixels.stop - self.pixels.start] * row_shares
         if band.repeats is None:
             return weights.view(len(weights), *band.grid.shape, -1).sum(2)
@@ -195,10 +195,10 @@ def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Ten
         sink = torch.tensor(factors.sink[heads].tolist(), dtype=empty_logsumexp.dtype, device=empty_logsumexp.device)
         logsumexps.append(sink[:, None].expand_as(empty_logsumexp))
     logsumexp = torch.stack(logsumexps).logsumexp(0)
-    denominators = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
+    row_logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
     totals = empty_logsumexp.new_zeros(len(empty_logsumexp), band.count, len(plan.edges) - 1)
     for result in piece_results:
-        totals[:, :, result.pixels] += result.pooled(denominators, band)
+        totals[:, :, result.pixels] += result.pooled(row_logsumexp, band)
     return totals, logsumexp
 
 
@@ -206,7 +206,7 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
     """Returns the weights of some queries on a piece of the keys.
 
     Under a causal mask queries before the piece see none of it, queries within it see it causally, and later ones
-    see all of it; each of the three is a call of its own.
+    see all of it; the latter two are separate calls of the kernel.
 
     Args:
         plan: the plan of the overview.

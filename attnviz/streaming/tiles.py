@@ -55,7 +55,7 @@ class Tile:
 
     @property
     def interleaved_tokens(self) -> IntArray:
-        """The first token of each block, then each second one, and so on, so that blocks are reduced element-wise."""
+        """The first token of each block, then the second of each, and so on: blocks are then reduced element-wise."""
         return self.grid.T.ravel()
 
 

@@ -194,7 +194,7 @@ def test_modules_are_public() -> None:
     ("options", "message"),
     [
         ({"embed_dim": 10, "num_heads": 3}, "embed_dim 10 is not divisible by num_heads 3; use embed_dim 9"),
-        ({"embed_dim": 8, "num_heads": 0}, "embed_dim 8 is not divisible by num_heads 0"),
+        ({"embed_dim": 8, "num_heads": 0}, "num_heads 0 is out of range; give 1 or more"),
         ({"num_heads": 0, "qk_dim": 1, "value_dim": 1}, "num_heads 0 is out of range; give 1 or more"),
         ({"qk_dim": -1}, "qk_dim -1 is out of range; give 1 or more"),
         ({"value_dim": 0}, "value_dim 0 is out of range; give 1 or more"),
