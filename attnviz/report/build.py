@@ -16,7 +16,7 @@ ALL = (None, None)  # queries or keys
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
-    """Returns the report of a recording that the options ask for: of single heads, or of one map that combines them.
+    """Builds the report of a recording: of single heads, or of one map that combines heads if ``reduce`` is given.
 
     Raises:
         AttnvizError: if the options choose heads or tokens that the recording does not have, or do not fit together.
@@ -76,17 +76,17 @@ class _Answer(NamedTuple):
     heads: tuple[HeadKey, ...] = ()
 
     def added_to(self, report: heatmaps.CellReport, options: ReportOptions) -> heatmaps.CellReport:
-        """Returns the report with the sentence before its caption; on one page, without captions, also as a remark."""
+        """Returns the report with the sentence before its caption, and as a remark too if the medium is one page."""
         needs_remark = bool(self.sentence) and options.medium.one_page
         remarks = (self.sentence.strip(), *report.remarks) if needs_remark else report.remarks
         return replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns a sentence on what the last turn or passage looked at most, and the heads in which this stands out.
+    """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out.
 
-    Returns an empty answer for units other than turns and passages, for contributions, and if no unit is before the
-    last one.
+    The answer is empty for contributions, for single tokens, for units of a text without turns or passages, and if no
+    unit is before the last one.
     """
     if options.of == CONTRIBUTIONS or not _has_turns_or_passages(recording, options.grouping.units):
         return _Answer()
@@ -102,7 +102,7 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
 
 
 def _has_turns_or_passages(recording: Recording, units: str) -> bool:
-    """True if units of this name are turns or passages, or join the tokens of a text that has turns or passages."""
+    """True for turns and passages, and for all units but single tokens if the text has turns or passages."""
     tokens = recording.maps[0].key_tokens
     if units in REMAINDER_LABELS:
         return True

@@ -55,7 +55,7 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
     Raises:
         AttnvizError: if there are too many steps, or pictures of steps differ in their heads or tokens.
     """
-    _refuse_long_film(len(steps), "queries", "10:40")
+    _refuse_long_film(len(steps), f"choose some: {option('queries', '10:40')}")
     of_heads = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
     frames = []
     for step, query in enumerate(track(steps.queries.tolist(), "drawing")):
@@ -67,17 +67,17 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
 
 
 def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
-    """Returns the film of the same heads of several recordings, as of checkpoints of a training.
+    """Returns a film of the same heads in several recordings, such as checkpoints of one training.
 
     Args:
         recordings: the recordings, in their order.
-        names: the name of each, which is its title unless the look has one.
+        names: the name of each recording, the title of its picture unless the look has a title.
         options: the heads, the look and the medium.
 
     Raises:
         AttnvizError: if there are too many recordings, or their heads or tokens differ.
     """
-    _refuse_long_film(len(recordings), "output", "film.gif")
+    _refuse_long_film(len(recordings), "give fewer recordings")
     looks = [replace(options.look, title=options.look.title or name) for name in names]
     frames = [
         build_report(recording, replace(options, look=look))
@@ -88,12 +88,10 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
     )
 
 
-def _refuse_long_film(frames: int, name: str, value: str) -> None:
-    """Raises AttnvizError for more than `MAX_FRAMES` pictures; the advice is the option ``name`` with ``value``."""
-    if frames > MAX_FRAMES:
-        raise AttnvizError(
-            f"a film has at most {MAX_FRAMES} pictures, not {frames}; choose some: {option(name, value)}"
-        )
+def _refuse_long_film(frame_count: int, advice: str) -> None:
+    """Raises AttnvizError for more than `MAX_FRAMES` pictures; the message ends with the advice."""
+    if frame_count > MAX_FRAMES:
+        raise AttnvizError(f"a film has at most {MAX_FRAMES} pictures, not {frame_count}; {advice}")
 
 
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
@@ -107,7 +105,7 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
             "the pictures of a film need the same heads and the same number of tokens, and these differ; choose a head "
-            f"that all have, as {option('heads', '0.1')}, and texts of one length"
+            f"that all have, such as {option('heads', '0.1')}, and texts of one length"
         )
     scales = _joint_scales([panel for frame in frames for panel in frame.panels])
     colored_frames = tuple(

@@ -101,7 +101,7 @@ class KeptNumbers:
 
 
 def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) -> HeadsReport:
-    """Builds the report of policies: a list, or a map of layers by heads for each if a picture is drawn.
+    """Builds the report of cache policies: a list, or if a picture is drawn, a map of layers by heads for each policy.
 
     Args:
         recording: the recording of the steps.
@@ -131,7 +131,7 @@ def _head_kind(kept: KeptMass, head_index: int) -> str:
 
 
 def _caption(recording: Recording, kept: KeptMass) -> str:
-    """Returns a sentence on the policy that keeps most of the weight among those that drop keys, or on the first."""
+    """Returns a sentence on the policy that keeps most weight of those that drop keys; on the first if none does."""
     means = kept.kept.mean(axis=(1, 2))
     best = int(np.where(kept.drops, means, -1).argmax())  # -1 is below every mean: such policies are not chosen
     steps = f"{len(kept.queries)} steps after {kept.prompt} tokens"
@@ -148,15 +148,15 @@ def _summary(kept: KeptMass, *, is_wide: bool) -> Summary:
     """
     means = kept.kept.mean(axis=(1, 2))
 
-    def worst_heads(number: int) -> str:
+    def worst_heads(policy: int) -> str:
         """Returns the heads in which a policy keeps least, with the share that it keeps."""
-        by_head = kept.kept[number].mean(axis=1)
+        by_head = kept.kept[policy].mean(axis=1)
         order = np.argsort(by_head, kind="stable")[: LISTED[is_wide]].tolist()
-        return ", ".join(f"{kept.heads[place].name} {by_head[place]:.0%}" for place in order)
+        return ", ".join(f"{kept.heads[head].name} {by_head[head]:.0%}" for head in order)
 
-    def lost_tokens(number: int) -> str:
-        """Returns the tokens of which a policy loses most weight, with their positions and that weight; "" if none."""
-        lost = list(zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True))
+    def lost_tokens(policy: int) -> str:
+        """Returns the tokens whose weight a policy loses most, with position and lost weight; "" if it loses none."""
+        lost = list(zip(kept.lost_keys[policy].tolist(), kept.lost_weights[policy].tolist(), strict=True))
         return ", ".join(
             f"{first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS)} ({key}) {weight:.1%}"
             for key, weight in lost[: LISTED[is_wide]]
@@ -164,11 +164,11 @@ def _summary(kept: KeptMass, *, is_wide: bool) -> Summary:
         )
 
     columns = [
-        Column[int]("policy", lambda number: kept.policies[number], align="<"),
-        Column[int]("kept", lambda number: f"{means[number]:.1%}", lambda number: float(means[number])),
-        Column[int]("least", lambda number: f"{kept.kept[number].min():.0%}"),
-        Column[int]("keys", lambda number: str(int(kept.held[number, :, -1].max()))),
-        Column[int]("memory", lambda number: f"{kept.memory[number]:.0%}"),
+        Column[int]("policy", lambda policy: kept.policies[policy], align="<"),
+        Column[int]("kept", lambda policy: f"{means[policy]:.1%}", lambda policy: float(means[policy])),
+        Column[int]("least", lambda policy: f"{kept.kept[policy].min():.0%}"),
+        Column[int]("keys", lambda policy: str(int(kept.held[policy, :, -1].max()))),
+        Column[int]("memory", lambda policy: f"{kept.memory[policy]:.0%}"),
         Column[int]("loses most", worst_heads, align="<"),
         Column[int]("lost most", lost_tokens, align="<"),
     ]
@@ -181,12 +181,12 @@ def _panels(kept: KeptMass) -> list[Panel]:
         raise AttnvizError("none of the chosen heads has a cache; choose heads of self-attention")
     means = kept.kept.mean(axis=2)
     return [
-        layers_by_heads(kept.heads, means[number].tolist(), policy, KEPT) for number, policy in enumerate(kept.policies)
+        layers_by_heads(kept.heads, means[index].tolist(), policy, KEPT) for index, policy in enumerate(kept.policies)
     ]
 
 
 def _remarks(kept: KeptMass) -> tuple[str, ...]:
-    """Returns remarks on the retrieval heads, on policies that drop no key, and on what the numbers do not say.
+    """Returns remarks on the retrieval heads, on policies that choose from all keys, and on what the numbers omit.
 
     If heads share a cache and a policy drops keys, another remark says so.
     """

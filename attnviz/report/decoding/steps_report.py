@@ -90,7 +90,7 @@ class StepNumbers:
 
 
 def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> HeadsReport:
-    """Builds the report of steps: a list with a row a step, or a map of steps by units if a picture is drawn.
+    """Builds the report of decoding steps: a list with a row per step, or for a picture, a map of steps by units.
 
     Args:
         recording: the recording of the steps.
@@ -118,9 +118,9 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
 
 
 def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
-    """Returns a sentence on the mean weights over all steps: on the unit with most, and on the written tokens.
+    """Returns a sentence on the mean weights over all steps: on the strongest earlier unit, and on the written tokens.
 
-    Steps by single tokens name no unit, and written tokens are left out if their weight is unknown.
+    It names no unit for steps by single tokens, and leaves the written tokens out if their weight is unknown.
     """
     heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
     prompt_phrase = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
@@ -137,7 +137,7 @@ def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
 
 
 def _strongest_earlier_unit(steps: DecodingSteps) -> tuple[int, float] | None:
-    """Returns the unit before the written text with the largest mean share, and that share; ``None`` if none is."""
+    """Returns the unit before the written text with the largest mean share, and that share; ``None`` without one."""
     earlier = _earlier_units(steps)
     if not earlier:
         return None
@@ -235,11 +235,11 @@ def _sink_remark(steps: DecodingSteps) -> str:
 
 
 def _largest_change_remarks(steps: DecodingSteps) -> tuple[str, ...]:
-    """Returns the remark on the step with the largest change and its most changed heads; empty below 3 steps."""
+    """Returns the remark on the step with the largest change and its most changed heads; empty for 1 or 2 steps."""
     if len(steps) < 3:
         return ()
     step = 1 + int(_mean(steps.change)[1:].argmax())  # the first step has no row before it to differ from
     heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
     heads_text = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
-    subject = "Heads change" if len(steps.heads) > 1 else "It changes"
+    subject = "Heads change" if len(steps.heads) > 1 else "The head changes"
     return (f"{subject} most at step {step + 1}, “{_short_label(steps.tokens[step])}”: {heads_text}.",)

@@ -45,8 +45,8 @@ class UnitNumbers:
         checks = self.checks
         columns = {name: getattr(checks, name) for name in NUMBERS if getattr(checks, name) is not None}
         rows: list[list[Any]] = [["unit", "tokens", *columns]]
-        for place, unit in enumerate(checks.units):
-            rows.append([unit, int(checks.tokens[place]), *(float(values[place]) for values in columns.values())])
+        for index, unit in enumerate(checks.units):
+            rows.append([unit, int(checks.tokens[index]), *(float(values[index]) for values in columns.values())])
         return rows
 
     def as_json(self) -> dict[str, Any]:
@@ -166,11 +166,11 @@ def _panels(checks: UnitChecks) -> list[Panel]:
 
 
 def _column_remarks(checks: UnitChecks) -> tuple[str, ...]:
-    """Returns the remarks that explain the columns of the list, except that of the loss."""
+    """Returns the remarks that explain the columns of the list, except the column of losses."""
     unit = singular(checks.by)
     remarks = [
         f"Share: weight of the answer's rows on the {unit}, without sink and marks. Lift: share over an even share of "
-        f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on it."
+        f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on the {unit}."
     ]
     if checks.calibrated is not None:
         remarks.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
@@ -184,7 +184,7 @@ def _column_remarks(checks: UnitChecks) -> tuple[str, ...]:
 def _loss_remark(checks: UnitChecks) -> str:
     """Returns the remark that explains the loss."""
     return (
-        f"Lost: the fall of the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} "
-        f"nats) if no later token sees the {singular(checks.by)}. A share shows where the answer looked; only a loss "
-        "shows a cause."
+        f"Lost: the fall of the log-probability of the answer's {checks.written} tokens (from "
+        f"{checks.log_probability:.2f} nats) if no later token sees the {singular(checks.by)}. A share shows where the "
+        "answer looked; only a loss shows a cause."
     )

@@ -46,11 +46,11 @@ def _summary(types: HeadTypes) -> Summary:
         return scores.ranked_rows(head_type.name)
 
     def number_of_best(head_type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
-        """Returns a number of the best head of a type: its score, or another that a frame has by a name.
+        """Returns a number of the head with the highest score of a type: by default this score.
 
         Args:
             head_type: the type of head.
-            frame: the frame that has the number; without one, that of the scores.
+            frame: the frame that has the number, by default the frame of scores.
             name: ``values`` or ``margins``.
         """
         return float(frame.column(head_type.name, name)[rows_best_first(head_type)[0]])
@@ -77,13 +77,13 @@ def _summary(types: HeadTypes) -> Summary:
 
 
 def _caption(types: HeadTypes) -> str:
-    """Returns a sentence on the best head of each type with a high score above the control, or that there is none."""
+    """Returns a sentence with the best head of each type, if its score is high and clearly above the control."""
     scores, named_heads = types.scores, list[str]()
     for name in scores.names:
         best, column = scores.ranked_rows(name)[0], scores.column(name)
         if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
             named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
-    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE}"
+    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} clearly above its control"
     return f"Known types of heads in {types.model}: {heads}."
 
 

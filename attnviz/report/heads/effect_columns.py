@@ -19,7 +19,7 @@ def effect_remark(effects: "Effects") -> str:
 
 
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
-    """Returns the effects that a file holds, of at least one of these heads.
+    """Loads the effects from a file, which must have the effect of at least one of these heads.
 
     Args:
         file: the path of the file.
@@ -34,7 +34,7 @@ def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
 
 
 def load_effects(file: str) -> "Effects":
-    """Returns the effects that a file holds.
+    """Loads the effects from a file.
 
     Raises:
         AttnvizError: if the file cannot be read or holds no effects.
@@ -45,7 +45,7 @@ def load_effects(file: str) -> "Effects":
 
 
 def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
-    """Raises AttnvizError if the table has no effect of removing one of these heads alone.
+    """Raises AttnvizError if the table has no effect of any of these heads removed alone.
 
     Args:
         effects: the effects.

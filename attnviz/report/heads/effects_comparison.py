@@ -20,7 +20,9 @@ PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checke
 
 
 def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> HeadsReport:
-    """Builds the report of the changes: a list, the largest first, or a map of layers by heads if a picture is drawn.
+    """Builds the report of changes between two tables of effects: a list, the largest first, or a map.
+
+    The map, of layers by heads, is for media that draw pictures.
 
     Args:
         before: the effects before the change.
@@ -106,8 +108,8 @@ def _caption(changes: HeadChanges, metric: str) -> str:
     largest = changes.changes[0]
     if largest.difference == 0:
         return f"The effects of heads on {metric} do not change."
-    noun = "heads" if len(largest.row.heads) > 1 else "head"
+    heads = f"{'heads' if len(largest.row.heads) > 1 else 'head'} {largest.name}"
     return (
-        f"Changes of the effects of heads on {metric}: the largest is for {noun} {largest.name}, without which it "
-        f"changes by {largest.before:+.4f} before and {largest.after:+.4f} after."
+        f"Changes of the effects of heads on {metric}: the largest is that of {heads}, from {largest.before:+.4f} "
+        f"before to {largest.after:+.4f} after."
     )

@@ -173,7 +173,9 @@ def _alignment_columns(
         if reference is not None
         else f"the mean of the {len(named_heads)} alignment heads listed in the model's folder"
     )
-    remark = f"Alignment: word ends less those of {source}; lag is their median, alignment the mean distance from it."
+    remark = (
+        f"Lag: the median of a head's word ends minus those of {source}; alignment: their mean distance from the lag."
+    )
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
 
 
@@ -196,9 +198,9 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     Args:
         source: the source of the numbers.
         frame: the numbers of the heads.
-        options: the order, number and filter of the heads; the medium decides between list and atlas. If it limits the
-            size and the options select nothing, the list has only as many of the clearest heads as fit; it has all if
-            not even one fits.
+        options: the order, number and filter of the heads; the medium decides between list and atlas. If the
+            medium limits the size and the options select no rows, the list has as many of the clearest heads as fit,
+            or all heads if not even one fits.
 
     Raises:
         AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
@@ -229,7 +231,8 @@ def _shorter_lists(
 ) -> Iterator[HeadList]:
     """Yields lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
 
-    The first list has all heads but one, or as many as the screen has lines. Without a screen's height there is none.
+    The first list has all heads but one, or fewer: at most one per line of the screen. Without a screen height, no
+    list is yielded.
 
     Args:
         full_list: the list of all heads.
@@ -316,7 +319,7 @@ def fit_words(text: str, width: int) -> str:
 def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
     """Returns the metrics of an atlas, in the order of the table: all if the options ask for all or for a page.
 
-    Another picture has at most `MAX_DRAWN`, chosen in this order: the metric that sorts, `FIRST_SHOWN`, the others.
+    Otherwise there are at most `MAX_DRAWN`, chosen in this order: the metric that sorts, `FIRST_SHOWN`, the others.
     """
     if options.all or not options.medium.draws_maps:
         return table.applicable
@@ -353,8 +356,8 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
     """Returns the quantity of each unit that the metrics have, by unit.
 
-    If there are several units, the names of a unit's metrics come before the name of its quantity, as in
-    "entropy: bits". The unit with most metrics has "all others" there if it has more than `MAX_NAMED_METRICS`.
+    If there are several units, each quantity's name begins with the names of its metrics, as in "entropy: bits". For
+    the unit with most metrics it begins with "all others" if these are more than `MAX_NAMED_METRICS`.
     """
     names: dict[str, list[str]] = {}
     for metric in metrics:

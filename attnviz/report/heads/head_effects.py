@@ -32,7 +32,7 @@ NOT_A_CAUSE_ALONE = (
 
 
 def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
-    """Builds the report of effects: a list, or a map of layers by heads if a picture is drawn.
+    """Builds the report of effects: a list, or if a picture is drawn, maps of single heads and of pairs of heads.
 
     Raises:
         AttnvizError: for a page, for arcs or text, or for a picture if no single head was ablated.
@@ -60,9 +60,9 @@ def _panel(effects: Effects) -> Panel:
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
-    """Returns a list of one panel, heads by heads, with the change without both; empty if no pair was removed.
+    """Returns one panel of heads by heads, with the change of the metric if the two heads are removed together.
 
-    It is empty for a greedy search too, whose rows are sets that grow by one head.
+    The list is empty if no pair was removed, and for a greedy search, whose sets grow by one head in each row.
     """
     pairs = [row for row in effects.rows if len(row.heads) == 2]
     if effects.greedy or not pairs:
@@ -80,7 +80,7 @@ def single_heads_panel(frame: HeadFrame, title: str, name: str, refusal: str) ->
     """Returns a panel of layers by heads with the first measure of each single head.
 
     Args:
-        frame: the numbers of single heads and of sets, which are left out.
+        frame: the numbers of the heads; its sets of several heads are left out.
         title: the title of the panel.
         name: the name of the quantity in the legend.
         refusal: the message if no row has a single head.
@@ -120,11 +120,11 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    """Returns a sentence on the metric with all heads, and on the largest change; if greedy, on the last removal."""
+    """Returns a sentence on the metric with all heads and the largest change; for a greedy search, the last row."""
     effect = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     has_several_heads = len(effect.heads) > 1
     heads = f"{'heads' if has_several_heads else 'head'} {effect.name}"
-    condition = f"without all of {heads}" if effects.greedy and has_several_heads else f"without {heads}"
+    condition = f"with {heads} removed together" if effects.greedy and has_several_heads else f"without {heads}"
     rank = "" if effects.greedy else ", the largest change"
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
     baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
@@ -147,7 +147,7 @@ def _remarks(effects: Effects) -> tuple[str, ...]:
     """
     replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
-    greedy_remark = "Each row removes one more head than the row before: the one whose removal then changes most."
+    greedy_remark = "Each row removes one more head: the head whose removal then changes the result most."
     interval_remark = "± is half of the 95% interval of the mean over the texts."
     return (
         f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {replacement}.",

@@ -54,7 +54,7 @@ class HeadResults:
         `MAX_NUMBERED` cells.
 
         Raises:
-            AttnvizError: for a page if these numbers have none; the message is ``refusal``.
+            AttnvizError: for a page, with the message ``refusal``, if these numbers cannot be shown on a page.
         """
         look, title = options.look, options.look.title or self.title
         fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}

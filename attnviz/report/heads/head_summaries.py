@@ -78,8 +78,8 @@ class HeadSummaries:
 def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
     """Returns the patterns of the selected heads; ``None`` if they are not shown, not useful or not measured.
 
-    Tables, sorted heads and the text style do not show patterns. Random weights and recordings of several texts have no
-    useful ones. Heads with too many cells are not measured, since that would take long.
+    Tables, sorted heads and the text style do not show patterns. Patterns of random weights or of several texts in one
+    recording are not useful. Heads with too many cells are not measured, since that would take long.
     """
     shows_patterns = options.table is None and options.sort is None and options.look.drawn_style != "text"
     if not shows_patterns or recording.untrained or len({maps.item for maps in recording.maps}) > 1:

@@ -30,7 +30,9 @@ NOT_INDIRECT = (
 
 
 def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
-    """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
+    """Builds the report of a logit's parts: a list, or if a picture is drawn, a map by layer and a map by key.
+
+    The list has a row per part; if the user selects heads, it has a row per key instead.
 
     Raises:
         AttnvizError: for a page, for arcs or text, if none of the selected heads exists, or if a list has heads over
@@ -163,7 +165,7 @@ def _layer_panel(parts: LogitParts) -> Panel:
     """
     layer_parts = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in layer_parts if part.layer is not None})
-    # Heads come first, by number; parts without a head, as MLPs, follow them.
+    # Heads come first, by number; parts without a head, such as MLPs, follow them.
     sorted_parts = sorted(layer_parts, key=lambda part: (part.head is None, part.head or 0))
     columns = list(dict.fromkeys(map(_column_heading, sorted_parts)))
     values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)
@@ -180,9 +182,9 @@ def _column_heading(part: LogitPart) -> str:
 
 
 def _key_panel(parts: LogitParts, heads: list[LogitPart]) -> Panel:
-    """Returns a panel of heads, which must have the same keys, by the `MAX_DRAWN_KEYS` keys of the largest parts.
+    """Returns a panel with a row per head and a column for each of the `MAX_DRAWN_KEYS` keys with the largest parts.
 
-    The size of a key's parts is the sum of their absolute values over the heads.
+    The heads must have the same keys. The absolute values of a key's parts are summed over the heads to rank it.
     """
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
@@ -200,13 +202,13 @@ def _caption(parts: LogitParts) -> str:
     """Returns a sentence on the logit, its largest part, and the largest head if that part is not a head."""
     largest = parts.sorted()[0]
     heads = [part for part in parts.sorted() if part.kind == "head"]
-    largest_head = f", the largest head is {heads[0].name} with {heads[0].adds:+.4f}" if largest.kind != "head" else ""
+    largest_head = f", the largest head {heads[0].name} with {heads[0].adds:+.4f}" if largest.kind != "head" else ""
     last_label = (
         parts.key_labels[parts.position] if parts.position < len(parts.key_labels) else f"token {parts.position}"
     )
     return (
-        f"The parts of the logit of {parts.label or parts.token!r} after {last_label!r} in {parts.model}, "
-        f"{parts.logit:.4f}: the largest is {largest.name} with {largest.adds:+.4f}{largest_head}."
+        f"The logit of {parts.label or parts.token!r} after {last_label!r} in {parts.model} is {parts.logit:.4f}; "
+        f"its largest part is {largest.name} with {largest.adds:+.4f}{largest_head}."
     )
 
 

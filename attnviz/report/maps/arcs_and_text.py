@@ -86,7 +86,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         recording: the recording of the heads.
         heads: the heads to draw.
         options: the look, which names the query, and the medium.
-        notes: unused; the parameters are those of ``arcs_report``.
+        notes: unused; it is there because ``arcs_report`` has the same parameters.
 
     Raises:
         AttnvizError: for a table, if there are more heads than such a picture can show, if the heads cannot share one
@@ -129,14 +129,16 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
         raise style_without_numbers_error(options.look)
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
-        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, as {example}")
+        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
 
 
 def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
     """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
     if not 2 <= len(heads) <= MAX_OVERLAID:
         example = option("heads", "0.3,1.2")
-        raise AttnvizError(f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, as {example}")
+        raise AttnvizError(
+            f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}"
+        )
     if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
         raise AttnvizError(f"{style} needs heads over the same tokens; choose heads of one text and one kind")
 
@@ -160,8 +162,8 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line.
 
-    It is the uniform weight of the query that sees most keys. The panels are unchanged if the limits are not shared by
-    all heads, if visible keys are not counted, or if no weight is `MIN_PREFERENCE` times uniform.
+    Uniform attention is 1 / n for the query that sees most keys, n. The panels are unchanged if the heads do not share
+    limits, if they show no weights, if visible keys are not counted, or if no weight is `MIN_PREFERENCE` times uniform.
     """
     visible_counts = [
         panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight
@@ -193,7 +195,7 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
 def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
     """True if the chosen keys of a head are drawn as one text: if they are few, or frames of a sound.
 
-    A page grows, so it fits more.
+    More keys fit on a page, which grows with its text, unless the look sets its size.
     """
     if isinstance(head.maps.key_tokens.canvas, Sound):
         return True

@@ -80,8 +80,7 @@ def combined_report(
         residual: the residual's share of a row in ``rollout``, 0 to 1.
 
     Raises:
-        AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, which have no
-            combination, or for arcs or text.
+        AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, arcs or text.
     """
     _refuse_scores(options)
     head = _combined_head(recording, options, method, residual)
@@ -154,9 +153,9 @@ def _combined_image_report(
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the special token that gets most weight, if this is over half and makes all others pale.
+    """Returns a remark on the special token that gets most weight if it gets over half, so that other keys are pale.
 
-    It is empty without such a token, for pooled maps and for contributions.
+    There is none without such a token, for pooled maps or for contributions.
     """
     are_special, values = head.maps.key_tokens.special[head.keys], panels[0].values
     if not are_special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:

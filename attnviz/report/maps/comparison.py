@@ -182,7 +182,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """Returns the report of B − A of many heads, as thumbnails: a row per layer.
 
-    If heads are sorted, or those of a layer are not adjacent, full rows have the heads in their order instead.
+    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead.
     """
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]

@@ -43,8 +43,8 @@ def fit_screen(
 ) -> Heatmaps | Thumbnails:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
-    If the summaries have first heads, only as many of the clearest as fit are drawn, these first. If no report fits,
-    the result is the smallest one.
+    The report of all heads is not tried if the summaries have first heads, which then come before the clearest others,
+    or if the groups of heads need more lines than the screen has. If no report fits, the result is the smallest one.
 
     Args:
         recording: the recording to show.
@@ -107,7 +107,7 @@ def fit_first_heads(
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
-    """Returns the first report that fits on the screen, or the last one if none does; there must be one."""
+    """Returns the first report that fits on the screen, or the last report if none does; there must be at least one."""
     for report in reports:
         if fits(report):
             break
@@ -164,8 +164,8 @@ def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Exten
 def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
     """Yields the extents to try, most informative first, if the last row matters most; all of them include this row.
 
-    A text of over `MAX_CUT_TOKENS` units is pooled. Of a shorter one, maps have up to four heads, then one head with
-    fewer and fewer of the last rows.
+    A text of over `MAX_CUT_TOKENS` units is pooled. For a shorter text, whole maps of up to four heads come first, then
+    maps of one head with fewer and fewer of the last rows.
 
     Args:
         length: the number of units of the text.

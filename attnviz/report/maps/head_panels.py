@@ -20,7 +20,7 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
 
     Args:
         sides: the head by the suffix of its fields' names: "" for one recording, ``_a`` and ``_b`` for two.
-        table: ``scores`` or ``weights`` for these alone, else both; maps of contributions have these as weights.
+        table: ``scores`` or ``weights`` for these alone, else both; maps of contributions give these as weights.
         change: measures of the head's change from A to B, by name.
     """
     first_head = next(iter(sides.values()))

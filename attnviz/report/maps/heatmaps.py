@@ -95,8 +95,9 @@ def _maps_of_heads(
     """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some.
 
     A medium without a limit of size draws all, unless ``first_heads`` names heads and there are too many for maps with
-    labels. With summaries, as many of the clearest heads as fit are drawn. Without, all are drawn with two exceptions:
-    of unsorted heads with ``first_heads`` the first few are drawn, and of equally random heads as many as fit.
+    labels. With summaries, as many of the clearest heads as fit are drawn. Without summaries there are three cases: if
+    ``first_heads`` are given and heads are unsorted, the first few heads are drawn; if all heads are equally random, as
+    many as fit; otherwise all.
 
     Args:
         recording: the recording to show.
@@ -322,7 +323,7 @@ def _thumbnails(
 ) -> Thumbnails:
     """Returns the report of every head as a thumbnail: a row per layer.
 
-    If heads are sorted, or those of a layer are not adjacent, full rows have the heads in their order instead, and each
+    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead, and each
     title has the number that sorts them.
 
     Args:
@@ -382,7 +383,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """Returns the remark on how to open the head named ``example``, or its layer's heads, the first of them if many."""
+    """Returns the remark on how to open the head named ``example``, or its layer's heads, of which many are cut."""
     layer = example.partition(".")[0]
     many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""

@@ -85,7 +85,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
 
 
 def image_query(tokens: Tokens, name: str | None) -> int | None:
-    """Returns the index of the query that a label, a number or a pixel as ``@420,180`` names.
+    """Returns the index of the query that a label, a number or a pixel such as ``@420,180`` names.
 
     Args:
         tokens: the queries.

@@ -85,7 +85,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
 def _heatmap_options(address: Address, options: ReportOptions) -> ReportOptions:
     """Returns the options of a heatmap without notes, with the colour scale and limits that an address names.
 
-    Those that the address does not name are unchanged.
+    A scale or limits that the address does not name stay as they are in ``options``.
     """
     look = options.look
     scale = address.get("scale")
@@ -103,7 +103,7 @@ def _require_drawn(report: Report) -> DrawnReport:
     """Returns the report, or raises AttnvizError if it has numbers but no picture."""
     if isinstance(report, DrawnReport):
         return report
-    raise AttnvizError("this place has numbers but no picture; use a head, as #head=3.4")
+    raise AttnvizError("this place has numbers but no picture; use a head, such as #head=3.4")
 
 
 def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:

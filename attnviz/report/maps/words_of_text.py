@@ -12,9 +12,9 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 
 
 def find_word(tokens: Tokens, name: str, role: str) -> tuple[int, str]:
-    """Returns the index of the last token of a word, which in causal models has read the whole word, and a remark.
+    """Returns the index of the last token of a word's first occurrence, and a remark.
 
-    Of several occurrences it is the first; the remark names the word's tokens and the other occurrences.
+    In causal models this token has read the whole word. The remark names the word's tokens and other occurrences.
 
     Args:
         tokens: the tokens to search.

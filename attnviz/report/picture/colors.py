@@ -110,9 +110,10 @@ class ColorScale:
         return tuple(sorted(ticks))
 
     def _round_steps(self, max_ticks: int) -> list[float]:
-        """Returns the round distances of ticks to try, largest first; those of a logarithmic scale are powers of ten.
+        """Returns the distances between ticks to try, largest first.
 
-        A linear scale has one, or none if even the largest gives more than ``max_ticks`` ticks.
+        A linear scale has one distance, or none if even 20 times its power of ten gives more than ``max_ticks`` ticks.
+        A square-root scale has nine. A logarithmic scale has powers of ten.
         """
         if self.steps == "linear":
             span = self.high - self.low

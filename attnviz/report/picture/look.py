@@ -223,7 +223,7 @@ class Look:
 
     @property
     def column_inches(self) -> float | None:
-        """The width in inches if ``size`` is a width alone, as of a journal's column; else ``None``."""
+        """The width in inches if ``size`` is a width alone, such as ``84mm``; else ``None``."""
         return None if self.size is None or self.frame is not None else parse_width(self.size)
 
     @property
@@ -307,7 +307,9 @@ def parse_limits(text: str) -> str | tuple[float, float]:
         return text
     match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)
     if match is None:
-        raise AttnvizError(f"{option('limits')} {text!r} cannot be read; choose shared, head or two numbers as 0:0.5")
+        raise AttnvizError(
+            f"{option('limits')} {text!r} cannot be read; choose shared, head or two numbers such as 0:0.5"
+        )
     low, high = float(match[1]), float(match[2])
     if low == high:
         raise AttnvizError(f"{option('limits')} {text!r}: low and high are equal; write 0:0.5")

@@ -55,7 +55,7 @@ class HeadCells:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the fields of a block, in order; of two recordings the last one is the change between them."""
+        """The names of the fields of a block, in order; for two recordings the last is the change between them."""
         names = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
         return (*names, f"{self.maps.quantity}_change") if len(self.sides) > 1 else tuple(names)
 
@@ -67,8 +67,8 @@ class HeadCells:
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
         """Returns the arrays of a block of queries by their names: visible cells and numbers of each recording.
 
-        Of two recordings there is also the change from A to B. A cell that is masked in only one of them counts as 0
-        there; a cell that is masked in both has no change.
+        For two recordings there is also the change from A to B. A cell that one recording masks counts as 0
+        there; a cell that both mask has no change.
         """
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():

@@ -67,7 +67,7 @@ def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
 
 
 def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
-    """Returns left, top, right and bottom of the panel's query; ``None`` for several, or one outside of the image."""
+    """Returns left, top, right and bottom of the panel's query; ``None`` for several, or a query outside the image."""
     places = panel.rows.places
     if places is None or len(places) != 1 or places.shape[1] != 4:  # four numbers are a box in an image
         return None

@@ -118,7 +118,7 @@ class Quantity:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Returns the value with this many significant digits, without trailing zeros; whole digits are never rounded.
+    """Returns the value with this many significant digits, without trailing zeros; digits before the point stay.
 
     Zero, NaN and infinity are written as they are.
     """

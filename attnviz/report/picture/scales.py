@@ -96,7 +96,7 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks.
 
-    Lift has logarithmic steps; changes, of which there is no lift, have ``sqrt`` instead. By default steps are ``log``
+    If it asks for lift, steps are ``log``, but ``sqrt`` for changes, which have no lift. By default steps are ``log``
     for lift, ``sqrt`` for weights, contributions and changes, most of which are small, and ``linear`` for all others.
 
     Raises:

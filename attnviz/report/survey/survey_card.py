@@ -61,11 +61,11 @@ class OffsetBin(NamedTuple):
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
-    """Returns the cards of the chosen heads; a medium that draws maps shows many heads as heatmaps of their profiles.
+    """Returns the report of the chosen heads, or of word pairs if ``options.table`` is ``pairs``.
 
-    If no heads are chosen, a terminal shows the first `MAX_CARDS`, and a page shows all, as does a picture of points,
-    which ``options.axes`` requests. The examples are those of the metric ``options.sort``, or of the metric that names
-    the head's pattern.
+    A terminal gets cards, without a choice those of the first `MAX_CARDS` heads. A page, a picture of points (for
+    ``options.axes``) and a picture of at most `MAX_CARDS` chosen heads get the numbers of each head; other pictures get
+    heatmaps of profiles. Examples are those of the metric ``options.sort``, or of the one that names a head's pattern.
 
     Raises:
         AttnvizError: if the survey lacks a head or metric.
@@ -108,7 +108,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 def _means_remark(survey: Survey) -> str:
     """Returns the remark on means and intervals, and on offsets if the survey has any."""
-    remark = f"Means over the {survey.example_noun}; ± half of the 95 % interval."
+    remark = f"Means over the {survey.example_noun}; ± is half of the 95 % interval."
     return f"{remark} Offsets are key - query: -1 is the token before." if survey.tallies.pairs.any() else remark
 
 
@@ -225,16 +225,16 @@ def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summ
 
 
 def _spaced_names(names: list[str]) -> list[str]:
-    """Returns the names of offsets, with "" for a long name next to one that is shown nearer to offset 0.
+    """Returns the names of offsets; a long name becomes "" if its neighbour towards offset 0 is shown.
 
     Args:
         names: the names from left to right; "" for an offset without one.
     """
     origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
     for step in (1, -1):
-        for place in range(origin + step, len(names) if step > 0 else -1, step):
-            if len(names[place].lstrip("-")) > MAX_CELL_DIGITS and spaced_names[place - step]:
-                spaced_names[place] = ""
+        for index in range(origin + step, len(names) if step > 0 else -1, step):
+            if len(names[index].lstrip("-")) > MAX_CELL_DIGITS and spaced_names[index - step]:
+                spaced_names[index] = ""
     return spaced_names
 
 
@@ -267,11 +267,11 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
         "token.",
         remarks=(
             *(
-                [f"{omitted_count} more heads are not drawn; {option('heads', '0.2')} chooses."]
+                [f"{omitted_count} more heads are not drawn; {option('heads', '0.2')} chooses heads."]
                 if omitted_count
                 else []
             ),
-            *(["An offset of several tokens is named by its first."] if offsets else []),
+            *(["A column of several offsets is named by the first."] if offsets else []),
             *survey_remarks(survey),
         ),
         look=options.look,

@@ -148,7 +148,7 @@ def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
 def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
     """Returns the names of the numbers on the x and y axes, then those of size and colour if the user names them.
 
-    Without an option they are the first two of `FIRST_AXES` that the survey has, filled up with its first numbers.
+    Without an option they are two: the numbers of `FIRST_AXES` that the survey has, else its first numbers.
 
     Raises:
         AttnvizError: for fewer than two or more than four names, or one that is neither a number of the survey nor
@@ -170,28 +170,28 @@ def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
 
 
 def chosen_examples(
-    survey: Survey, place: int, number: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
+    survey: Survey, place: int, metric_index: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
 ) -> list[ChosenExample]:
     """Returns the texts with a head's largest numbers, then the sampled texts nearest to some deciles.
 
-    Texts for deciles are missing if no sampled text has the number.
+    There are no texts for deciles if the metric was measured in no sampled text.
 
     Args:
         survey: the survey.
         place: the place of the head in the survey.
-        number: the place of the metric in the survey.
+        metric_index: the index of the metric in the survey.
         max_texts: the most texts with the largest numbers; ``None`` for all.
         tenths: the deciles as tenths, 5 for the median; empty for examples of the largest numbers alone.
     """
     examples, chosen_texts = survey.examples, list[ChosenExample]()
-    ids, numbers, queries = (array[place, number] for array in (examples.ids, examples.values, examples.places))
+    ids, numbers, queries = (array[place, metric_index] for array in (examples.ids, examples.values, examples.places))
     for id, value, query in list(zip(ids, numbers, queries, strict=True))[:max_texts]:
         if id != NO_TEXT:
             chosen_texts.append(_chosen_example(survey, "largest", float(value), int(id), int(query)))
-    values = examples.sample[:, place, number]
+    values = examples.sample[:, place, metric_index]
     if np.isnan(values).all():
         return chosen_texts
-    deciles = survey.deciles(place, number)
+    deciles = survey.deciles(place, metric_index)
     for tenth in tenths:
         nearest = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
@@ -203,7 +203,7 @@ def chosen_examples(
 def _examples_of_other_metrics(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
 ) -> list[list[ChosenExample]]:
-    """Returns, for each head, the texts with the largest metric_indices of every metric except the head's main metric.
+    """Returns, for each head, the texts with the largest numbers of every metric except the head's main metric.
 
     Args:
         survey: the survey.
@@ -393,10 +393,10 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
     yield f"Numbers are means over {noun}; a bar or cross is the 95 % interval of a mean."
     shows_examples = draws_cards or not is_picture
     if shows_examples and noun == "pictures":
-        yield "Pictures are those with the largest number, and of 256 drawn at random those nearest to a decile."
+        yield "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random."
     elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
         yield (
-            "Texts are those with the largest number, and of 256 drawn at random those nearest to a decile; shaded by "
-            "what the framed token looks at, or else by the mean of all tokens."
+            "Texts have the largest numbers, or are nearest to a decile among 256 drawn at random; shades show what "
+            "the framed token looks at, or without a frame the mean of all tokens."
         )

@@ -54,7 +54,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         pairs = option("table", "pairs")
         raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
     if survey.example_noun == "pictures":
-        raise AttnvizError(f"{option('table', 'pairs')} counts pairs of words, and this survey is of pictures")
+        raise AttnvizError(f"{option('table', 'pairs')} counts pairs of words; give a survey of texts, not of pictures")
     places = ranked_places(survey, options)
     if len(places) > MAX_HEADS:
         raise AttnvizError(
@@ -65,7 +65,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
     texts = count_phrase(len(survey.examples.sampled), "texts")
     return HeadCards(
         title=options.look.title or survey_title(survey),
-        caption=f"Who looks at whom in {texts}, drawn at random from those surveyed.",
+        caption=f"Which token looks at which in {texts} drawn at random from those surveyed.",
         remarks=(HOW, *survey_remarks(survey)),
         look=options.look,
         sections=tuple(
@@ -76,7 +76,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
 
 
 def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[TokenPair]]:
-    """Returns the pairs of each head in the sampled texts, the most frequent first; of equals, the larger weight.
+    """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight.
 
     Args:
         survey: the survey, which holds the sampled texts.
@@ -110,7 +110,7 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
 def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
     """Returns each query with the key of its largest weight, and that weight.
 
-    A query without weight on two keys or more is left out.
+    A query that has weight on fewer than two keys is left out.
 
     Args:
         rows: ``(queries, keys)``, the weights.

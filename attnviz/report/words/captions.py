@@ -164,7 +164,7 @@ def _all_cross(recording: Recording) -> bool:
 def part_title(report: DrawnReport) -> str:
     """Returns a title that names the panels of a report, or the heads of shaded texts, with a capital letter.
 
-    Of more than `MAX_NAMED_PANELS` it says the number, the first and the last.
+    For more than `MAX_NAMED_PANELS` it says their number, the first and the last.
     """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
     titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
@@ -175,7 +175,7 @@ def part_title(report: DrawnReport) -> str:
 
 
 def _joined_titles(titles: list[str]) -> str:
-    """Returns titles joined by commas; a first word that all have is said once, as in "heads 0.1, 0.2".
+    """Returns titles joined by commas; a first word that all titles have is said once, as in "heads 0.1, 0.2".
 
     After a tower's name it is "text heads 0.1, 0.2". Any other first word is the name of a head: "head 0.1: …, …".
     """

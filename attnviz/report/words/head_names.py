@@ -48,13 +48,13 @@ def write_name(file: str, head: tuple[int, int], name: str) -> None:
         target.write("".join(lines).encode())
 
 
-def _head_and_name(line: str, number: int) -> tuple[tuple[int, int], str]:
+def _head_and_name(line: str, line_number: int) -> tuple[tuple[int, int], str]:
     """Returns the layer, the number and the name of the head on one line of a file.
 
     Raises:
-        AttnvizError: if the line has another form; the message names its ``number`` in the file.
+        AttnvizError: if the line has another form; the message names ``line_number``.
     """
     match = LINE.fullmatch(line)
     if match is None:
-        raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")
+        raise AttnvizError(f"{option('names')}: line {line_number} is not a head and a name; write it as {EXAMPLE!r}")
     return (int(match[1]), int(match[2])), printable_line(match[3])

@@ -28,13 +28,15 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
     return notes
 
 
-def _note(line: str, number: int) -> dict[str, Any]:
+def _note(line: str, line_number: int) -> dict[str, Any]:
     """Returns the place and the text of the note on a line as JSON values.
 
     Raises:
-        AttnvizError: if the line has another form; the message names its ``number`` in the file.
+        AttnvizError: if the line has another form; the message names ``line_number``.
     """
     match = LINE.fullmatch(line.strip())
     if match is None:
-        raise AttnvizError(f"{option('notes')}: line {number} is not a note; write a place and a text, as {EXAMPLE!r}")
+        raise AttnvizError(
+            f"{option('notes')}: line {line_number} is not a note; write a place and a text, such as {EXAMPLE!r}"
+        )
     return {"place": match[1], "text": printable(match[2])}

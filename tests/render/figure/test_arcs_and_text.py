@@ -121,7 +121,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"cmap": "virids"}, "unknown colormap 'virids'"),
         ({"limits": "1:0"}, "limits '1:0' are the wrong way round; write 0:1"),
         ({"limits": "0:0"}, "low and high are equal; write 0:0.5"),
-        ({"limits": "all"}, "choose shared, head or two numbers as 0:0.5"),
+        ({"limits": "all"}, "choose shared, head or two numbers such as 0:0.5"),
         ({"color_scale": "root"}, "unknown color-scale 'root'; choose linear, sqrt, log or lift"),
         ({"color_scale": "log", "table": "scores"}, "use linear, or table='weights'"),
         (

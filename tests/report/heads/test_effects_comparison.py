@@ -40,7 +40,7 @@ def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:
         ("1.0", "+0.1000", "-0.8000", "-0.9000", "0.2772"),
         ("0.1", "+0.6000", "+0.4000", "-0.2000", "0.1960"),
     )
-    assert "the largest is for head 1.0, without which it changes by +0.1000 before and -0.8000 after" in report.caption
+    assert "the largest is that of head 1.0, from +0.1000 before to -0.8000 after" in report.caption
     said = " ".join(report.remarks)
     assert "Before: a model on 2 texts, loss 1.5000 with all heads. After: its successor" in said
     assert "2 sets of heads are in only one of the tables" in said

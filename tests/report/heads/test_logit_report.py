@@ -48,8 +48,8 @@ def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit
         ("logit", "+2.7500", "the sum"),
     )
     assert report.caption == (
-        "The parts of the logit of 'mat' after 'cat' in a model, 2.7500: the largest is 0.mlp with +3.0000, the "
-        "largest head is 0.1 with -2.0000."
+        "The logit of 'mat' after 'cat' in a model is 2.7500; its largest part is 0.mlp with +3.0000, the largest head "
+        "0.1 with -2.0000."
     )
     assert "the scale of ln_f frozen as it is" in report.remarks[0]
 

@@ -66,7 +66,7 @@ def test_a_list_of_each_chosen_head_says_what_was_counted(monkeypatch: pytest.Mo
     [section] = report.sections
     assert section.title.startswith("head 0.1: ")
     assert section.summary.header == ("query", "looks at", "times", "weight")
-    assert f"Who looks at whom in {len(SURVEY.examples.sampled)} texts" in report.caption
+    assert f"Which token looks at which in {len(SURVEY.examples.sampled)} texts" in report.caption
 
 
 def test_pairs_are_no_picture() -> None:
