@@ -30,7 +30,9 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
         frame_before = frame_before.select([metric])
     changes = number_changes(frame_before, frame_after)
     if not changes:
-        raise AttnvizError("the two surveys have no head with a number in common; choose surveys of one kind of model")
+        raise AttnvizError(
+            "no head has the same number in both surveys; choose surveys of one model with the same metrics"
+        )
     changes.sort(key=lambda change: -change.clearness)
     origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}
     return HeadChanges(tuple(changes), _remarks(before, after), origins)

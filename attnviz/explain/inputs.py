@@ -173,7 +173,7 @@ def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
         title="Queries, keys and values",
         sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.model_name} "
         "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + sharing,
-        formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
+        formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    W: the columns of head {number}",
         latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
         before=f"{head_count} heads",
         after=f"Q {shape(queries=query_count, features=width)}, "

@@ -74,8 +74,8 @@ def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
 def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
     """Returns groups of columns, each with the columns' names and their numbers, ``(rows, names)``.
 
-    The groups are values, spreads if there are several texts, and margins, counts of texts and deciles if the frame,
-    as that of a survey, has them.
+    The groups are values, spreads if there are several texts, and margins, counts of texts and deciles if the frame
+    has them, as frames of surveys do.
     """
     groups: dict[str, NDArray[Any] | None] = {  # by the end of their columns' names
         "": frame.values,
@@ -136,5 +136,5 @@ def _number_or_none(number: Any) -> Any:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Returns a text with an apostrophe before it if it would be a formula in a spreadsheet, or begins with one."""
+    """Returns a text, with an apostrophe before it if a spreadsheet would read a formula or drop a first apostrophe."""
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA_STARTS) else text

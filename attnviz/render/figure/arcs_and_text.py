@@ -175,7 +175,7 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     """Returns the layout of a page with title, content, remarks and colour bar; the content is as large as fits.
 
-    The bar stands at the right of the content, or lies under a content that is lower than ``LOW_TEXT``. A page whose
+    The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. A page whose
     height is not given is as high as its content, and as wide too unless its width is given.
 
     Args:
@@ -436,7 +436,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns a line for each head, with its title and the end of its scale on its hue, and the lines' height.
+    """Returns a line on the hue of each head, with its title and the end of its scale, and the height of all lines.
 
     Args:
         picture: the heads.

@@ -245,7 +245,7 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
     """Returns the grid with the largest cells that leave space for the labels: all labels, or those that fit.
 
     Cells and labels that fit depend on each other. If they do not settle within `MAX_LABEL_ROUNDS` rounds, the cells
-    leave space for all labels, and those of the first round are drawn.
+    leave space for all labels, and the labels that fit in the first round are drawn.
 
     Args:
         picture: the panels.
@@ -351,7 +351,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of a cell divided by its height.
 
     A cell with a number is wide enough for it. Other cells are square, unless the longest side of the maps has more
-    than `MAX_ASPECT_RATIO` times the cells of the other; then cells are stretched along the other side.
+    than `MAX_ASPECT_RATIO` (for a sound `MAX_SOUND_RATIO`) times the cells of the other, which then stretches.
     """
     if picture.numbers:
         number_width = widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # 0.8 font sizes of space, per point

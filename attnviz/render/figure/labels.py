@@ -114,7 +114,7 @@ def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
     """Returns the labels that fit on an axis: landmarks if it has any, else positions if it shows these, else tokens.
 
-    Every nth token has a label, and the axis' name then says so, where labels of all tokens would touch.
+    If labels of all tokens would touch, every nth token has one, and the axis' name says so.
 
     Args:
         axis: the axis with its labels.

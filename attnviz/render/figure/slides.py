@@ -135,7 +135,9 @@ def slide_size(look: Look) -> tuple[float, float]:
         raise AttnvizError(f"{option('size', look.size)} is only a width, and slides need a height; use 16:9")
     size = look.inches or SLIDES["16:9"]
     if max(size) > MAX_SLIDE_INCHES:
-        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use at most {MAX_SLIDE_INCHES}")
+        raise AttnvizError(
+            f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use sides up to {MAX_SLIDE_INCHES}"
+        )
     return size
 
 
@@ -200,7 +202,7 @@ def _origin_lines(report: DrawnReport) -> list[str]:
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
     """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes.
 
-    A note becomes the heading if it fits on one line, and the usual heading then is a remark; a longer note is one.
+    A note that fits on one line becomes the heading, and the usual heading a remark; a longer note becomes a remark.
 
     Args:
         deck: the deck that gets the slide.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.render.figure.fonts import choose_fonts
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.theme import THEME_COLORS, Theme
@@ -208,7 +208,7 @@ class _Sheet:
         x_values, y_values = (self.numbers(name) for name in names[:2])
         has_both = ~(np.isnan(x_values) | np.isnan(y_values))
         if not has_both.any():
-            raise AttnvizError(f"no head has both {names[0]} and {names[1]}; choose other numbers")
+            raise AttnvizError(f"no head has both {names[0]} and {names[1]}; name other numbers with {option('axes')}")
         size_name = names[2] if len(names) > 2 else None
         color_name = names[3] if len(names) > 3 else LAYER
         sizes = self.scaled_numbers(size_name) if size_name is not None else np.full(len(x_values), EQUAL_SIZE)

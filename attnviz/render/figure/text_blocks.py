@@ -42,7 +42,7 @@ class TextBlock:
 def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
 
-    Without both, the block has no line.
+    Without a title and a source, the block has no line.
 
     Args:
         picture: the picture with its title and source.
@@ -68,7 +68,7 @@ def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> T
 def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
     """Returns the summary and the remarks under it, cut to a height; at least one line of remarks stays.
 
-    Without both, the block has no line and the height 0.
+    Without a summary and remarks, the block has no line and the height 0.
 
     Args:
         picture: the picture with its summary and remarks.

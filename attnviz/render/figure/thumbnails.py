@@ -186,7 +186,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
 
 
 def _without_values(picture: Picture) -> Picture:
-    """Returns a picture with only names of heads over thumbnails, and a remark that these are too small for values."""
+    """Returns a picture with only names of heads over thumbnails, and a remark on the values left out."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
     return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.format_options(WITHOUT_VALUES)))
 
@@ -248,7 +248,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
-    """True if the titles of a row's heads, such as ``3.11``, begin with the layer that its name, ``layer 3``, has."""
+    """True if every title in a row, such as ``3.11``, begins with the layer in the row's name, such as ``layer 3``."""
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 

@@ -11,7 +11,7 @@ DIGITS = 6  # significant digits of a number, of which the page shows three deci
 
 
 def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) -> None:
-    """Writes the page; the same report gives the same bytes.
+    """Writes changes between two surveys as a page; the same report gives the same bytes.
 
     Args:
         report: the title, the caption and the remarks.

@@ -57,8 +57,8 @@ class Precision:
         # The bound of the error is √(weight · high) / largest; the root is at most 1, and 0.1 for a weight below 1%.
         error, error_below_one_percent = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
-            f"Weights are stored in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
-            f"{error_below_one_percent:g} below 1%."
+            f"Weights are stored in {bits} bits on a square-root scale: each is within {error:g} percentage points of "
+            f"the true weight, and within {error_below_one_percent:g} if that is below 1%."
         )
 
 

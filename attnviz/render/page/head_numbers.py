@@ -68,11 +68,11 @@ class VisibleCounts:
 
         Adds an entry and updates ``ratio`` if no head had the same counts before.
 
-            Args:
-                maps: the maps of the head.
-                head: the number of the head in its layer.
-                queries: the range of queries.
-                edges: the first query of each block, and the end; a block's count is its mean.
+        Args:
+            maps: the maps of the head.
+            head: the number of the head in its layer.
+            queries: the range of queries.
+            edges: the first query of each block, and the end; a block's count is its mean.
         """
         identity = id(maps), head, queries.start, queries.stop
         if identity not in self.index_of_queries:

@@ -134,9 +134,9 @@ class PackedHead:
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     """Returns the finest plan with which the heads fit in ``budget`` bytes.
 
-    The first that fits: queries and keys if cells are too many for float32, then weights of less and less precision,
-    then blocks of more and more tokens. A cell counts as one byte: six bits when deflated (see `MIN_HIGH_TIMES_KEYS`),
-    and a quarter more when encoded.
+    The finest plan stores queries and keys; it is used only if there are too many cells for float32. Next are weights
+    in less and less precision. The coarsest plans store means and maxima of larger and larger blocks of tokens. A cell
+    in 8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
 
     Args:
         heads: the heads of the page.
@@ -335,8 +335,9 @@ def axis_edges(span: slice, block: int) -> IntArray:
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
     """Returns score − ln(weight) of each row, ``(queries,)``, computed from the largest weight of the row.
 
-    NaN for a row without a visible weight above 0, and for one whose other cells differ from it by more than
-    `LOG_SUM_EXP_TOLERANCE`, which is checked in `CHECKED_CELLS` columns where weights are above `MIN_CHECKED_WEIGHT`.
+    It is NaN for a row without a visible weight above 0, and for a row in which another cell gives a result that
+    differs by more than `LOG_SUM_EXP_TOLERANCE`. `CHECKED_CELLS` columns are checked, if their weight in the row is
+    above `MIN_CHECKED_WEIGHT`.
 
     Args:
         scores: ``(queries, keys)``.

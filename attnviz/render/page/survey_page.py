@@ -70,11 +70,11 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey: classes of heads, bins of offsets and positions, axes, and examples by head.
+    """Returns the JSON values of a survey: classes of tokens, offsets, positions, axes, and examples by head.
 
     Args:
         report: the survey.
-        frame: the applicable metrics of the heads; other classes are left out.
+        frame: the applicable metrics of the heads; a class that is not among them is left out.
     """
     return {
         "classes": [name for name in report.classes if name in frame.names],

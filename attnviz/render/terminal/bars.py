@@ -6,7 +6,7 @@ EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 def bar(value: float, full_value: float, width: int) -> str:
-    """Returns a bar of blocks padded to ``width`` columns, as long as ``value`` is as a share of ``full_value``.
+    """Returns a bar of blocks, padded to ``width`` columns; its length is the ratio of ``value`` to ``full_value``.
 
     Returns blanks if the value is not finite or ``full_value`` is not above 0.
 

@@ -101,7 +101,7 @@ def remedies(message: str) -> list[str]:
         r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use|write it as|write) ", "", message.rpartition("; ")[2]
     )
     said = re.sub(
-        r"two numbers as|a number such as|a number|from|points|inches a side|, 1 changes nothing|or more|works?\b",
+        r"two numbers such as|a number such as|a number|from|points|inches a side|, 1 changes nothing|or more|works?\b",
         "",
         said,
     )
