@@ -1,5 +1,6 @@
 """Represents an image that a model reads; the place of a token is a rectangle of its pixels."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
@@ -27,9 +28,12 @@ class Image:
         width: the width of the original image; places count its pixels from the left.
         height: the height of the original image; places count its pixels from the top.
         title: its name in headings, such as the name of its file.
+        seconds: the length of the sound whose spectrogram this is, with time to the right and high bands at the top; 0
+            for a picture.
 
     Raises:
-        AttnvizError: if there are no pixels or too many, or a pixel does not have three colours.
+        AttnvizError: if there are no pixels or too many, a pixel does not have three colours, or the length is no
+            number of seconds.
     """
 
     name: ClassVar = "image"  # its name in files and messages
@@ -40,16 +44,24 @@ class Image:
     width: int
     height: int
     title: str = ""
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Makes the pixels read-only; raises AttnvizError if their shape or the original size is out of range."""
+        """Makes the pixels read-only; raises AttnvizError if their shape, a size or the length is out of range."""
         shape = self.pixels.shape
         if len(shape) != 3 or shape[2] != 3 or not 0 < min(shape[:2]) <= max(shape[:2]) <= MAX_SIDE:
             raise AttnvizError(f"an image needs (rows, columns, 3) pixels, at most {MAX_SIDE} a side, not {shape}")
         if not 0 < self.width * self.height <= MAX_PIXELS:
             size = f"{self.width} x {self.height} pixels"
             raise AttnvizError(f"an image of {size} is empty or too large; give 1 to {MAX_PIXELS:,} pixels")
+        if not 0 <= self.seconds < math.inf:
+            raise AttnvizError(f"a spectrogram of {self.seconds} seconds is impossible; give 0 or more")
         self.pixels.setflags(write=False)
+
+    @property
+    def kind(self) -> str:
+        """What captions call it: an image or a spectrogram."""
+        return "spectrogram" if self.seconds else "image"
 
     def contains(self, places: IntArray) -> bool:
         """True if all places, ``(tokens, 4)``, are rectangles within the image."""
@@ -78,7 +90,8 @@ class Image:
         """Returns the values that a file stores in its header, and the arrays that it stores."""
         rows, columns, _ = self.pixels.shape
         sizes = {"width": self.width, "height": self.height, "rows": rows, "columns": columns}
-        return {**sizes, "title": self.title}, {"pixels": self.pixels}
+        length = {"seconds": self.seconds} if self.seconds else {}
+        return {**sizes, "title": self.title, **length}, {"pixels": self.pixels}
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry") -> Self:
@@ -89,4 +102,5 @@ class Image:
         """
         rows, columns = (stored.count(side, MAX_SIDE + 1) for side in ("rows", "columns"))
         pixels = stored.array("pixels", "uint8", (rows, columns, 3))
-        return cls(pixels, stored.count("width"), stored.count("height"), stored.line("title"))
+        seconds = stored.number("seconds") or 0.0
+        return cls(pixels, stored.count("width"), stored.count("height"), stored.line("title"), seconds)

@@ -35,6 +35,24 @@ def test_image_comes_back_from_what_a_file_stores() -> None:
     np.testing.assert_array_equal(read.pixels, WIDE)
 
 
+def test_spectrogram_comes_back_with_its_seconds_and_an_image_stores_none() -> None:
+    header, arrays = Image(WIDE, 60, 40, "speech.wav", seconds=2.5).to_tensors()
+    stored = {f"media.0.{name}": array for name, array in arrays.items()}
+    [entry] = MemoryTensors({"media": [{"medium": "image", **header}]}, stored, "a file").stored_entries("media")
+    read = read_medium(entry)
+    assert isinstance(read, Image)
+    assert (read.seconds, read.kind) == (2.5, "spectrogram")
+    picture = Image(WIDE, 60, 40)
+    assert "seconds" not in picture.to_tensors()[0]
+    assert picture.kind == "image"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_refuses_a_length_that_no_sound_has(seconds: float) -> None:
+    with pytest.raises(AttnvizError, match="give 0 or more"):
+        Image(WIDE, 60, 40, seconds=seconds)
+
+
 def test_refuses_pixels_of_another_shape_than_a_file_says() -> None:
     header, arrays = Image(WIDE, 6, 4).to_tensors()
     [entry] = MemoryTensors(

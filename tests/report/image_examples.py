@@ -32,6 +32,14 @@ def image_recording(classes: bool = True, layers: int = 1) -> Recording:
     return Recording(maps=tuple(replace(each, module=f"layer{each.layer}") for each in maps), model="a ViT")
 
 
+def spectrogram_recording() -> Recording:
+    """Returns random maps of three heads over two bands of a spectrogram of three seconds."""
+    tokens = tokens_of_image()
+    assert isinstance(tokens.canvas, Image)
+    spectrogram = replace(tokens, media=(replace(tokens.canvas, seconds=3.0, title="speech.wav"),))
+    return Recording(maps=(random_maps(spectrogram, peak=2),), model="an AST")
+
+
 def tokens_of_words_and_images() -> Tokens:
     """Returns the tokens of a prompt with two images: patches of each, a token between them, then words."""
     one = tokens_of_image(classes=False)

@@ -6,10 +6,12 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.browse.session.state import Size
-from attnviz.browse.view.boxes import Box, BoxColumn, BoxRow, FixedBox, OverImage
+from attnviz.browse.view.boxes import Box, BoxColumn, BoxRow, FixedBox, OverImage, StyledText
 from attnviz.media.image import Image
 from attnviz.media.text import Text
+from attnviz.render.terminal.over_image import seconds_axis
 from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.overlays import panel_image
 from attnviz.report.picture.panels import PERCENT, Axis, Panel
 from attnviz.text.tokens import Tokens
 
@@ -56,9 +58,10 @@ class ImageRow:
         if not self.are_shares:
             return []
         images, weights = images_of(self.keys), np.where(self.visible, np.nan_to_num(self.values), 0)
-        names = [f"image {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else ["image"]
+        kinds = [medium.kind for medium in self.keys.media if isinstance(medium, Image)]
+        numbers = [f" {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else [""]
         shares = [weights[self.keys.medium == number].sum() for number in images]
-        texts = [f"{share:.0%} on {name}" for share, name in zip(shares, names, strict=True)]
+        texts = [f"{share:.0%} on {kind}{n}" for share, kind, n in zip(shares, kinds, numbers, strict=True)]
         return [*texts, f"{weights[self.words].sum():.0%} on words"]
 
 
@@ -78,10 +81,18 @@ def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | No
     """
     boxes, end = list[Box](), 0
     for image_index, start, columns, height in _image_positions(row, width, lines):
-        margin = FixedBox(BoxColumn(()), start - end, height)
-        boxes += [margin, _shaded_image(row, image_index, columns, height, size)]
+        shaded_image = _shaded_image(row, image_index, columns, height, size)
+        axis = _seconds_line(shaded_image)
+        margin = FixedBox(BoxColumn(()), start - end, height + len(axis))
+        boxes += [margin, BoxColumn((shaded_image, *axis)) if axis else shaded_image]
         end = start + columns
     return BoxRow(tuple(boxes)) if boxes else None
+
+
+def _seconds_line(box: OverImage) -> tuple[StyledText, ...]:
+    """Returns the line of seconds below a spectrogram; empty for a picture."""
+    image = panel_image(box.panel)
+    return (StyledText(seconds_axis(image, box.columns), style="dim"),) if image.seconds else ()
 
 
 def words_start(row: ImageRow, width: int, lines: int) -> int | None:
@@ -137,6 +148,7 @@ def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, i
     aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
     words_columns = GAP + WORDS_COLUMNS if len(row.words) else 0
     free_columns = width - 1 - GAP * (len(images) - 1) - words_columns
+    lines -= any(isinstance(medium, Image) and medium.seconds > 0 for medium in media)  # for the seconds
     height = min(lines, int(free_columns / 2 / sum(aspects))) if aspects else 0  # a line is as high as two columns
     if height < MIN_LINES:
         return []

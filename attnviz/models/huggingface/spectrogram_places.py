@@ -1,10 +1,12 @@
 """Measures the seconds and the bands of each patch of a spectrogram; no model or lattice is known by name.
 
-The spectrogram is kept as an image, with time to the right and high bands at the top; a patch's place is a rectangle of
-it. Patches may overlap. At a number of the spectrogram that only one patch reads, the ratio of the gradients of
-`coded_gradients` is whole, and names the patch. Neighbours meet in the middle between such numbers.
+The spectrogram is kept as an image, with time to the right and high bands at the top, at most ``MAX_ASPECT`` times as
+wide as high; a patch's place is a rectangle of it. Patches may overlap. At a number of the spectrogram that only one
+patch reads, the ratio of the gradients of `coded_gradients` is whole, and names the patch. Neighbours meet in the
+middle between such numbers.
 """
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 MAX_CODE_ERROR = 1e-8  # from a whole number: float64 comes nearer, and a mean of several numbers hardly ever does
 MAX_UNEVENNESS = 0.05  # of three clicks, as a share of their range
 MIN_SAMPLES = 1600  # of a sound in which the columns of clicks can be told apart
+MAX_ASPECT = 4  # width to height, above which rows of the image are repeated
 MAX_UNREAD_SECONDS = 0.1  # at the end of a sound, where no window of the extractor fits
 SHADES = (1, 99)  # the percentiles of the spectrogram that are drawn black and white
 WHITE = 255
@@ -82,7 +85,9 @@ def spectrogram_tokens(
     places = np.where(is_in_sound[:, None], np.rint(boxes), 0).astype(np.int64)
     places[:, 2] = np.minimum(places[:, 2], width)
     tops = np.unique(boxes[has_place, 1])[::-1].tolist()
-    tokens = image_tokens(_image(spectrogram[:, :width], f"{title}, spectrogram of {read_seconds:.2f} s"), places)
+    image = _image(spectrogram[:, :width], f"{title}, spectrogram of {read_seconds:.2f} s", read_seconds)
+    places[:, [1, 3]] *= image.height // len(spectrogram)
+    tokens = image_tokens(image, places)
     labels = [
         f"{second:.2f}s b{tops.index(top)}" if in_sound else PADDING_LABEL if placed else label
         for label, second, top, in_sound, placed in zip(
@@ -179,10 +184,18 @@ def _boxes(numbers: IntArray, count: int) -> Float64Array:
     return boxes
 
 
-def _image(spectrogram: Float64Array, title: str) -> "Image":
-    """Returns a spectrogram, ``(bands, columns)``, as an image in shades of grey."""
+def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":
+    """Returns a spectrogram as an image in shades of grey; each band is as many rows as keep it within ``MAX_ASPECT``.
+
+    Args:
+        spectrogram: ``(bands, columns)``.
+        title: the title of the image.
+        seconds: the length of the sound.
+    """
     from PIL import Image as Pillow
 
     low, high = np.percentile(spectrogram, SHADES)
     shares = np.clip((spectrogram - low) / max(high - low, 1e-9), 0, 1)
-    return image_of(Pillow.fromarray(np.rint(shares * WHITE).astype(np.uint8)), title)
+    bands, columns = shares.shape
+    grey = np.repeat(np.rint(shares * WHITE).astype(np.uint8), math.ceil(columns / bands / MAX_ASPECT), axis=0)
+    return replace(image_of(Pillow.fromarray(grey), title), seconds=float(seconds))

@@ -1,8 +1,12 @@
 """Lays out and draws images with the weights of one query over them, one image for each head."""
 
 import math
-from itertools import groupby
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
 from attnviz.render.figure.bars import Box, plain_bars
@@ -11,7 +15,8 @@ from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import Theme
-from attnviz.report.picture.overlays import outline_segments, overlay_pixels, panel_image, query_box
+from attnviz.render.terminal.over_sound import ROUND_SECONDS
+from attnviz.report.picture.overlays import band_tops, outline_segments, overlay_pixels, panel_image, query_box
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +25,7 @@ SIDE = 3.6  # inches: width of an image in 14 points, where the page has space f
 LARGEST_FONT = 14.0  # points, at which images have this width
 TITLE_POINTS = 11.0  # most points of a head's title
 MIN_TITLE_POINTS = 6.0
+AXIS_POINTS = 8.0  # of seconds and bands of a spectrogram
 GAP = 0.18  # inches between images
 MAX_ACROSS, LAYERS_ACROSS = 6, 16  # images side by side; more only if they are the heads of one layer
 PIXELS_AN_INCH = 150  # of an image; its weights are sharp at any number
@@ -101,13 +107,59 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
         lines.append(TextLine(x, y, title, title_points, faint=False))
         images.append(PlacedImage(Box(x, y - line_height - image_height, image_width, image_height), panel))
     rows = math.ceil(len(panels) / across)
-    return Content(
+    content = Content(
         width=image_width * across + gap * (across - 1),
         height=(line_height + image_height) * rows + gap * (rows - 1),
         words=(),
         lines=tuple(lines),
         images=tuple(images),
     )
+    return _with_axes(content, AXIS_POINTS * scale, ruler) if first_image.seconds else content
+
+
+def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
+    """Returns the content with seconds below the lowest spectrograms, and the bands at the left of the first of a row.
+
+    Args:
+        content: the spectrograms.
+        points: the font size of seconds and bands.
+        ruler: measures the text.
+    """
+    left = min(image.box.x for image in content.images)
+    columns = {image.box.x: image for image in content.images}  # the lowest of each column
+    lines = [line for image in columns.values() for line in _seconds_lines(image, points, ruler)]
+    for image in content.images:
+        lines += _band_lines(image, points, ruler) if image.box.x == left else []
+    indent = left - min(line.x for line in lines)
+    moved_lines = tuple(replace(line, x=line.x + indent) for line in (*content.lines, *lines))
+    moved_images = tuple(replace(image, box=replace(image.box, x=image.box.x + indent)) for image in content.images)
+    height = content.height + points * LINE_HEIGHT / POINTS_PER_INCH
+    return replace(content, width=content.width + indent, height=height, lines=moved_lines, images=moved_images)
+
+
+def _seconds_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[TextLine]:
+    """Yields a text at each round second, below a spectrogram; none extends beyond its end."""
+    box, seconds = image.box, panel_image(image.panel).seconds
+    spaced_label = 2 * ruler.width(f"{seconds:.1f} s", points)
+    step = next((step for step in ROUND_SECONDS if step * box.width >= spaced_label * seconds), ROUND_SECONDS[-1])
+    for second in np.arange(0, seconds, step).tolist():
+        label = f"{second:g} s"
+        width = ruler.width(label, points)
+        x = max(second / seconds * box.width - width / 2, 0)
+        if x + width <= box.width:
+            yield TextLine(box.x + x, box.y, label, points)
+
+
+def _band_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[TextLine]:
+    """Yields the names of bands at the left of a spectrogram, from the lowest up; those without space are left out."""
+    box, height = image.box, panel_image(image.panel).height
+    tops = [*band_tops(image.panel), height]
+    line_height, last_y = points * LINE_HEIGHT / POINTS_PER_INCH, -math.inf
+    for band, (bottom, top) in enumerate(pairwise(reversed(tops))):
+        y = box.y + box.height * (1 - (top + bottom) / 2 / height) + line_height / 2
+        if y - last_y >= line_height:
+            label, last_y = f"b{band}", y
+            yield TextLine(box.x - ruler.width(f"{label} ", points), y, label, points)
 
 
 def _images_across(groups: list[str]) -> int:

@@ -365,7 +365,8 @@ def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, A
     left, top, right, bottom = places.T
     order = np.argsort(-(right - left) * (bottom - top), kind="stable")  # patches of tiles over those of a whole image
     cells, places = cells[order], places[order]
-    return {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
+    about = {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
+    return about | ({"seconds": image.seconds} if image.seconds else {})
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

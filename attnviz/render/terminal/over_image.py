@@ -6,8 +6,10 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.arrays import ByteArray
+from attnviz.media.image import Image
 from attnviz.render.terminal.cells import ASCII_SHADES, SHADES, half_block, shades
 from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.render.terminal.over_sound import seconds_text
 from attnviz.report.picture.colors import Rgb
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import overlay_pixels, panel_image, query_box
@@ -56,7 +58,7 @@ def _side_by_side(lines: list[Line]) -> Line:
 
 
 def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
-    """Returns the lines of one image with its weights: half blocks in colours, else shades.
+    """Returns the lines of one image with its weights, in half blocks or shades; a spectrogram has seconds below.
 
     Args:
         panel: the weights of a query over the image.
@@ -66,12 +68,18 @@ def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
     image = panel_image(panel)
     # Each line of half blocks shows two rows of pixels, so their number is even.
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
+    axis = [[Span(seconds_axis(image, columns), style="dim")]] if image.seconds else []
     if not look.colors or look.ascii:
-        return shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES)
+        return [*shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES), *axis]
     pixels = overlay_pixels(panel, rows, columns)
     draw_query_border(panel, pixels)
     colors = [[tuple(pixel) for pixel in row] for row in pixels.tolist()]
-    return [list(map(half_block, colors[row], colors[row + 1])) for row in range(0, rows, 2)]
+    return [*(list(map(half_block, colors[row], colors[row + 1])) for row in range(0, rows, 2)), *axis]
+
+
+def seconds_axis(image: Image, columns: int) -> str:
+    """Returns a line of round seconds below a spectrogram, as wide as the spectrogram."""
+    return seconds_text(np.linspace(0, image.seconds, columns + 1)).ljust(columns)
 
 
 def draw_query_border(panel: Panel, pixels: ByteArray) -> None:

@@ -17,6 +17,7 @@ from attnviz.report.maps.arcs_and_text import find_query
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.overlays import band_tops, panel_image
 from attnviz.report.picture.panels import NOTE, PERCENT, Axis, Panel, quantity_of, token_axis
 from attnviz.report.picture.report import ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
@@ -69,12 +70,14 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(named_panels)
+    kind = panel_image(panels[0]).kind
     return ShadedText(
         title=report_title(recording, options.look),
         panels=colored_panels,
-        caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{largest_key}.",
+        caption=f"What {subject} looks at in the {kind}, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
-            f"Colours show what {subject} looks at, over the image in grey.",
+            f"Colours show what {subject} looks at, over the {kind} in grey.",
+            *_band_remarks(panels[0]),
             *_remarks(heads, drawn_heads, panels),
             *scale_remarks(options.look),
             *recording_remarks(recording),
@@ -159,6 +162,19 @@ def _image_indices(tokens: Tokens) -> list[int]:
     return [index for index, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
+def _image_at(tokens: Tokens, index: int) -> Image:
+    """Returns the image at an index of the media of tokens."""
+    image = tokens.media[index]
+    assert isinstance(image, Image)
+    return image
+
+
+def _band_remarks(panel: Panel) -> tuple[str, ...]:
+    """Returns the remark that says where time and bands are in a spectrogram; empty for a picture."""
+    tops = band_tops(panel)
+    return (f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}.",) if len(tops) else ()
+
+
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:
     """Returns the tokens with places in one image alone; tokens outside of it have no place.
 
@@ -235,7 +251,8 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
     """
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], _image_indices(tokens)
     image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
-    image_share = f"{NOTE}{row[medium == image].sum():.0%} on image{image_number}"
+    share = row[medium == image].sum()
+    image_share = f"{NOTE}{share:.0%} on {_image_at(tokens, image).kind}{image_number}"
     if isinstance(tokens.canvas, Image):
         return image_share
     if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):
@@ -270,6 +287,7 @@ def _remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Seq
     keys = drawn_heads[0].maps.key_tokens
     has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
     labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
+    kind = panel_image(panels[0]).kind
     layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
     examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
@@ -277,7 +295,7 @@ def _remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Seq
         *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
         *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
         *(
-            (f"Without a place in the image: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
+            (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
             if labels_outside
             else ()
         ),

@@ -21,6 +21,15 @@ def panel_image(panel: Panel) -> Image:
     return image
 
 
+def band_tops(panel: Panel) -> list[int]:
+    """Returns the row of pixels at which each band of a spectrogram begins, the highest first; empty for a picture."""
+    places = panel.columns.places
+    if places is None or not panel_image(panel).seconds:
+        return []
+    tops: list[int] = np.unique(places[places[:, 2] > 0, 1]).tolist()
+    return tops
+
+
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey.
 

@@ -14,7 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.render.terminal.over_image import FRAME
 from tests.conftest import dense
-from tests.report.image_examples import image_recording, words_and_images_recording
+from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
 
 TRUE_COLOR = 2**24
 WIDTH, HEIGHT = 60, 27  # an image of 120 x 80 pixels has 11 lines and 33 columns there, its patches 8 x 5.5
@@ -49,6 +49,15 @@ def test_an_image_has_half_of_the_screen_below_the_map() -> None:
     assert {len(line) for line in drawn} == {WIDTH}
     assert {line.rstrip()[1:].strip("▀") for line in drawn} == {""}
     assert {len(line.rstrip()) for line in drawn} == {34}
+
+
+def test_a_spectrogram_has_its_seconds_in_the_line_below_it() -> None:
+    screen = screen_of(recording=spectrogram_recording())
+    lines = image_of(screen, State(has_open_head=True, query=2, key=4))
+    *drawn, seconds = ["".join(span.text for span in line).rstrip() for line in lines]
+    assert {len(line) for line in drawn} == {31}  # 10 lines, and a column before them
+    assert seconds.split() == ["0s", "1s", "2s"]
+    assert (seconds.index("0s"), seconds.index("1s")) == (1, 11)
 
 
 def test_query_and_cursor_are_framed_where_they_have_a_patch() -> None:

@@ -234,6 +234,7 @@ def test_patches_of_a_spectrogram_have_their_seconds_and_bands(ast: Path, tmp_pa
     assert tokens.labels[:4] == ("[CLS]", "[extra 1]", "0.07s b0", "0.19s b0")
     assert isinstance(tokens.canvas, Image)
     assert (tokens.canvas.width, tokens.canvas.height) == (148, 64)  # windows of 25 ms, every 10 ms
+    assert tokens.canvas.seconds == pytest.approx(1.5, abs=0.02)
     assert len(tokens) == 2 + 5 * 25
     lattice = np.array([index for index, label in enumerate(tokens.labels) if label.endswith("b4")])
     np.testing.assert_allclose(np.diff(tokens.places[lattice, 0])[1:], 10)

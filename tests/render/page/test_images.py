@@ -19,7 +19,7 @@ from attnviz.report.picture.report import Report
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import NUMBERS
-from tests.report.image_examples import image_recording, words_and_images_recording
+from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
 
 WORDS = words_and_images_recording()
 RED, SECOND = 15, 7  # the last word, and the first patch of the second image
@@ -124,6 +124,19 @@ def test_a_run_of_patches_is_one_bracket_and_other_tokens_stay(show: Opener) -> 
         "is",
         "red",
     ]
+
+
+def test_a_spectrogram_has_seconds_below_it_and_bands_in_its_corners(show: Opener) -> None:
+    opened = open_head(show, spectrogram_recording())
+    said = "Array.from(document.querySelectorAll('#text figcaption'), (part) => part.textContent)"
+    opened.until(f"{said}[0].endsWith('% on spectrogram') || {said}[0].trim() === ''")
+    drawn = opened.evaluate(
+        "(() => { const surface = new SvgSurface(); scene.strip.drawn[0].words.drawOn(surface);"
+        " return surface.parts.join(''); })()"
+    )
+    assert all(f">{second} s<" in drawn for second in (0, 1, 2))
+    ink = "[...contextOf(document.querySelector('{}')).getImageData(0, 0, {}, 18).data].some((value) => value > 90)"
+    assert opened.evaluate(ink.format("#text .patches-axis", 200))
 
 
 def test_pointing_at_a_patch_shows_what_looks_at_it_and_frames_it(show: Opener) -> None:

@@ -9,11 +9,11 @@ from attnviz.api.drawing import draw, options_for_medium
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.overlays import outline_segments, overlay_pixels, panel_image
+from attnviz.report.picture.overlays import band_tops, outline_segments, overlay_pixels, panel_image
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
-from tests.report.image_examples import HEIGHT, WIDTH, image_recording, tokens_of_image
+from tests.report.image_examples import HEIGHT, WIDTH, image_recording, spectrogram_recording, tokens_of_image
 
 
 def panel_of_one_bright_patch() -> Panel:
@@ -59,3 +59,22 @@ def test_terminal_without_colours_shades_the_patches() -> None:
     rows = lines[3:11]
     assert {len(row.rstrip()) <= 18 for row in rows} == {True}  # the right quarter is cropped away
     assert sum("Q" in row for row in rows) == 1
+
+
+def test_spectrogram_has_its_seconds_below_and_its_bands_said() -> None:
+    lines = draw(spectrogram_recording(), ".txt", heads="0.0", ascii=True, width=48, query="r0c1").decode().splitlines()
+    assert "% on spectrogram" in lines[2]
+    assert lines[19].split() == ["0s", "1s", "2s"]
+    assert lines[19].index("1s") == 48 // 3  # of three seconds
+    assert "bands rise from b0 to b1." in " ".join(lines)
+    assert "spectrogram" not in draw(image_recording(), ".txt").decode()
+
+
+def test_bands_begin_at_the_tops_of_patches_and_a_picture_has_none() -> None:
+    reports = [build_report(each, ReportOptions()) for each in (spectrogram_recording(), image_recording())]
+    assert [band_tops(report.panels[0]) for report in reports if isinstance(report, ShadedText)] == [[0, 40], []]
+
+
+def test_figure_of_a_spectrogram_names_seconds_and_bands() -> None:
+    svg = draw(spectrogram_recording(), ".svg", heads="0.0").decode()
+    assert all(f">{label}<" in svg for label in ("0 s", "1 s", "2 s", "b0", "b1"))

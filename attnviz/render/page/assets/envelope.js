@@ -31,7 +31,8 @@ export function drawSeconds(surface, text, x, y, width, size, covered = [0, 0]) 
   const [from, to] = extentOf(text);
   const widest = textWidth(`${to.toFixed(1)} s`, size) + LABEL_SPACE;
   const style = { size, color: theme().soft };
-  for (const { second, label } of secondTicks(text, (widest * text.labels.length) / width)) {
+  // the first label stands half a label further right
+  for (const { second, label } of secondTicks(text, (1.5 * widest * text.labels.length) / width)) {
     const at = x + ((second - from) / (to - from)) * width;
     const half = textWidth(label, size) / 2;
     const middle = Math.max(at, x + half);

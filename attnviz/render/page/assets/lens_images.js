@@ -5,7 +5,7 @@ import { cssOf } from "./colors.js";
 import { page } from "./data.js";
 import { make } from "./elements.js";
 import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
-import { shareOn } from "./patch_runs.js";
+import { kindOf, shareOn } from "./patch_runs.js";
 import { fractionOf, levelOf } from "./scales.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
@@ -93,6 +93,6 @@ export class LensImages {
   shareText(line) {
     if (this.lens.axis === "key" || state.side === "change" || state.of !== "weight" || page.block > 1) return "";
     const share = this.images.reduce((sum, { tokens }) => sum + shareOn(line, tokens), 0);
-    return `${Math.round(100 * share)}% on ${this.images.length > 1 ? "images" : "image"}`;
+    return `${Math.round(100 * share)}% on ${kindOf(this.images[0])}${this.images.length > 1 ? "s" : ""}`;
   }
 }

@@ -1,6 +1,8 @@
-/** The words of an axis with images: a run of patches is one piece in brackets, and each other token another. */
+/** The words of an axis with images: a run of patches or of padding is one piece in brackets, and each other token another. */
 
-/** @import { Text } from "./types.js" */
+/** @import { ShownImage, Text } from "./types.js" */
+
+const PADDING_LABEL = "[pad]"; // as Python labels it
 
 /**
  * What stands for the tokens of an axis where its images are drawn beside.
@@ -9,10 +11,15 @@
  * @property {string[]} labels
  * @property {string} spaces what stands before each piece
  * @property {number[]} starts the first token of each piece
- * @property {boolean[]} areRuns whether a piece is a run of patches
+ * @property {boolean[]} areRuns whether a piece is a run of patches or of padding
  */
 
-/** Joins the patches of an image that follow each other. @param {Pick<Text, "labels" | "spaces" | "images">} text @returns {Pieces} */
+/** What an image is called. @param {ShownImage} image */
+export function kindOf({ seconds }) {
+  return seconds ? "spectrogram" : "image";
+}
+
+/** Joins the patches of an image that follow each other, and padding. @param {Pick<Text, "labels" | "spaces" | "images">} text @returns {Pieces} */
 export function wordPieces({ labels, spaces, images = [] }) {
   /** @type {Map<number, number>} */
   const imageOf = new Map();
@@ -23,15 +30,17 @@ export function wordPieces({ labels, spaces, images = [] }) {
       patches[token]++;
     }
   });
-  const starts = [...labels.keys()].filter((token) => !token || !imageOf.has(token) || imageOf.get(token) !== imageOf.get(token - 1));
+  const runOf = (/** @type {number} */ token) => imageOf.get(token) ?? (labels[token] === PADDING_LABEL ? PADDING_LABEL : null);
+  const starts = [...labels.keys()].filter((token) => !token || runOf(token) === null || runOf(token) !== runOf(token - 1));
   const ends = [...starts.slice(1), labels.length];
   const labelOf = (/** @type {number} */ start, /** @type {number} */ piece) => {
     const number = imageOf.get(start);
-    if (number === undefined) return labels[start];
+    const length = ends[piece] - start;
+    if (number === undefined) return length > 1 ? `[${length} × pad]` : labels[start];
     const count = patches.subarray(start, ends[piece]).reduce((sum, number) => sum + number, 0);
-    return `[image${images.length > 1 ? ` ${number + 1}` : ""}: ${count} ${count === 1 ? "patch" : "patches"}]`;
+    return `[${kindOf(images[number])}${images.length > 1 ? ` ${number + 1}` : ""}: ${count} ${count === 1 ? "patch" : "patches"}]`;
   };
-  const areRuns = starts.map((start) => imageOf.has(start));
+  const areRuns = starts.map((start, piece) => imageOf.has(start) || ends[piece] - start > 1);
   return {
     labels: starts.map(labelOf),
     spaces: starts.map((start, piece) => (areRuns[piece] || areRuns[piece - 1] ? " " : spaces[start])).join(""),

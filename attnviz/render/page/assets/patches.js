@@ -1,10 +1,12 @@
 /** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. */
 
-import { theme } from "./colors.js";
+import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
+import { drawSeconds } from "./envelope.js";
 import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
-import { pieceOf, wordPieces, shareOn } from "./patch_runs.js";
+import { kindOf, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
+import { CanvasSurface } from "./surface.js";
 import { MovedSurface } from "./svg.js";
 import { ABSENT } from "./values.js";
 import { Words } from "./words.js";
@@ -12,7 +14,7 @@ import { Words } from "./words.js";
 /** @import { ShownImage, Surface, Text } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
-/** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, caption: HTMLElement }} DrawnImage */
+/** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, axis: HTMLCanvasElement | null, caption: HTMLElement }} DrawnImage */
 
 const STRIP_HEIGHT = 190; // pixels, beside the maps
 const LEAST_HEIGHT = 90; // pixels, below which images go to a next line
@@ -38,8 +40,8 @@ export class Patches {
     this.pieces = wordPieces(text);
     this.others = text.others ?? "other tokens";
     const images = text.images ?? [];
-    this.images = images.map((image, number) => this.drawnImage(image, `image${images.length > 1 ? ` ${number + 1}` : ""}`));
-    const figures = this.images.map(({ canvas, caption }) => make("figure", {}, canvas, caption));
+    this.images = images.map((image, number) => this.drawnImage(image, `${kindOf(image)}${images.length > 1 ? ` ${number + 1}` : ""}`));
+    const figures = this.images.map(({ canvas, axis, caption }) => make("figure", {}, canvas, ...(axis ? [axis] : []), caption));
     this.row = make("div", { className: "patches-images" }, ...figures);
     this.column = make("div", { className: "patches-words" });
     this.wordsCaption = make("div", { className: "share" });
@@ -63,7 +65,8 @@ export class Patches {
       const token = tokenAt(image, event);
       if (token !== null) choose(token, event.shiftKey);
     });
-    return { image, name, canvas, caption: make("figcaption", { className: "share" }) };
+    const axis = image.seconds ? make("canvas", { className: "patches-axis" }) : null;
+    return { image, name, canvas, axis, caption: make("figcaption", { className: "share" }) };
   }
 
   /** The tokens that are not in an image; a run of patches can only be read. @param {string} label */
@@ -92,9 +95,10 @@ export class Patches {
     const ratios = this.images.map(({ image }) => image.width / image.height);
     const inLine = (room - IMAGE_GAP * (ratios.length - 1)) / ratios.reduce((sum, ratio) => sum + ratio, 0);
     const height = Math.min(most, Math.max(LEAST_HEIGHT, inLine));
-    this.images.forEach(({ canvas }, number) => {
+    this.images.forEach(({ canvas, axis }, number) => {
       const across = Math.min(room, height * ratios[number]);
       sizeCanvas(canvas, across, across / ratios[number]);
+      if (axis) sizeCanvas(axis, across, CAPTION.height);
     });
     this.words?.fit();
     this.paint();
@@ -129,8 +133,9 @@ export class Patches {
 
   paint() {
     const { marking } = this;
-    for (const { image, canvas } of this.images) {
+    for (const { image, canvas, axis } of this.images) {
       paintImage(canvas, image, (token) => this.colorOf(token));
+      if (axis) paintAxes(axis, canvas, image);
       image.tokens.forEach((token, patch) => {
         if (marking.isChosen(token) || marking.isMarked(token)) framePatch(canvas, image, patch);
       });
@@ -154,10 +159,11 @@ export class Patches {
   /** @param {Surface} surface */
   drawOn(surface) {
     const style = { size: CAPTION.size, color: theme().soft };
-    for (const { canvas, caption } of this.images) {
+    for (const { image, canvas, axis, caption } of this.images) {
       const { offsetLeft: left, offsetTop: top, clientWidth, clientHeight } = canvas;
       surface.image(canvas, left, top, clientWidth, clientHeight);
-      surface.text(caption.textContent ?? "", left, top + clientHeight + CAPTION.height / 2, style);
+      if (axis) drawSeconds(surface, secondsOf(image), left, top + clientHeight + CAPTION.height / 2, clientWidth, CAPTION.size - 1);
+      surface.text(caption.textContent ?? "", left, caption.offsetTop + CAPTION.height / 2, style);
     }
     if (!this.words) return;
     const { offsetLeft: left, offsetTop: top } = this.column;
@@ -169,4 +175,33 @@ export class Patches {
   reveal(token) {
     this.words?.reveal(pieceOf(this.pieces, token));
   }
+}
+
+/** The columns of a spectrogram as an axis of frames. @param {ShownImage} image @returns {Text} */
+function secondsOf({ seconds = 0, width }) {
+  const step = seconds / width;
+  return { labels: Array(width), spaces: "", seconds: [step / 2, step] };
+}
+
+/** Paints round seconds below a spectrogram, and the names of the highest and the lowest band into its left corners. @param {HTMLCanvasElement} axis @param {HTMLCanvasElement} canvas @param {ShownImage} image */
+function paintAxes(axis, canvas, image) {
+  const size = CAPTION.size - 1;
+  drawInPixels(axis, (surface, width) => {
+    contextOf(axis).clearRect(0, 0, width, CAPTION.height);
+    drawSeconds(surface, secondsOf(image), 0, CAPTION.height / 2, width, size);
+  });
+  const bands = new Set(image.boxes.map(([, top]) => top)).size;
+  drawInPixels(canvas, (surface, _, height) => {
+    surface.text(`b${bands - 1}`, 3, size, { size, color: "#fff", weight: 650 });
+    surface.text("b0", 3, height - size, { size, color: "#fff", weight: 650 });
+  });
+}
+
+/** Draws on a canvas in pixels of the page. @param {HTMLCanvasElement} canvas @param {(surface: Surface, width: number, height: number) => void} draw */
+function drawInPixels(canvas, draw) {
+  const context = contextOf(canvas);
+  const density = canvas.width / canvas.clientWidth || 1;
+  context.setTransform(density, 0, 0, density, 0, 0);
+  draw(new CanvasSurface(context), canvas.clientWidth, canvas.clientHeight);
+  context.setTransform(1, 0, 0, 1, 0, 0);
 }

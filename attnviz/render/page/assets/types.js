@@ -128,6 +128,7 @@
  * @property {string} title
  * @property {number[]} tokens that are patches of it; where a cell is a block, that of each patch
  * @property {number[][]} boxes left, top, right and bottom of each of them
+ * @property {number} [seconds] of the sound, if it is a spectrogram
  */
 
 /**

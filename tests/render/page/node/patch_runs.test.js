@@ -21,6 +21,13 @@ test("a run ends where another image begins, and says which image it is of", () 
   assert.deepEqual([0, 1, 2, 3].map((token) => pieceOf(pieces, token)), [0, 0, 1, 2]);
 });
 
+test("patches of a spectrogram and padding that follow each other are a piece each", () => {
+  const labels = ["[CLS]", "0.07s b0", "0.19s b0", "[pad]", "[pad]", "0.07s b1", "[pad]"];
+  const pieces = wordPieces({ labels, spaces: "       ", images: [{ ...image(1, 2, 5), seconds: 0.3 }] });
+  assert.deepEqual(pieces.labels, ["[CLS]", "[spectrogram: 2 patches]", "[2 × pad]", "[spectrogram: 1 patch]", "[pad]"]);
+  assert.deepEqual(pieces.areRuns, [false, true, true, true, false]);
+});
+
 test("masked keys add nothing to a share", () => {
   assert.equal(shareOn(Float32Array.of(0.5, 0.25, -2, 0.25), [0, 2, 3]), 0.75);
 });
