@@ -108,6 +108,27 @@ def test_dragging_over_an_envelope_keeps_an_interval_and_escape_lets_go_of_it(sh
     opened.until("!state.interval && !scene.current?.stage.picture.units")
 
 
+def test_shift_and_arrows_keep_an_interval_from_the_chosen_frame_on(show: Opener) -> None:
+    opened = opened_at(show, "head=0.0")
+    opened.evaluate("set({ mark: { query: 2, key: 10 } })")
+    opened.press("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowLeft")
+    opened.until("state.interval && scene.current?.stage.picture.units")
+    assert opened.evaluate("state.interval") == pytest.approx([10 * FRAME, 12 * FRAME])
+    opened.press("Shift+ArrowLeft", "Shift+ArrowLeft")
+    opened.until("!state.interval")
+
+
+def test_shift_and_an_arrow_keep_the_chosen_word(show: Opener) -> None:
+    opened = opened_at(show, "head=0.0&query=fellow")
+    start, end = opened.evaluate("(({ start, end }) => [start, end])(heardOf(textOf(0, 'query'), 5))")
+    opened.press("Shift+ArrowRight")
+    opened.until("state.interval")
+    assert opened.evaluate("state.interval") == [start, end]
+    opened.press("Shift+ArrowRight")
+    opened.until(f"state.interval[1] > {end}")
+    assert opened.evaluate("state.interval[1]") == pytest.approx(end + FRAME)
+
+
 def test_touch_of_the_button_shows_the_whole_sound_again(show: Opener) -> None:
     opened = opened_at(show, f"head=0.0&seconds={INTERVAL}")
     opened.page.locator("#units button", has_text="0.20–0.60 s").click()

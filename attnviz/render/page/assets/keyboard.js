@@ -14,7 +14,7 @@ function helpDialog() {
 /**
  * Listens to keys.
  *
- * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does; nothing if it does nothing here
+ * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does, or an arrow with Shift such as "Shift+ArrowLeft"; nothing if it does nothing here
  * @param {(field: HTMLInputElement) => unknown} enter what Enter does in a field
  */
 export function listenToKeys(actionOf, enter = () => {}) {
@@ -26,7 +26,8 @@ export function listenToKeys(actionOf, enter = () => {}) {
       if (event.key === "Enter" && target instanceof HTMLInputElement) enter(target);
       return;
     }
-    const act = event.key === "?" ? openHelp : actionOf(event.key, target);
+    const key = event.shiftKey && event.key.startsWith("Arrow") ? `Shift+${event.key}` : event.key;
+    const act = key === "?" ? openHelp : actionOf(key, target);
     if (!act) return;
     event.preventDefault();
     act();

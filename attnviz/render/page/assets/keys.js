@@ -6,6 +6,7 @@ import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
 import { spokenOf } from "./quantities.js";
+import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
 import { hasScoreMap, showsScores } from "./score_map.js";
 import { firstHead, scene, set, state } from "./state.js";
 import { fitView } from "./view.js";
@@ -37,12 +38,14 @@ export function actionOf(key, target) {
   if (list) return () => choose("list", list[0]);
   const view = state.head === null ? undefined : VIEWS[Number(key) - 1];
   if (view) return () => openHead(state.head, view[0]);
-  const inView = target.closest(".stage, .words, .patches") || target === document.body || target.id === "head-title";
+  const inView = target.closest(".stage, .words, .patches, .waveform") || target === document.body || target.id === "head-title";
   if (shown && key in ARROWS && inView && (state.view !== "table" || state.head === null)) {
     return () => moveTo(shown, movedMark(shown, key));
   }
   if (key === "Enter" && inView && !target.closest(".token") && state.mark) return () => pin(state.mark);
   return {
+    "Shift+ArrowLeft": () => moveEnd(-1),
+    "Shift+ArrowRight": () => moveEnd(1),
     "/": () => one("find").focus(),
     f: () => one("filter").focus(),
     a: openLens,
@@ -60,6 +63,18 @@ export function actionOf(key, target) {
     0: fitView,
     Escape: letGo,
   }[key];
+}
+
+/** Moves the end of the kept interval of a sound; without one, it begins at the chosen frame, or is that of the chosen word. @param {number} direction 1 or -1 */
+function moveEnd(direction) {
+  const [queries, frames] = [textOf(firstHead(), "query"), textOf(firstHead(), "key")];
+  if (!frames.seconds) return;
+  const { query = null, key = null } = state.mark ?? state.pin ?? {};
+  const heard = key === null ? heardOf(queries, query) : null;
+  const start = startOf(frames, key ?? 0);
+  const interval = heard && !state.interval ? intervalOf(heard) : withMovedEnd(frames, state.interval ?? [start, start], direction);
+  set({ interval, mark: null });
+  say(interval ? `${intervalText(interval).replace("-", " to ")} s` : "the whole sound");
 }
 
 /** The side after the one that is shown. */

@@ -69,9 +69,22 @@ export function heardOf({ spoken = [], labels, words }, token) {
   return { start, end, label: bare(label) };
 }
 
+/** Returns the interval in which a word is said. @param {Heard} heard @returns {Interval} */
+export function intervalOf({ start, end }) {
+  return [start, end];
+}
+
 /** Returns a label without the mark of a space before it. @param {string} label */
 export function bare(label) {
   return label.replace(/^[␣\s]+/, "");
+}
+
+/** Returns an interval with its end moved by a frame, or by a hundredth of the sound if that is more; null if nothing is left. @param {Text} text @param {Interval} interval @param {number} direction 1 or -1 */
+export function withMovedEnd(text, [from, to], direction) {
+  const [first, last] = extentOf(text);
+  const step = Math.max(text.seconds?.[1] ?? 1, (last - first) / 100);
+  const end = Math.min(last, to + direction * step);
+  return end - from < step / 2 ? null : /** @type {Interval} */ ([from, end]);
 }
 
 /** Returns an interval as it is written, in an address and on the page. @param {Interval} interval */

@@ -4,7 +4,7 @@ import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
 import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { cellAt, extentOf, heardWords, startOf } from "./seconds.js";
+import { cellAt, extentOf, heardWords, intervalOf, startOf } from "./seconds.js";
 import { CanvasSurface, letters, textWidth } from "./surface.js";
 
 /** @import { Surface, Text } from "./types.js" */
@@ -80,7 +80,7 @@ export class Waveform {
     canvas.addEventListener("dblclick", ({ offsetX }) => {
       const second = this.secondAt(offsetX);
       const word = heardWords(this.text).find(({ start, end }) => second >= start && second < end);
-      if (word) keepInterval?.([word.start, word.end]);
+      if (word) keepInterval?.(intervalOf(word));
     });
   }
 

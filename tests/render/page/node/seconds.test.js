@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  amplitudesOf, bare, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf,
+  amplitudesOf, bare, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, withMovedEnd,
 } from "../../../../attnviz/render/page/assets/seconds.js";
 
 const FRAMES = { labels: Array(50).fill("frame"), first: 0, seconds: [0.01, 0.02] };
@@ -51,6 +51,15 @@ test("an interval is read as it is written, and one that is none is refused", ()
   assert.equal(intervalText([1.5, 2.25]), "1.50-2.25");
   assert.deepEqual(readInterval("1.50-2.25"), [1.5, 2.25]);
   for (const written of [null, "", "2-1", "1", "a-b", "-1-2", "1-2-3"]) assert.equal(readInterval(written), null);
+});
+
+test("the end of an interval moves by a frame, or by a hundredth of a long sound, to the end of the sound", () => {
+  const [from, to] = withMovedEnd(FRAMES, [0.2, 0.2], 1);
+  assert.equal(from, 0.2);
+  isNear(to, 0.22);
+  isNear(withMovedEnd(FRAMES, [0.2, 0.99], 1)[1], 1);
+  isNear(withMovedEnd({ ...FRAMES, labels: Array(1000) }, [2, 5], -1)[1], 4.8);
+  assert.equal(withMovedEnd(FRAMES, [0.2, 0.22], -1), null);
 });
 
 test("a share counts the frames whose middle is in the interval, and no masked one", () => {
