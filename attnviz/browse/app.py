@@ -96,7 +96,7 @@ class Canvas(Widget):
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """Returns the strip of the screen's line ``y`` from the latest drawing; blank below its last line."""
+        """Returns the strip of the screen's line ``y`` from the latest drawing; below its last line a blank one."""
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
@@ -142,7 +142,7 @@ class Canvas(Widget):
             self.show_state(next_frame(self.current_screen, self.state))
 
     def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
-        """Returns a line as textual draws it, with escape sequences for the pixels over it.
+        """Returns a line as a strip of Textual, with escape sequences for the pixels over it.
 
         Args:
             y: the line on the screen, from 0.
@@ -193,7 +193,7 @@ class Canvas(Widget):
             self.prompt.paste(event.text)
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the key of the hint under the mouse, or moves the cursor to the mouse.
+        """Answers a click: presses the key of a hint, moves the cursor, chooses a head, or closes the help or a prompt.
 
         A hint of the copy prompt copies, or closes the prompt. A click on the chosen head opens it, as does a double
         click on any head. A click before the first drawing, or in a terminal that is too small, does nothing.
@@ -214,7 +214,7 @@ class Canvas(Widget):
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Shows a description of what is under the mouse as the status line; if nothing is, the drawn status line.
+        """Shows a description of what is under the mouse as the status line; if nothing is there, the usual line.
 
         Does nothing if a prompt, help or a message is shown, before the first drawing, or if the terminal is too small.
         """
@@ -292,7 +292,7 @@ class CanvasScreen(TextualScreen[object]):
 
 
 def strip_of(line: Line) -> Strip:
-    """Returns a line as segments of textual; these are plain text, so nothing in a token is markup."""
+    """Returns a line as a strip of the library Textual, whose segments are plain text: no token is read as markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip(
         [Segment("".join(span.text for span in run), style_of(*colors_and_style)) for colors_and_style, run in runs]

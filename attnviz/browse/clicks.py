@@ -18,8 +18,8 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
 
     A click closes an open help. Without a prompt, or with the copy prompt, a click on the last line stands for the key
     of the hint there, if any; every other click closes an open prompt. A click on the title changes nothing. A click
-    below it moves the cursor or chooses a head; on a head that is already chosen, on a head's name in the lens, or as
-    a double click while no head is open, it stands for Enter, which opens the head.
+    below it moves the cursor or chooses a head. It stands for Enter, which opens the head, if it is on the chosen head
+    of the overview, on a head's name in the lens, or a double click on a head or in the lens.
 
     Args:
         screen: the session, and the terminal's size and colours.

@@ -14,7 +14,7 @@ FIGURE = "-o figure.svg"
 
 
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
-    """Returns the command that draws the screen as a figure, and a remark on what it cannot reproduce; "" for none."""
+    """Returns the command that draws the screen as a figure, and a remark on what the figure lacks; "" for none."""
     session = screen.session
     start, remark = _command_start(session)
     words = [start, *_head_options(screen, state), *_look_options(session, state.view), FIGURE]
@@ -45,7 +45,7 @@ def _head_options(screen: Screen, state: State) -> list[str]:
 def _open_head_options(screen: Screen, state: State) -> list[str]:
     """Returns the options for an open head: its heads, their combination, and the queries and keys on the screen.
 
-    Heads beside the open one are listed after it. No option stands for a difference, as the command has none.
+    Heads beside the open one are listed after it. A difference has no option: the command cannot draw it.
     """
     session = screen.session
     reduction_name, heads = session.combination_of(state.head)
@@ -132,13 +132,13 @@ def _remark_on_figure(session: Session, state: State) -> str:
     """Returns a remark on how the figure differs from the screen; "" if it does not."""
     reduction_name, _ = session.combination_of(state.head)
     if state.has_open_head and reduction_name == "difference":
-        return "it draws both heads; s saves their difference"
+        return "the figure shows both heads; s saves their difference"
     if state.view.scores:
-        return "it draws weights; s saves the scores"
+        return "the figure shows weights; s saves the scores"
     if state.view.difference:
-        return "it draws weights; s saves the change"
+        return "the figure shows weights; s saves the change"
     if state.lens and not state.has_open_head and state.direction == "from":
-        return "it shades what a token attends to; the table holds what attends to it"
+        return "the figure shows what each token attends to; y, then t copies what attends to this one"
     return ""
 
 

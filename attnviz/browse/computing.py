@@ -67,7 +67,7 @@ class Computing:
         """Computes one slice of thumbnails, or of rows in the lens; heads on the screen come first.
 
         Draws if the slice changes the screen or completes the lens. Otherwise schedules the next slice, or starts the
-        background threads if nothing was left to compute. Only ends the wait for a slice if the terminal is too small.
+        background threads if nothing was left to compute. If the terminal is too small, only ends the wait for a slice.
         """
         self.slice_is_scheduled = False
         screen, state = self.stage.current_screen, self.stage.state
@@ -119,8 +119,8 @@ class Computing:
         """Starts threads for results that the screen lacks; starts none if it lacks nothing.
 
         If the metric that sorts heads is not measured, a thread measures it after a pause. Otherwise a thread names the
-        patterns of the heads of the next attention call without them, if any. Another thread refines the maps on the
-        screen that are not finished.
+        patterns of the next attention call whose heads have none yet. Another thread refines the unfinished maps on the
+        screen.
         """
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):

@@ -41,7 +41,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     text = "\n".join("\t".join(_one_line(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         raise AttnvizError(
-            f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy at most {MAX_COPIED // 1000}; "
+            f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy at most {MAX_COPIED // 1000} kB; "
             "zoom in, or use attnviz show -o numbers.csv"
         )
     _, _, text_below_header = text.partition("\n")
@@ -118,7 +118,7 @@ def _lens_table(lens: LaidOutLens, part: str) -> Table:
 def _metrics_table(screen: Screen, heads: list[int]) -> Table:
     """Returns a table with a row for each head, below a header line: its name, its pattern and all its metrics.
 
-    The pattern follows the user's name for the head, if any. Metrics are "" until all of the head's are measured.
+    The pattern begins with the user's name for the head, if any. Metrics are "" until all of the head's are measured.
     """
     ranking, names = screen.session.ranking, screen.session.names
     rows = []

@@ -101,7 +101,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
 
 
 def _start_state(screen: Screen) -> State:
-    """Returns the state at the session's address; imports what reads addresses only when it is called."""
+    """Returns the state at the session's address; imports the module that reads addresses, which others do not need."""
     from attnviz.browse.moves.place import start_state
 
     return start_state(screen)

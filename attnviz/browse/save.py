@@ -117,10 +117,7 @@ def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 
 def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str, ...]:
-    """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any.
-
-    The tuple is empty if all cells are plain weights.
-    """
+    """Returns sentences on pooling, joined words, hidden tokens, special colours and masked cells, if there are any."""
     is_pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     shows_mean = view.mean or view.scores or view.difference
     sentences = (

@@ -61,7 +61,7 @@ def test_what_the_line_does_not_draw_is_told() -> None:
     screen = screen_of(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
     assert "difference" in figure_command(screen, after(screen, "space", "right", "space", "d"))[1]
     assert "s saves the scores" in figure_command(screen, after(screen, "enter", "v"))[1]
-    assert "what attends to it" in figure_command(screen, after(screen, "a", "r"))[1]
+    assert "what attends to this one" in figure_command(screen, after(screen, "a", "r"))[1]
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_numbers_of_heads_are_copied_from_all_heads(recording: Recording) -> Non
 
 def test_what_terminals_would_cut_is_refused_with_what_writes_it() -> None:
     screen = screen_of(long_recording(4000))
-    with pytest.raises(AttnvizError, match=r"this row has \d+ kB, and terminals copy at most 74; .* -o numbers.csv"):
+    with pytest.raises(AttnvizError, match=r"this row has \d+ kB, and terminals copy at most 74 kB; .* -o numbers.csv"):
         clipboard_text(screen, after(screen, "enter", *["pagedown"] * 60), "r")
 
 

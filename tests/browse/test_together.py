@@ -97,8 +97,8 @@ def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
     ("keys", "said"),
     [
         (["equals_sign", "space", "equals_sign"], ""),
-        (["space", "d"], "to see their difference, mark 2 heads with Space; 1 marked now"),
-        (["space", "m"], "to see their mean, mark 2 to 6 heads with Space; 1 marked now"),
+        (["space", "d"], "to see the difference of heads, mark 2 with Space; marked now: 1"),
+        (["space", "m"], "to see the mean of heads, mark 2 to 6 with Space; marked now: 1"),
         (["R"], "rollout follows self-attention"),
     ],
 )

@@ -80,8 +80,8 @@ def padded_line(line: Iterable[Span], width: int) -> Line:
 def _box_lines(box: Box, colors: int) -> list[Line]:
     """Returns the lines of a box, drawn for a terminal of ``colors`` colours.
 
-    A column stacks the lines of its boxes; a row puts them side by side, and is one empty line without any; a fixed box
-    is cut and padded; any other box has lines of its own.
+    A column stacks its boxes. A row puts them side by side; without boxes it is one empty line. A fixed box is cut and
+    padded. Any other box contains no boxes.
     """
     match box:
         case BoxColumn():

@@ -41,9 +41,9 @@ class PixelSpan(Span):
     height: int = 0
 
     def pixels(self, character_width: int) -> ByteArray:
-        """Returns the pixels over the text that is left, ``(height, columns * character_width, 4)``.
+        """Returns the pixels over the span's text, ``(height, columns * character_width, 4)``.
 
-        The text may have been cut after the pixels were drawn.
+        The text may have been cut after the pixels were drawn; pixels after its end are left out.
         """
         all_pixels = np.frombuffer(self.rgba, np.uint8).reshape(self.height, -1, 4)
         return all_pixels[:, : len(self.text) * character_width]
@@ -79,7 +79,10 @@ def picture_lines(
 
 
 def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-    """Returns, for each row of pixels, its row of cells, and for each column of pixels, its column of cells."""
+    """Returns, for each row of pixels, its row of cells, and for each column of pixels, its column of cells.
+
+    Without ``area.cells`` the cells fill the area. Otherwise an index may lie after the last cell.
+    """
     width, height = area.character
     pixel_rows, pixel_columns = np.arange(area.lines * height), np.arange(area.columns * width)
     if area.cells is None:
@@ -228,17 +231,19 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
     return np.where(pixels[..., 3] == 0, -1, numbers.reshape(pixels.shape[:2])), registers
 
 
-def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
-    """Returns up to six rows of pixels as sixels: for each colour in them, the pixels of each column that have it.
+def _sixel_band(numbers: IntArray, widths: IntArray, register_count: int) -> str:
+    """Returns up to six rows of pixels as sixels: for each of their colours, its pixels in each column.
 
     Equal sixels in a row are written once, with their count. Without visible pixels the text is empty.
 
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.
-        widths: the number of equal columns that each of these stands for.
-        registers: the number of registers.
+        widths: the number of equal columns that each column of ``numbers`` stands for.
+        register_count: the number of registers.
     """
-    sixels = np.zeros((registers + 1, len(widths)), np.uint8)  # index -1, the last row, collects transparent pixels
+    sixels = np.zeros(
+        (register_count + 1, len(widths)), np.uint8
+    )  # index -1, the last row, collects transparent pixels
     columns = np.arange(len(widths))
     for bit, row in enumerate(numbers):  # a sixel has one bit for each row of pixels
         sixels[row, columns] |= 1 << bit

@@ -227,7 +227,7 @@ def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | Non
 
 
 def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:
-    """Returns the colour of a change's sign; ``None`` without colours, and for other quantities than changes."""
+    """Returns the colour of a change: an increase, or a decrease or 0; ``None`` without colours or for other values."""
     if scale.colormap != DIVERGING or not colors:
         return None
     return INCREASE_COLOR if value > 0 else DECREASE_COLOR
@@ -243,7 +243,7 @@ def _ink_and_paper(fraction: float, colormap_name: str) -> tuple[Rgb, Rgb]:
 
 @lru_cache(maxsize=65_536)
 def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """Returns a span's style as a rich style.
+    """Returns a span's style as a ``Style`` of the library Rich.
 
     Args:
         ink: the colour of the text; ``None`` for the terminal's.

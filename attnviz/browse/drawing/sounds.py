@@ -13,7 +13,7 @@ from attnviz.render.terminal.over_sound import BARS, envelope_heights, weight_sp
 
 
 def over_sound_lines(box: OverSound, colors: int) -> list[Line]:
-    """Returns a line of words if there are any, then those of the envelope, of the weights and of the seconds."""
+    """Returns the lines of a sound: its words, if any, its envelope, its weights and its seconds."""
     sound, places = box.panel.columns.canvas, box.panel.columns.places
     assert isinstance(sound, Sound)
     assert places is not None

@@ -72,8 +72,8 @@ def settle_lens(screen: Screen, state: State) -> State:
 
 def _with_chosen_head_listed(session: Session, state: State) -> State:
     """Returns the state unchanged if its head is listed, otherwise with the first listed head."""
-    listed = session.ranking.order(state.view)
-    return state if state.head in listed else replace(state, head=listed[0])
+    listed_heads = session.ranking.order(state.view)
+    return state if state.head in listed_heads else replace(state, head=listed_heads[0])
 
 
 def _with_cursor_in_map(session: Session, state: State) -> State:
@@ -150,7 +150,7 @@ def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
-    """Returns the state with heads sorted by a metric, and the first of them chosen once the metric is measured.
+    """Returns the state with heads sorted by a metric; if it is measured and no head is open, chooses the first head.
 
     Args:
         screen: the session, and the terminal's size and colours.

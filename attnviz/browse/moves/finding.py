@@ -14,8 +14,8 @@ LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metr
 def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State:
     """Returns the state with the prompt closed and the cursor on the next token that contains a text.
 
-    The token is on the axis of the prompt, or without one on that of the last search. In the overview the text may also
-    be a head's name, the names of several heads to mark, or a metric to sort by, and a token opens the lens. If nothing
+    Searches the axis of the prompt, or without a prompt the axis of the last search. In the overview a search of
+    queries also finds heads and metrics, as `_find_in_overview` says, and opens the lens at a token. If nothing
     matches, a message says so.
 
     Args:
@@ -138,7 +138,7 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
 
 def _with_marked_heads(screen: Screen, state: State, heads: tuple[int, ...]) -> State:
     """Returns the state with these heads marked instead of others, and the last of them chosen."""
-    message = f"{len(heads)} heads marked: = side by side, d difference, m mean"
+    message = f"{len(heads)} heads marked; = shows them side by side, d their difference, m their mean"
     return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
 
 
@@ -170,6 +170,6 @@ def with_listed_head(screen: Screen, state: State) -> State:
 
     A chosen combination of heads stays chosen.
     """
-    listed = screen.session.ranking.order(state.view)
-    is_hidden = state.head not in listed and state.head < screen.session.recorded
-    return settle(screen, replace(state, head=listed[0]) if is_hidden and not state.has_open_head else state)
+    listed_heads = screen.session.ranking.order(state.view)
+    is_hidden = state.head not in listed_heads and state.head < screen.session.recorded
+    return settle(screen, replace(state, head=listed_heads[0]) if is_hidden and not state.has_open_head else state)

@@ -76,8 +76,8 @@ class Binding(NamedTuple):
 def press(screen: Screen, state: State, key: str) -> State:
     """Returns the state after a key: an open help turns its page or closes, else the key's binding answers.
 
-    An answer clears the message, stops playing, and records the old place in the history if it leaves it. Returns the
-    same state if the key is not bound, or the terminal is too small.
+    An answer clears the message, stops playing, and adds the old place to the history if the place changes. Each key
+    but those of steps ends the steps. Returns the same state if the key is not bound, or the terminal is too small.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -144,7 +144,7 @@ def _find_again(screen: Screen, state: State, key: str) -> State:
     Adds only a message if there was no search, or neither a head nor the lens is open.
     """
     if not state.search_text or not (state.has_open_head or state.lens):
-        return replace(state, message="/ finds a query, \\ a key")
+        return replace(state, message="nothing to find again; / finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)
 
 

@@ -111,7 +111,7 @@ class MapAxis:
         return self.start + cell * (self.stop - self.start) // self.cells
 
     def shifted_unit(self, unit: int, cells: int) -> int:
-        """Returns the unit ``cells`` cells after a unit, or before it if negative; it may be off the map."""
+        """Returns the unit that is ``cells`` cells after a unit, or before it if negative; it may lie off the map."""
         target = self.cell_of(unit) + cells
         if 0 <= target < self.cells:
             return self.unit_of(target)
@@ -135,17 +135,18 @@ class CellForm:
     header: int
     cells_a_column: int = 1
 
-    def capacity(self, size: Size, labels: int, maps: int = 1) -> tuple[int, int]:
+    def capacity(self, size: Size, label_width: int, map_count: int = 1) -> tuple[int, int]:
         """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it.
 
         Args:
             size: the size of the terminal.
-            labels: columns of the row labels.
-            maps: the number of maps side by side.
+            label_width: columns of the row labels.
+            map_count: the number of maps side by side.
         """
         rows = (map_lines(size) - self.header) * self.rows_a_line
         # one column after the labels, and one for the edge or the gap of each map
-        columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell * self.cells_a_column
+        free_columns = size.width - side_width(size) - label_width - 1 - map_count
+        columns = free_columns // map_count // self.cell * self.cells_a_column
         return max(1, rows), max(1, columns)
 
 
@@ -208,7 +209,7 @@ class MapPane:
 def tiles(session: Session, state: State, size: Size) -> Tiles:
     """Returns the layout of the overview, with the largest tiles at which all heads fit, if any fit.
 
-    Otherwise tiles are small, and the overview is scrolled. The state's zoom then makes them larger or smaller. If all
+    Otherwise tiles are small, and the overview is scrolled. In both cases the state's zoom changes their size. If all
     maps are short, the text of the chosen head gets as many lines below as can be free.
 
     Args:
@@ -307,20 +308,20 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     )
 
 
-def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
     """Returns the zoom levels of a map, the whole map first.
 
     On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
 
     Args:
         shape: the size of the map.
-        maps: the number of maps side by side.
+        map_count: the number of maps side by side.
         size: the size of the terminal.
         colors: the number of colours of the terminal.
     """
     counts = shape.rows, shape.columns
     forms, label_width = map_forms(size, colors), label_columns(shape)
-    capacities = {form: form.capacity(size, label_width, maps) for form in forms}
+    capacities = {form: form.capacity(size, label_width, map_count) for form in forms}
     fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while (
         len(fitting_forms) > 1
@@ -361,8 +362,8 @@ def _pooled_zoom_levels(counts: tuple[int, int], form: CellForm, capacity: tuple
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """Returns the ways to draw cells on this terminal, from the smallest cell to the largest.
 
-    The smallest are squares of pixels, or without pixels half blocks, or on a terminal of few colours characters. Then
-    come cells of two columns, the same with key labels, and cells with numbers.
+    The smallest are squares of pixels; half blocks if the terminal has no pixels; characters if it has few colours.
+    Then come cells of two columns, the same with key labels, and cells with numbers.
     """
     label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
     larger_forms = (

@@ -130,7 +130,9 @@ def _lens_columns(name_width: int, size: Size) -> LensColumns:
 
 
 def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
-    """Returns the units on the screen and their cells: all if they fit; else scrolled if nearly all do, else pooled.
+    """Returns the units on the screen and their cells.
+
+    If nearly all units fit, each has a cell, and they are scrolled if they must be. Otherwise cells pool all units.
 
     Args:
         count: the number of units.
@@ -144,7 +146,7 @@ def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
 
 
 def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[list[int]]:
-    """Returns the heads of up to ``max_layers`` layers around the chosen head's layer, or of the first layers.
+    """Returns up to ``max_layers`` layers around the layer of ``head``, or the first ones if no layer has the head.
 
     Returns an empty list if there are fewer than two layers, or space for fewer than two.
     """

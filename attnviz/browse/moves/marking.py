@@ -34,7 +34,7 @@ def open_side_by_side(screen: Screen, state: State) -> State:
     If one head is marked, the chosen head is the second. If the heads cannot be shown together, only adds a message.
     """
     heads = state.heads_to_combine
-    purpose = "see them side by side"
+    purpose = "see heads side by side"
     if refusal := _refusal(screen, heads, min_heads=2, max_heads=MAX_SIDE_BY_SIDE, purpose=purpose):
         return replace(state, message=refusal)
     state = open_head(screen, replace(state, head=heads[0]))
@@ -57,7 +57,7 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
     if combination != "difference" and not heads:
         heads = tuple(screen.session.ranking.order(state.view))
     max_heads = 2 if combination == "difference" else len(screen.session.heads)
-    if refusal := _refusal(screen, heads, min_heads=2, max_heads=max_heads, purpose=f"see their {combination}"):
+    if refusal := _refusal(screen, heads, min_heads=2, max_heads=max_heads, purpose=f"see the {combination} of heads"):
         return replace(state, message=refusal)
     try:
         combined_head = screen.session.combine(heads, combination)
@@ -78,17 +78,17 @@ def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: 
     """
     if not min_heads <= len(heads) <= max_heads:
         allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
-        return f"to {purpose}, mark {allowed_count} heads with Space; {len(heads)} marked now"
+        return f"to {purpose}, mark {allowed_count} with Space; marked now: {len(heads)}"
     if not set(heads) <= set(screen.session.heads_over_same_tokens(heads[0])):
-        return "these heads have different tokens; mark heads over the same ones"
+        return "these heads have different tokens; mark heads over the same tokens"
     return ""
 
 
 def subtract(screen: Screen, state: State, key: str) -> State:
-    """Returns the state that shows a difference: the second of two marked heads minus the first.
+    """Returns the state that shows a difference, or hides it again.
 
-    If one head is marked, the chosen head is the second. Without two heads, switches the difference to the other
-    recording on, which ends scores, or off. If there is no other recording, only adds a message.
+    If two heads are marked, shows the second minus the first; if one is, the chosen head is the second. Otherwise shows
+    or hides the other recording minus this one, and hides scores. Without another recording, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.

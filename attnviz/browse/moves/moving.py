@@ -15,12 +15,12 @@ MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 def move(screen: Screen, state: State, key: str) -> State:
     """Returns the state after an arrow: on another cell of an open map, another head, or another token of the lens.
 
-    The cell of a map may be off the map; the overview and the lens stop at their ends.
+    The cursor may be off the map; the overview and the lens stop at their ends.
 
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten cells.
+        key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten steps.
     """
     directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
     step = SHIFT_STEP if key.startswith("shift+") else 1
@@ -40,7 +40,7 @@ def move(screen: Screen, state: State, key: str) -> State:
 def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
     """Returns the state with the cursor on another head of the lens, or on another token of its row.
 
-    From a head that is not listed, the cursor moves to the first one.
+    From a head that is not listed, the cursor moves to the first listed head.
     """
     heads = lens_heads(screen.session, state)
     line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
@@ -63,7 +63,7 @@ def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) ->
 
 
 def page(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the cursor a screenful up or down: on another query, or in the overview and lens a head.
+    """Returns the state with the cursor a screenful up or down: on another query, or in overview and lens another head.
 
     The query may be off the map; the overview and the lens stop at their ends.
 

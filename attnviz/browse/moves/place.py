@@ -64,13 +64,13 @@ def token_address(units: Units, unit: int) -> str:
 def read_place(screen: Screen, state: State, address: str) -> State:
     """Returns the state that an address names.
 
-    If it names heads, or the recording has only one, the head opens. If it names only tokens, the lens opens: with the
-    direction ``from`` if it says so or names no query, and sorted by the other token if it names both. Otherwise the
-    overview is shown.
+    If the address names heads, or the recording has only one, a head opens. Else if it names tokens, the lens opens, in
+    the direction ``from`` if the address says so or names no query. If it names both a query and a key, the lens sorts
+    heads by the weight between them. Without heads and tokens, the overview is shown.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state, which keeps everything that the address does not name.
+        state: the state before; limits and pooling are reset, other things stay, unless the address names them.
         address: the address, or the link of a page that ends with it.
 
     Raises:

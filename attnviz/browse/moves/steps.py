@@ -24,7 +24,7 @@ NEXT, PREVIOUS = "full_stop", "comma"
 def step(screen: Screen, state: State, key: str) -> State:
     """Returns the state at the next or the previous step: at the row from which the model decided a written token.
 
-    The first press shows the step that the cursor is at, if any. In the overview it opens the chosen head. The cursor's
+    The first press shows the step that the cursor is at, if any. In the overview the chosen head opens. The cursor's
     key is the strongest one outside of the sink, and the message names what the row looks at. At the ends, and if no
     token was written from left to right, only adds a message and stops playing.
 
@@ -76,7 +76,7 @@ def _steps(maps: CellMaps) -> IntArray:
     """Returns the queries that are steps, as `step_queries` finds them.
 
     Raises:
-        AttnvizError: if the first of them sees a later token, or no token follows another one.
+        AttnvizError: if the first step sees a later token, or no token follows another one.
     """
     from attnviz.metrics.steps import refuse_later_keys, step_queries
 

@@ -112,7 +112,7 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
         key: the key of the binding; unused.
     """
     if screen.colors <= ANSI_COLORS:
-        return replace(state, message="this terminal has too few colours for a theme")
+        return replace(state, message="themes need more than 16 colours, which this terminal lacks")
     theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
     message = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
     return replace(state, theme=theme, message=message)

@@ -77,7 +77,7 @@ class KeyDecoder:
         """Returns the text of the bytes without the terminal's answers; huge numbers in escape sequences become 0.
 
         An incomplete character or answer waits for the next bytes, unless ``final`` is True. Empty bytes that are not
-        final mean that the terminal is closed: the first of them call ``hang_up``.
+        final mean that the terminal is closed: the first such call calls ``hang_up``.
         """
         if not data and not final and self.hang_up is not None:
             self.hang_up()
@@ -85,7 +85,7 @@ class KeyDecoder:
         return re.sub(HUGE_NUMBER, r"\g<1>0", self._without_answers(self.decoder.decode(data, final), final))
 
     def _without_answers(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers; calls ``on_attributes`` with attributes among them.
+        """Returns the text without the terminal's answers; calls ``on_attributes`` with the attributes in them.
 
         An unfinished answer is stored until the next text ends it, unless ``final`` is True.
         """

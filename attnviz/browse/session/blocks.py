@@ -118,11 +118,11 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
 def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """Returns a block for each head, pooled to ``height`` x ``width`` cells: weights, their change or mean scores.
+    """Returns a block for each head, pooled to at most ``height`` x ``width`` cells: weights, changes or scores.
 
-    Weights are pooled to their maximum, or to their mean if the view asks for means; changes to their mean, over the
-    heads' partners in the other recording. Without partners, weights are shown instead of changes, pooled to their
-    mean. An axis with fewer tokens than cells has a cell for each token. Scores are shown without their change.
+    Weights are pooled to their maximum, or to their mean if the view asks for means. A change is the mean weight of the
+    partner minus that of the head; without partners it is replaced by the head's mean weight. Scores are pooled to
+    their mean, and have no change. An axis with fewer tokens than cells has a cell for each token.
 
     Args:
         heads: the heads, all of one attention call.
@@ -146,7 +146,7 @@ def pooled_blocks(
 
 
 def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns a preview of a block: each row of cells shows one of its queries instead of pooling all of them.
+    """Returns a preview of a block: each row of cells shows one query of its span instead of pooling all.
 
     In very long maps several rows of cells show the same query. Keys are pooled as in the final block.
 

@@ -93,7 +93,7 @@ class InspectedHeads:
             name = self._combination_name(heads, combination)
             pairs = [self.heads[head] for head in heads]
             combined_maps = (
-                self._difference_maps(pairs)
+                self._first_maps_with_partner(pairs)
                 if combination == "difference"
                 else self._reduced_maps(sorted(pairs, key=_layer), combination)
             )
@@ -124,7 +124,7 @@ class InspectedHeads:
         return len(maps.query_tokens) * len(maps.key_tokens) <= MAX_JOINED_CELLS
 
     def units(self, head: int, view: View) -> tuple[Units, Units]:
-        """Returns the units of a head's rows and of its columns: single tokens, or groups if they are joined.
+        """Returns the units of a head's rows and columns: tokens, joined or without special ones if the view says so.
 
         A map that is too large to join always has single tokens, special ones included.
         """
@@ -180,8 +180,8 @@ class InspectedHeads:
 
         return combined_name(combination, names)
 
-    def _difference_maps(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
-        """Returns maps of the first head, and stores maps of the second as their partner."""
+    def _first_maps_with_partner(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
+        """Returns maps of the first head, and stores maps of the second as their partner, to compare with."""
         before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
         self._partners[before] = after
         return before

@@ -48,7 +48,7 @@ class Ranking:
 
     @cached_property
     def frame(self) -> "HeadFrame":
-        """The table of heads: first columns of added numbers, then one for each metric; NaN if not measured yet."""
+        """The table of heads: added numbers, then metrics, which are NaN until `measure` or `name_patterns` runs."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS, metric_names
 
@@ -67,8 +67,8 @@ class Ranking:
     def order(self, view: View) -> list[int]:
         """Returns the heads that the view's filter keeps, in the view's order.
 
-        Until every head has the numbers of the filter, it keeps all heads; without those of the order, heads stay in
-        the order of layers.
+        The filter keeps all heads until each has the numbers that it needs. Heads stay in the order of layers until
+        each has the number to sort by.
         """
         heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):
@@ -112,7 +112,7 @@ class Ranking:
         return float(self.frame.column(str(name))[head]) if is_measured else None
 
     def description(self, head: int) -> str:
-        """Returns the user's name for a head, if any, and its pattern, as ``previous token 0.98``, once it is measured.
+        """Returns the user's name for a head, if any, and its pattern, once measured: ``previous token 0.98``.
 
         Returns "" if the head has neither, and for a combination of heads.
         """

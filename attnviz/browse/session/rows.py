@@ -35,7 +35,7 @@ class QueryRow:
     visible: BoolArray
 
     def numbers(self, view: View) -> FloatArray:
-        """Returns the numbers that the view shows: changes if there is another recording, else scores or weights."""
+        """Returns the numbers that the view shows: changes, scores or weights; no changes without another recording."""
         if view.difference and self.change is not None:
             return self.change
         return self.scores if view.scores else self.weights

@@ -270,7 +270,9 @@ class SurveyBrowser(Application[OpenedText]):
         if isinstance(self.focused, OptionList):
             return " Enter opens the text in its head; o chooses texts by the next metric"
         if self.shows_points:
-            return f" {view.axes[0]} across, {view.axes[1]} up; / changes them as /sink,self; arrows choose a head"
+            return (
+                f" {view.axes[0]} across, {view.axes[1]} up; / changes them, such as /sink,self; arrows choose a head"
+            )
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
         return f" {order}; Enter shows the head's numbers and example texts"
 
@@ -510,9 +512,9 @@ class SurveyBrowser(Application[OpenedText]):
             self.find(event.value.strip())
 
     def find(self, search_text: str) -> None:
-        """Goes to the head, draws points over the two metrics, or sorts by the first metric that a text names.
+        """Goes to the head that a text names, draws points over its two metrics, or sorts by a metric that it begins.
 
-        If it names none of them, shows a message. An empty text does nothing.
+        If it is none of these, shows a message. An empty text does nothing.
         """
         names = [row.name for row in self.view.rows]
         metrics = matching_metrics(search_text, self.view.numbers)
@@ -528,7 +530,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.show(f"no head or metric {search_text!r}; {choices(search_text, (*names, *self.view.numbers))}")
 
     def save_as(self, path: Path) -> None:
-        """Saves the points, or the card of the chosen head, as a picture."""
+        """Saves the points, or the card of the chosen head, as a picture; shows a message about success or failure."""
         try:
             save_report(self.view.picture(None if self.shows_points else self.chosen_row, self.look), path)
             self.show(f"saved {path}")

@@ -70,14 +70,14 @@ def _write_names(
 ) -> None:
     """Writes names of heads into the grid, each right or else left of its point, where no character would touch it.
 
-    The chosen head's name comes first, then those of the outermost heads. A name that fits on neither side is left out.
+    The chosen head's name comes first, then those of ``outer_heads``. A name that fits on neither side is left out.
 
     Args:
         grid: the characters, ``(lines, columns)``, which are changed.
         positions: the line and column of each head's point.
         names: the names of all heads.
         chosen_head: the index of the chosen head; ``None`` for none.
-        outer_heads: the heads, those far from the mean of all points first.
+        outer_heads: all heads that have a point, those farthest from the mean of the points first.
     """
     first_heads = [chosen_head] if chosen_head in positions else []
     for head in dict.fromkeys((*first_heads, *outer_heads)):

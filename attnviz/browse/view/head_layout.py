@@ -103,7 +103,7 @@ class OpenHead:
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """Returns the open head with its layout, and the numbers of the cursor's query, or of the last one before it.
+    """Returns the open head with its layout and the numbers of the cursor's query; past the end, of the last query.
 
     In the returned state, toggles that do not apply to the head are off.
     """

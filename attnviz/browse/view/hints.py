@@ -88,7 +88,7 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
 def hints(state: State, width: int) -> tuple[Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns, and always those for help and quit.
 
-    Hints are left out from the last one on; the hint for going back is left out after all others. While the prompt to
+    The last hints are left out first; the hint for going back is left out after all others. While the prompt to
     copy is open, returns all of its keys instead.
     """
     if state.prompt == "copy":

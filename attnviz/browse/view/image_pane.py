@@ -47,7 +47,7 @@ class ImageRow:
     @property
     def words(self) -> IntArray:
         """The keys outside of the images, ``(words,)``; empty if none of the keys is in a text."""
-        media = [self.keys.media[number] for number in np.unique(self.keys.medium).tolist() if number >= 0]
+        media = [self.keys.media[index] for index in np.unique(self.keys.medium).tolist() if index >= 0]
         if not any(isinstance(medium, Text) for medium in media):
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(~np.isin(self.keys.medium, images_of(self.keys)))
@@ -60,8 +60,8 @@ class ImageRow:
         images, weights = images_of(self.keys), np.where(self.visible, np.nan_to_num(self.values), 0)
         kinds = [medium.kind for medium in self.keys.media if isinstance(medium, Image)]
         numbers = [f" {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else [""]
-        shares = [weights[self.keys.medium == number].sum() for number in images]
-        texts = [f"{share:.0%} on {kind}{n}" for share, kind, n in zip(shares, kinds, numbers, strict=True)]
+        shares = [weights[self.keys.medium == image_index].sum() for image_index in images]
+        texts = [f"{share:.0%} on {kind}{number}" for share, kind, number in zip(shares, kinds, numbers, strict=True)]
         return [*texts, f"{weights[self.words].sum():.0%} on words"]
 
 

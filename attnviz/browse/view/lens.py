@@ -107,7 +107,7 @@ class LaidOutLens:
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     """Returns the token lens (the row of one token in every listed head) with its layout and numbers.
 
-    If the list lacks the chosen head, the returned lens has its first head chosen.
+    If the list lacks the chosen head, the list's first head is chosen.
     """
     session = screen.session
     heads = lens_heads(session, state)
@@ -223,7 +223,7 @@ def _header(lens: LaidOutLens) -> Box:
 def _head_line(lens: LaidOutLens, head: int) -> Box:
     """Composes the line of a head: marks, name, the number that sorts heads or else the pattern, and its row of cells.
 
-    The third part is left out on a narrow screen.
+    A narrow screen leaves out the number and the pattern.
     """
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     is_chosen = head == state.head

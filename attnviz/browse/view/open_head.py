@@ -52,7 +52,7 @@ def _title(head: OpenHead) -> str:
     """Returns the names of the open heads; a single head is followed by its pattern."""
     session, state = head.screen.session, head.state
     if state.heads_beside:
-        return "heads " + ", ".join(session.names[number] for number in head.heads)
+        return "heads " + ", ".join(session.names[index] for index in head.heads)
     pattern = session.ranking.description(state.head)
     return f"{head.name}{f': {pattern}' if pattern else ''}"
 

@@ -21,7 +21,7 @@ KEY_COLUMNS = 11  # columns of a key in the help, with a space at each side
 def compose(screen: Screen, state: State) -> ScreenView:
     """Composes the whole screen: a head, the lens, the overview or the help; a refusal if the terminal is too small."""
     if not screen.size.is_large_enough:
-        refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits"
+        refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]} characters; q quits"
         boxes: tuple[Box, ...] = (StyledText(refusal),)
     elif state.help:
         boxes = _help_lines(screen, state.help)
@@ -98,7 +98,7 @@ def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        page: the number of the page, from 1; a larger number than that of the last page composes the last page.
+        page: the number of the page, from 1; after the last page, the last one is composed.
     """
     lines, columns_across = max(1, screen.size.height - 2), help_columns(screen.size)  # below a title and a blank line
     pages = help_pages(screen.size, len(BINDINGS))

@@ -98,7 +98,7 @@ def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
     """Returns at most ``count`` lines: the cursor's numbers, its query's strongest keys, and the minimap if it fits.
 
-    The minimap comes only with a map of which a part is not on the screen.
+    Only a map that is partly off the screen has a minimap.
     """
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)

@@ -85,7 +85,7 @@ def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
 
 
 def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
-    """Returns the second at which each spoken word begins, with the word, in order; empty if unknown."""
+    """Returns the second at which each spoken word begins, with the word, without pauses; empty if unknown."""
     groups, sound = tokens.groups.get(WORDS), tokens.canvas
     if groups is None or not isinstance(sound, Sound):
         return ()
@@ -117,10 +117,10 @@ def unit_at(row: SoundRow, width: int, column: int) -> int | None:
 
 
 def sample_edges(places: IntArray, columns: int) -> Float64Array:
-    """Returns the samples between which each column is, ``(columns + 1,)``.
+    """Returns the samples at which columns begin, and the end of the last, ``(columns + 1,)``.
 
     Args:
-        places: ``(frames, 2)``, the first sample of each frame, and the one after the last.
+        places: ``(frames, 2)``, the first sample of each frame, and the one after its last.
         columns: the number of columns.
     """
     return np.linspace(float(places[:, 0].min()), float(places[:, 1].max()), columns + 1)

@@ -67,7 +67,7 @@ class ShadedTokens:
 
     @property
     def sound_row(self) -> SoundRow | None:
-        """The values over the sound whose frames the tokens are; ``None`` if they are not."""
+        """The values over the frames of a sound; ``None`` if the tokens are no frames."""
         if not is_sound(self.units.tokens):
             return None
         return SoundRow(self.units, self.values, self.visible, self.scale, self.cursor)
@@ -86,7 +86,7 @@ def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> s
 
 
 def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
-    """Composes the caption, and below it the images or the sound that the tokens are of, or else a paragraph of tokens.
+    """Composes the caption, and below it the images or the sound of the tokens, or else a paragraph of tokens.
 
     Beside the images are the words of the prompt, below the share of the row on each image and on the words. Images
     that would be too small to recognise are replaced by the paragraph, and so is a sound without enough lines.

@@ -19,11 +19,11 @@ COMBINED_HEAD = "This map combines several heads; Esc goes back to one."
 def why_lines(head: OpenHead, count: int) -> list[Box]:
     """Returns lines that explain a score: q, k and q·k of the features with the largest terms, the rest, and the sum.
 
-    If the recording holds no queries and keys, or the head is a combination, the lines say so.
+    If the recording holds no queries and keys, or the head is a combination, a remark stands in place of the features.
 
     Args:
         head: the open head, with the query and the key under its cursor.
-        count: the lines of the pane; more are returned if it has too few for one feature or for the remark.
+        count: the lines of the pane; more are returned if the pane has too few for one feature or for the remark.
     """
     session, state = head.screen.session, head.state
     maps, head_number = session.heads[state.head]
