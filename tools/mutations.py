@@ -2,7 +2,11 @@
 
 ``python -m tools.mutations --room metrics --room maps --count 48 --seed 0`` draws comparisons, operators, constants and
 branches. Each change is tried in a copy of the checkout by the tests that call the changed function, those of its file
-before others. All tests of its room try a change that no function or no called function contains.
+before others. All tests of its room try a change that no function or no called function contains. Slow tests run only
+where no other test notices a change.
+
+``python -m tools.mutations --room metrics --again LOG`` tries the changes again that no test noticed in an earlier run,
+whose output LOG is.
 """
 
 import argparse
@@ -19,10 +23,14 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tools.called_functions import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 1200  # for the tests of a change: one that makes them hang is noticed
+MARKS = ("not slow", "slow")  # the tests that try a change, in this order
+UNNOTICED = "NOT NOTICED"
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -129,16 +137,40 @@ def drawn_mutations(rooms: list[str], count: int, seed: int) -> list[Mutation]:
         count: how many changes.
         seed: of the draw.
     """
+    mutations = all_mutations(rooms)
+    return random.Random(seed).sample(mutations, min(count, len(mutations)))
+
+
+def all_mutations(rooms: list[str]) -> list[Mutation]:
+    """Returns every change that can be drawn in some rooms."""
     paths = sorted(path for room in rooms for path in (ROOT / "attnviz" / room).rglob("*.py"))
-    all_mutations = [
+    return [
         mutation
         for path in paths
         for mutation in mutations_of(path.relative_to(ROOT), path.read_text(encoding="utf-8"))
     ]
-    return random.Random(seed).sample(all_mutations, min(count, len(all_mutations)))
 
 
-def calling_tests(tests: str, copy: Path, results: Path) -> tuple[dict[str, list[str]], list[str]]:
+def unnoticed_mutations(log: str, mutations: list[Mutation]) -> list[Mutation]:
+    """Returns the changes that no test noticed in an earlier run, each once; prints those that are not there any more.
+
+    Args:
+        log: the output of the run. Lines may have moved since: of equal changes of a file the nearest one is meant.
+        mutations: all changes of today.
+    """
+    lines = [line.removeprefix(f"{UNNOTICED}  ") for line in log.splitlines() if line.startswith(UNNOTICED)]
+    again: dict[Mutation, None] = {}
+    for earlier in lines:
+        path, line, change = earlier.split(":", 2)
+        same = [mutation for mutation in mutations if str(mutation) == f"{path}:{mutation.line}:{change}"]
+        if same:
+            again[min(same, key=lambda mutation: abs(mutation.line - int(line)))] = None
+        else:
+            print(f"not there any more: {earlier}", flush=True)
+    return list(again)
+
+
+def calling_tests(tests: str, copy: Path, results: Path, mark: str) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the tests that call each function, by ``file:line``, and the tests that fail; runs all of them once.
 
     A test that fails without a change, perhaps because it is observed, is not among those that call a function.
@@ -147,14 +179,16 @@ def calling_tests(tests: str, copy: Path, results: Path) -> tuple[dict[str, list
         tests: a file or folder of tests, from the root of the checkout.
         copy: a copy of the checkout.
         results: a file that is written.
+        mark: which tests, as pytest's ``-m``.
     """
-    _passes(["--maxfail", "0", "-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}, seconds=None)
+    arguments = ["--maxfail", "0", "-p", "tools.called_functions", tests]
+    _passes(arguments, copy, mark, {VARIABLE: str(results)}, seconds=None)
     observed = json.loads(results.read_text(encoding="utf-8"))
     return observed["tests_by_function"], observed["failed_tests"]
 
 
 def failing_tests(
-    mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]], excluded: list[str]
+    mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]], excluded: list[str], mark: str
 ) -> str | None:
     """Returns the tests that fail with a change: of its file, of its function, or of its room; ``None`` if none does.
 
@@ -166,6 +200,7 @@ def failing_tests(
         copy: the copy of the checkout.
         tests_by_function: the tests that call each function, by ``file:line``.
         excluded: tests that fail without the change.
+        mark: which tests, as pytest's ``-m``.
     """
     path = copy / mutation.path
     source = path.read_text(encoding="utf-8")
@@ -179,9 +214,26 @@ def failing_tests(
         if not tests:
             deselected = [argument for test in excluded for argument in ("--deselect", test)]
             groups["its room"] = [*deselected, f"tests/{mutation.path.parts[1]}"]
-        return next((name for name, group in groups.items() if group and not _passes(group, copy)), None)
+        return next((name for name, group in groups.items() if group and not _passes(group, copy, mark)), None)
     finally:
         path.write_text(source, encoding="utf-8")
+
+
+class RoomTests:
+    """The tests of a room, each kind of which is observed once, before it tries its first change."""
+
+    def __init__(self, room: str, copy: Path) -> None:
+        self.room = room
+        self.copy = copy
+        self.observed: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
+
+    def failing(self, mutation: Mutation, mark: str) -> str | None:
+        """Returns the tests with a mark that fail with a change; ``None`` if none does."""
+        if mark not in self.observed:
+            self.observed[mark] = calling_tests(f"tests/{self.room}", self.copy, self.copy / "called.json", mark)
+            for test in self.observed[mark][1]:
+                print(f"fails without a change, left out: {test}", flush=True)
+        return failing_tests(mutation, self.copy, *self.observed[mark], mark)
 
 
 def line_of_function(source: str, line: int) -> int:
@@ -195,23 +247,24 @@ def line_of_function(source: str, line: int) -> int:
 
 
 def _passes(
-    tests: list[str], copy: Path, variables: Mapping[str, str] | None = None, seconds: float | None = SECONDS
+    tests: list[str], copy: Path, mark: str, variables: Mapping[str, str] | None = None, seconds: float | None = SECONDS
 ) -> bool:
-    """True if tests pass in a copy of the checkout within the time.
+    """True if tests pass in a copy of the checkout within the time, or if none has the mark.
 
     Args:
         tests: files, folders or names of tests, after further options of pytest.
         copy: the copy.
+        mark: which of the tests, as pytest's ``-m``.
         variables: further variables of the environment.
         seconds: the time; ``None`` for any.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", mark, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})}
     try:
         result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return False
-    return result.returncode == 0
+    return result.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def main() -> None:
@@ -220,8 +273,14 @@ def main() -> None:
     parser.add_argument("--room", action="append", required=True, help="a folder of attnviz/; may be repeated")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--again", type=Path, metavar="LOG", help="the output of a run whose unnoticed changes are tried"
+    )
     arguments = parser.parse_args()
-    mutations = drawn_mutations(arguments.room, arguments.count, arguments.seed)
+    if arguments.again is None:
+        mutations = drawn_mutations(arguments.room, arguments.count, arguments.seed)
+    else:
+        mutations = unnoticed_mutations(arguments.again.read_text(encoding="utf-8"), all_mutations(arguments.room))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "node_modules", "build"))
@@ -240,14 +299,12 @@ def unnoticed_in_room(room: str, mutations: list[Mutation], copy: Path) -> int:
     in_room = [mutation for mutation in mutations if mutation.path.parts[1] == room]
     if not in_room:
         return 0
-    tests_by_function, failed_tests = calling_tests(f"tests/{room}", copy, copy / "called.json")
-    for test in failed_tests:
-        print(f"fails without a change, left out: {test}", flush=True)
+    room_tests = RoomTests(room, copy)
     unnoticed = 0
     for mutation in in_room:
-        tests = failing_tests(mutation, copy, tests_by_function, failed_tests)
+        tests = next(filter(None, (room_tests.failing(mutation, mark) for mark in MARKS)), None)
         unnoticed += tests is None
-        print(f"{tests or 'NOT NOTICED'}  {mutation}", flush=True)
+        print(f"{tests or UNNOTICED}  {mutation}", flush=True)
     print(f"{room}: {len(in_room) - unnoticed} of {len(in_room)} are noticed", flush=True)
     return unnoticed
 
