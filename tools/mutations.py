@@ -152,7 +152,7 @@ def all_mutations(rooms: list[str]) -> list[Mutation]:
 
 
 def unnoticed_mutations(log: str, mutations: list[Mutation]) -> list[Mutation]:
-    """Returns the changes that no test noticed in an earlier run, each once; prints those that are not there any more.
+    """Returns the changes that no test noticed in an earlier run, and prints those that are not there any more.
 
     Args:
         log: the output of the run. Lines may have moved since: of equal changes of a file the nearest one is meant.
@@ -163,6 +163,7 @@ def unnoticed_mutations(log: str, mutations: list[Mutation]) -> list[Mutation]:
     for earlier in lines:
         path, line, change = earlier.split(":", 2)
         same = [mutation for mutation in mutations if str(mutation) == f"{path}:{mutation.line}:{change}"]
+        same = [mutation for mutation in same if mutation not in again]  # two of one line look alike
         if same:
             again[min(same, key=lambda mutation: abs(mutation.line - int(line)))] = None
         else:

@@ -54,6 +54,7 @@ def test_changes_that_no_test_noticed_are_tried_again_at_the_nearest_line(capsys
     today = list(mutations_of(PATH, "x = 1\n\n\n\ny = 1\nz = 2\n"))
     log = "NOT NOTICED  attnviz/a.py:4: 1  ->  (2)\ntests/test_a.py  attnviz/a.py:6: 2  ->  (3)\n"
     assert [str(mutation) for mutation in unnoticed_mutations(log, today)] == ["attnviz/a.py:5: 1  ->  (2)"]
+    assert unnoticed_mutations(f"{log}{log}", today) == [today[1], today[0]]
     assert unnoticed_mutations(log.replace(": 1 ", ": 7 "), today) == []
     assert capsys.readouterr().out == "not there any more: attnviz/a.py:4: 7  ->  (2)\n"
 

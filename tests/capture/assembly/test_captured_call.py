@@ -364,6 +364,12 @@ def test_pooled_texts_of_a_batch_keep_their_own_padding(monkeypatch: pytest.Monk
             scores = torch.tanh(features[:, :, :, None] + features[:, :, None]).sum(-1)
             return scores.masked_fill(~real[:, None, None], float("-inf")).softmax(-1) @ features
 
+    def refuse(needed_bytes: int, subject: str, remedy: str) -> None:
+        checked.append((needed_bytes, subject))
+
+    checked: list[tuple[int, str]] = []
+    monkeypatch.setattr("attnviz.capture.assembly.captured_call.refuse_without_memory", refuse)
+    monkeypatch.setattr("attnviz.capture.assembly.captured_call.MIN_CHECKED_BYTES", 0)
     monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
     real = torch.arange(60) < torch.tensor([[60], [41]])
     model = Padded()
@@ -372,6 +378,8 @@ def test_pooled_texts_of_a_batch_keep_their_own_padding(monkeypatch: pytest.Monk
     for maps, keys in zip(recording.maps, (60, 41), strict=True):
         assert isinstance(maps, PooledMaps)
         assert maps.counts.sum() == 60 * keys
+    # scores and weights of one head of both texts, in float32
+    assert checked == [(2 * TEXTS * 60 * 60 * 4, "1 heads of layer 0 over 60 tokens")]
 
 
 def test_chosen_heads_are_kept_by_their_own_rows_that_see_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

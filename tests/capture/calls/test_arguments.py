@@ -64,3 +64,28 @@ def test_a_fused_mask_hides_by_its_kind_of_queries_and_keys_of_keys_or_of_each_h
         assert np.array_equal(np.broadcast_to(window.visible, (3, 5, 5)), seen[maps.item])
         assert maps.fidelity is not None
         assert maps.fidelity < 1e-6
+
+
+class FusedCross(Fused):
+    """A fused call whose queries, keys and values are projected from different tokens."""
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:  # type: ignore[override]
+        weights = self.project.weight, self.project.bias, self.out.weight, self.out.bias
+        output: Tensor = torch._native_multi_head_attention(
+            x, keys, values, 12, self.num_heads, *weights, None, True, False
+        )[0]
+        return output
+
+
+def test_fused_queries_keys_and_values_are_projected_from_their_own_tokens() -> None:
+    torch.manual_seed(0)
+    model = FusedCross().eval()
+    inputs = torch.randn(3, 2, 5, 12)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(*inputs)
+    projected = inputs @ model.project.weight.view(3, 12, 12).mT.unsqueeze(1) + model.project.bias.view(3, 1, 1, 12)
+    queries, keys, _ = projected.unflatten(-1, (3, 4)).transpose(2, 3)
+    weights = (queries @ keys.mT / 2).softmax(-1).detach().numpy()
+    for maps in recording.maps:
+        window = cell_maps(maps).window((0, 1, 2), slice(0, 5), slice(0, 5))
+        np.testing.assert_allclose(window.weights, weights[maps.item], atol=1e-5)

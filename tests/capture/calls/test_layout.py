@@ -101,3 +101,9 @@ def test_as_many_queries_as_heads_before_an_axis_of_heads_are_queries() -> None:
     places = [WeightsPart(0, 4, TOKENS, 1, shared=True), WeightsPart(1, 6, UNKNOWN, 2, shared=False)]
     roles = roles_of([*places, WeightsPart(2, 6, FEATURES, 3, shared=True)], 4, 6)
     assert roles == {1: ((4, "batch"),), 2: ((6, "queries"),), 3: ((6, "heads"),)}
+
+
+def test_second_axis_of_tokens_is_no_axis_of_heads_whatever_the_keys_have() -> None:
+    queries = ((Part(2, TOKENS),), (Part(4, TOKENS),), (Part(9, TOKENS),), (Part(8, FEATURES),))
+    for keys in (((Part(4, UNKNOWN),)), (Part(2, FEATURES), Part(2, FEATURES)), (Part(2, FEATURES),)):
+        assert layout_of_queries(queries, (queries[0], keys, *queries[2:]), None)[0][1] == ((4, "batch"),)

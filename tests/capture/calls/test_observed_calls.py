@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import attnviz
+from attnviz.base.errors import AttnvizError
 from tests.conftest import cells
 
 HEADS, KEY_HEADS, FEATURES, TOKENS, WIDTH = 4, 2, 4, 6, 16
@@ -155,3 +156,14 @@ def test_output_of_few_features_is_compared_with_the_weights(features: int) -> N
     with attnviz.record(model) as recording:
         model(torch.randn(2, TOKENS, WIDTH))
     assert [maps.fidelity is not None and maps.fidelity < 1e-5 for maps in recording.maps] == [True, True]
+
+
+@torch.no_grad()
+def test_rows_that_sum_to_more_than_one_are_no_softmax() -> None:
+    def doubled(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+        powers = scores_of(queries, keys).exp()
+        return mixed(powers / (powers.sum(-1, keepdim=True) / 2), values)
+
+    model = Attention(doubled)
+    with pytest.raises(AttnvizError, match="numbers that are not a softmax of scores"), attnviz.record(model):
+        model(torch.randn(1, TOKENS, WIDTH))

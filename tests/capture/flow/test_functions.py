@@ -78,3 +78,10 @@ def test_rows_put_into_an_empty_tensor_keep_their_features_but_may_be_of_heads()
         assert after(name, inputs, nodes, torch.ones(6, 4)).axes == (axis(6, UNKNOWN), axis(4, FEATURES))
     written = after("index_add_", inputs, nodes, inputs[0])
     assert written.axes == (axis(6, UNKNOWN), axis(4, FEATURES))
+
+
+def test_tensor_of_another_shape_in_place_has_unknown_axes() -> None:
+    source = torch.ones(6, 4)
+    node = known(axis(6, TOKENS), axis(4, FEATURES))
+    assert after("resize_", [source], [node], torch.ones(4, 6)).axes == (axis(4, UNKNOWN), axis(6, UNKNOWN))
+    assert after("resize_", [source], [node], source).axes == node.axes

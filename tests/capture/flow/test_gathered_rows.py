@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers import InformerConfig, InformerModel
 
 import attnviz
+from attnviz.capture.flow.gathered_rows import GatheredRows
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
@@ -202,3 +203,12 @@ def test_rows_of_informer_are_those_of_the_queries_that_it_picked(factor: int) -
         assert (picked.sum(-1) == min(factor * int(np.ceil(np.log1p(count))), count)).all()
         np.testing.assert_allclose(maps.weights[picked], scores.softmax(-1).numpy()[picked], atol=1e-5)
     assert any("queries were picked" in remark for remark in recording.remarks)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_rows_that_are_gathered_from_integers_are_not_followed(dtype: torch.dtype) -> None:
+    source, rows = torch.zeros(5, 4, dtype=dtype), torch.tensor([3, 1])
+    result = source.index_select(0, rows)
+    gathered = GatheredRows()
+    gathered.follow("index_select", Tensor.index_select, (source, 0, rows), {}, result, lambda _: [0], lambda: None)
+    assert (gathered.gather_of(result) is not None) == source.is_floating_point()

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnviz.capture.flow.lineage import MAX_PIECES, NOTHING, Lineage, Piece, cut_axis, merged_lineage, piece_along
+from attnviz.capture.flow.lineage import (
+    MAX_PIECES,
+    NOTHING,
+    Lineage,
+    Piece,
+    cut_axis,
+    leading_piece,
+    merged_lineage,
+    piece_along,
+)
 
 WHOLE = torch.zeros(4, 6, 5)
 
@@ -71,3 +80,21 @@ def test_so_many_pieces_are_known_the_latest_ones() -> None:
 
 def piece(start: int) -> Piece:
     return Piece((0, 0, 1, 20), start, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "offset", "is_known"),
+    [((2, 3), 6, True), ((2, 3), 9, True), ((2, 4), 9, False), ((2, 6), 9, False), ((2, 3), 0, True)],
+)
+def test_leading_rows_are_a_piece_if_each_lies_in_a_row_of_the_source(
+    size: tuple[int, int], offset: int, is_known: bool
+) -> None:
+    source = torch.arange(24).view(4, 6)
+    piece = leading_piece(source, source.as_strided(size, (6, 1), offset))
+    assert (None if piece is None else (piece.start, piece.rows)) == ((offset // 6, 2) if is_known else None)
+
+
+def test_view_that_begins_before_a_tensor_is_no_piece_of_it() -> None:
+    rows = torch.arange(24).view(4, 6)
+    assert leading_piece(rows[2:], rows[:1]) is None
+    assert leading_piece(rows[:1].expand(4, 6), rows[:1]) is None

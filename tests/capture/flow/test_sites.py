@@ -193,3 +193,14 @@ def test_calls_of_one_module_go_on_with_its_heads_and_runs_of_an_encoder_are_tex
         "Up to 2 calls in one pass by encoder.block2: the numbers of their heads go on from call to call; "
         "each call may have different tokens.",
     )
+
+
+def test_module_that_starts_between_two_calls_is_not_repeated() -> None:
+    model = nn.ModuleDict({"h": nn.ModuleList([Around()])})
+    index = ModuleIndex(model)
+    numbering, caller = LayerNumbering(index), index.describe(model.get_submodule("h.0.attn"))
+    sites = [numbering.next_site(caller, False)]
+    for module in model.modules():
+        numbering.start(module)
+    sites.append(numbering.next_site(caller, False))
+    assert [(site.layer, site.call) for site in sites] == [(0, 0), (0, 1)]

@@ -58,3 +58,18 @@ def test_function_that_cannot_take_numbers_ends_the_following() -> None:
     places = TokenPlaces()
     places.follow("unfold", lambda *args: 1 / 0, (embedded(places),), {}, torch.ones(1))
     assert not places.is_active
+
+
+def test_rows_that_mix_two_tokens_are_new_tokens_after_a_linear_map() -> None:
+    places = TokenPlaces()
+    tokens = embedded(places)
+    rolled = followed(places, "roll", torch.roll, tokens, 1, 1)
+    parts = [
+        followed(places, "narrow", Tensor.narrow, tensor, 2, 0, size) for tensor, size in ((rolled, 2), (tokens, 1))
+    ]
+    joined = followed(places, "cat", torch.cat, parts, -1)
+    assert numbers(places, joined) == numbers(places, rolled)  # by the first feature
+    assert numbers(places, followed(places, "linear", functional.linear, joined, torch.ones(4, WIDTH))) == [
+        [0, 1, 2, 3, 4, 5],
+        [6, 7, 8, 9, 10, 11],
+    ]
