@@ -84,7 +84,7 @@ def test_fused_queries_keys_and_values_are_projected_from_their_own_tokens() -> 
     with torch.no_grad(), attnviz.record(model) as recording:
         model(*inputs)
     projected = inputs @ model.project.weight.view(3, 12, 12).mT.unsqueeze(1) + model.project.bias.view(3, 1, 1, 12)
-    queries, keys, _ = projected.unflatten(-1, (3, 4)).transpose(2, 3)
+    queries, keys, _ = projected.view(3, 2, 5, 3, 4).transpose(2, 3)
     weights = (queries @ keys.mT / 2).softmax(-1).detach().numpy()
     for maps in recording.maps:
         window = cell_maps(maps).window((0, 1, 2), slice(0, 5), slice(0, 5))

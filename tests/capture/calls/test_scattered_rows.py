@@ -38,9 +38,9 @@ def test_place_of_a_row_with_features_of_two_rows_is_unknown() -> None:
 
 
 def test_keys_stand_at_the_places_of_the_key_head_that_their_head_shares() -> None:
-    weights = torch.tensor([0.25, 0.75]).expand(1, 4, 1, 2)
-    places = torch.tensor([[[0, 2], [1, 0]]])  # of two key heads
-    call = scatter_rows(DenseCall(logits=weights.log(), probabilities=weights), None, PlacedRows(places, 3))
+    weights = torch.tensor([0.25, 0.125, 0.625]).expand(1, 4, 1, 3)
+    places = torch.tensor([[[0, 2, 3], [1, 0, 3]]])  # of two key heads
+    call = scatter_rows(DenseCall(logits=weights.log(), probabilities=weights), None, PlacedRows(places, 4))
     assert isinstance(call, DenseCall)
-    first, second = [0.25, 0.0, 0.75], [0.75, 0.25, 0.0]
+    first, second = [0.25, 0.0, 0.125, 0.625], [0.125, 0.25, 0.0, 0.625]
     assert call.probabilities[0, :, 0].tolist() == [first, first, second, second]

@@ -76,6 +76,8 @@ def test_rows_put_into_an_empty_tensor_keep_their_features_but_may_be_of_heads()
     ]
     for name in ("index_add", "index_copy_", "scatter_add"):
         assert after(name, inputs, nodes, torch.ones(6, 4)).axes == (axis(6, UNKNOWN), axis(4, FEATURES))
+    without_index = after("index_put_", inputs[::2], nodes[::2], inputs[0])
+    assert without_index.axes == (axis(6, UNKNOWN), axis(4, FEATURES))
     written = after("index_add_", inputs, nodes, inputs[0])
     assert written.axes == (axis(6, UNKNOWN), axis(4, FEATURES))
 
