@@ -220,9 +220,9 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells open blocks that a module is about to run: the blocks that the running thread entered, if there are any.
+    """Tells the open blocks that the running thread entered that a module is about to run.
 
-    Else all blocks whose model contains the module are told. Does nothing while torch compiles.
+    If there are none, tells all open blocks whose model contains the module. Does nothing while torch compiles.
 
     Args:
         module: the module.

@@ -158,7 +158,7 @@ class ForwardPass:
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if only attention of other kinds was found, in the whole model or in a chosen layer.
+        """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys.
 
         Does nothing if no such attention was found there, or if calls were recorded: of every chosen layer, or of any
         layer if none were chosen.

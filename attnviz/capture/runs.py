@@ -99,7 +99,7 @@ class RunCounter:
     def batches_of(self, path: str, pieces: Sequence[Piece]) -> list[BatchShape]:
         """Returns the sizes of the first two axes of each input of the model.
 
-        If these inputs are unknown, they are the inputs of the top-level module that contains ``path``; empty if those
+        If these are unknown, the inputs of the top-level module that contains ``path`` count; the list is empty if they
         are unknown too. An axis that a call processes in pieces has the size of its piece.
 
         Args:

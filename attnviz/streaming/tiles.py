@@ -90,7 +90,7 @@ class BlockAxis:
         """Yields the parts in tiles of at most ``size`` tokens, or of one part if it is longer.
 
         A part is a block of its tile. All are as long as the longest part of the axis: a shorter one repeats its last
-        token, and is true in the tile's ``repeats``.
+        token, and is marked in the tile's ``repeats``.
         """
         lengths = np.diff(self.edges)
         block_length = int(lengths.max())

@@ -88,7 +88,7 @@ def capture_call(
     tokens_of: TokensOf | None = None,
     with_factors: bool = False,
 ) -> CapturedCall:
-    """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if it has any, else blocks.
+    """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if any, else blocks.
 
     Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
     if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.

@@ -246,7 +246,7 @@ class ProjectionSearch:
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
-        """True if the operand, as a matrix, is a view of the memory that was the last projection's operand.
+        """True if the operand, as a matrix, has the memory, shape and strides of the last projection's operand.
 
         False if no projection was found since the last output was expected.
         """
@@ -256,7 +256,7 @@ class ProjectionSearch:
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
     def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports a further projection of the last operand to those that received the last one; always True.
+        """Reports a further projection of the last operand to the receivers of the last one; always returns True.
 
         Args:
             place: the operand, as a part of the new product.

@@ -63,7 +63,7 @@ def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
 
     Args:
         call: the call.
-        scores: its scores, −inf where masked.
+        scores: the scores that its factors give, −inf where masked.
     """
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
@@ -116,7 +116,7 @@ def _candidate_factors(
 ) -> Iterator[FactoredCall]:
     """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head.
 
-    The second are left out if the heads have equal scales, or if they share queries.
+    The latter are left out if the heads have equal scales or share queries.
 
     Args:
         call: the call.
@@ -236,7 +236,7 @@ def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[
 def _largest_scores_if_equal(
     factors: FactoredCall, call: DenseCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible one differs from the model's.
+    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible score is not the model's.
 
     Scores differ if their difference is larger than rounding explains, relative to 1 + |score of the model|.
 

@@ -130,9 +130,9 @@ class StepRows:
         return places + self._place_if_keys_match(call, earlier_place, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
-        """Adds a call at a place, and drops all earlier calls that begin at its first row or later.
+        """Adds a call at a place, and drops all earlier calls that begin at the row of the place or later.
 
-        The marks of its keys replace the marks from its first column on, if both are known.
+        The marks of the call's keys replace the marks from the column of the place on, if both are known.
         """
         if place.is_whole_map:
             self.calls.clear()

@@ -202,7 +202,7 @@ class UseLayout:
 
     @property
     def is_single_head(self) -> bool:
-        """True if the weights have less than four axes, none of them heads."""
+        """True if the weights have fewer than four axes, none of them heads."""
         has_heads = any(role == "heads" for axis in self.weights for _, role in axis)
         return not has_heads and len(self.weights) < FOLDED_AXES
 

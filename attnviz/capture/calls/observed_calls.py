@@ -405,5 +405,5 @@ def have_separate_inputs(queries: Node, keys: Node) -> bool:
 
 
 def _last_axis_is_features(axes: Axes) -> bool:
-    """True if all parts of the last axis are features."""
+    """True if the last axis has parts, and all are features."""
     return bool(axes[-1]) and all(label_of(part.label) == FEATURES for part in axes[-1])

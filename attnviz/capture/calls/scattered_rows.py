@@ -11,8 +11,8 @@ from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropo
 from attnviz.capture.flow.gathered_rows import RowGather
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 
-UNPLACED = "{} were picked by an index from {}, and are numbered in the order in which they were picked"
-SCATTERED = "{} of {} {} were picked; they stand at their places, and the {} of others are absent"
+UNPLACED = "{} were picked by an index from {} tokens, and are numbered in the order of the index"
+SCATTERED = "only {} of {} {} were picked; each is at its place, and the {} of the others are hidden"
 
 
 class PlacedRows(NamedTuple):

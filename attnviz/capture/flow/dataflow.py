@@ -143,7 +143,7 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Computes and keeps the nodes of a function's results, and of a tensor that it writes another one into.
+        """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into.
 
         Normalisations, products and ``scaled_dot_product_attention`` have rules of their own.
 
@@ -182,8 +182,8 @@ class DataFlow:
     def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
         """Gives a function's result the node of its only input if their nodes would be equal; returns True if it did.
 
-        They would be if shapes and strides are equal, an observed function computed the input, the node of the input
-        holds only axes and lineage, and no function that this one calls has given the result a node.
+        The nodes would be equal if shapes and strides are, an observed function computed the input, the input's node
+        holds only axes and lineage, and no inner function has given the result a node.
         """
         if source.shape != result.shape or source.stride() != result.stride():
             return False

@@ -109,9 +109,9 @@ def node_after(
 def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """Returns the node of the result of a function with one tensor among its arguments, which is no embedding.
+    """Returns the node of the result of a function of one tensor, other than an embedding.
 
-    It keeps the scores and candidates of the tensor whose axes it still has.
+    The node keeps the scores and candidates of the tensor whose axes it still has.
 
     Args:
         name: the name of the function.

@@ -82,7 +82,7 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 
 
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
-    """Returns the range of a tensor's first axis that a view covers, which may be shorter along other axes too.
+    """Returns the range of a tensor's first axis that a view covers; the view may be shorter along other axes too.
 
     An example is the first words of one text. ``None`` if the view covers the whole first axis, does not lie in
     consecutive rows of it, is empty, or has neither as many axes as the tensor nor one less.
@@ -166,7 +166,7 @@ def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def _same_rank(source: Tensor, result: Tensor) -> bool:
-    """True if both tensors have as many axes."""
+    """True if both tensors have the same number of axes."""
     return source.dim() == result.dim()
 
 

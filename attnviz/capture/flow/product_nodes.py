@@ -132,7 +132,7 @@ def _projection_node(name: str, product: Contraction, left: Node, right: Node, r
 def _scores_node(
     product: Contraction, left: Node, right: Node, result: Tensor, with_new_marks: Callable[[Axis], Axis]
 ) -> Node:
-    """Returns the node of a product of two tensors that both depend on the input, which may be scores.
+    """Returns the node of a product that may be scores: both operands depend on the input.
 
     Each axis of the result gets new marks. The scores keep the product only if it sums over an axis; they drop it if
     the axes that only one operand has are all features.

@@ -43,7 +43,7 @@ class CallingModule:
 
     @property
     def part(self) -> AttentionPart:
-        """The attention of an encoder-decoder that the module computes, as a literal.
+        """The kind of attention that the module computes in an encoder-decoder.
 
         It is ``cross`` for cross-attention, else ``decoder`` if its path contains that word, else ``encoder``.
         """
@@ -62,7 +62,7 @@ class CallSite:
         module: the path of the module.
         kind: self or cross.
         stack: the path of the list of layers that contains it.
-        part: the attention of an encoder-decoder that it is.
+        part: the kind of attention in an encoder-decoder: encoder, decoder or cross.
         call: its number among the calls of the module in one run, from 0.
         run: the number of the stack's run in this forward pass, from 0.
         repeated_module: the path of a module around it that ran more than once in this pass; empty if none did.

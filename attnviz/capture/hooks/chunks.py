@@ -12,7 +12,7 @@ from attnviz.capture.flow.lineage import Lineage, LongerAxis, Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
 
-CHUNKED = "queries were computed in chunks, each over its own keys; cells between chunks are absent"
+CHUNKED = "queries were computed in chunks, each over other keys; cells between chunks are hidden"
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, 
 
 
 def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
-    """True if two calls are of the same class, with as many texts and heads."""
+    """True if two calls have the same class and the same numbers of texts and heads."""
     return type(first) is type(second) and first.shape[:2] == second.shape[:2]
 
 
@@ -325,7 +325,7 @@ def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
 
 
 def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a bool mask as numbers, 0 or −inf; any other mask unchanged."""
+    """Returns a bool mask as 0 or −inf of this dtype; any other mask unchanged."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, float("-inf"))

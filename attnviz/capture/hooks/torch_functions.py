@@ -80,7 +80,7 @@ class ObservedCall(NamedTuple):
 
     @property
     def may_be_step(self) -> bool:
-        """True if a recurrent decoder may have computed its queries from its state."""
+        """True if a recurrent decoder may have computed the queries from its state."""
         return self.is_additive or self.queries.recurrent
 
 
@@ -276,7 +276,7 @@ class Observer:
         return list(self.flow.unused_candidates())
 
     def flush(self) -> None:
-        """Reports the normalised tensors that no product used."""
+        """Reports and drops the normalised tensors that no product used."""
         self.flow.flush()
 
     def _on_unused(self, candidate: WeightsCandidate) -> None:
@@ -331,7 +331,7 @@ class Observer:
     def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
         """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common.
 
-        Returns it unchanged if they have one, if the scores are unknown, or if a torch function has told the kind.
+        The caller is unchanged if they have one, if the scores are unknown, or if a torch function tells the kind.
         """
         is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
         return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller

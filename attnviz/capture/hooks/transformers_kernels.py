@@ -127,7 +127,7 @@ def _call_observed(
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    """Yields a list to which the attention calls are added that the observer observes in the block.
+    """Yields a list that collects the attention calls that the observer observes in the block.
 
     The observer's listener is replaced in the block, so that it does not receive them.
     """
@@ -192,16 +192,8 @@ def _factored_call(
     """Returns the call of a kernel, by its factors.
 
     It has causality and a window only if the mask does not hold them. Its output is ``None`` if the kernel applied
-    dropout, or returned it in another shape.
-
-    Args:
-        module: the module that attends.
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``.
-        values: ``(batch, key heads, keys, features)``.
-        mask: the mask that the kernel was given.
-        result: the result of the kernel; the first item is the output.
-        options: further arguments of the kernel.
+    dropout, or returned it in another shape. The first item of ``result`` is the output of the kernel; all other
+    parameters are those of `_call_observed`.
     """
     full_mask, hides_by_position = _mask_and_positions(mask, queries, keys)
     scale = options.get("scaling")

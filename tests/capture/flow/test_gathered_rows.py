@@ -105,8 +105,9 @@ def test_picked_queries_stand_at_their_own_rows(way: str, by_kernel: bool) -> No
     model, x = Picking(queries=(ALIKE | BY_HEAD)[way], by_kernel=by_kernel), torch.randn(1, TOKENS, WIDTH)
     maps, remarks = recorded(model, x)
     assert_rows_are(maps, whole_map(model, x), OF_HEADS[0].tolist() if way in BY_HEAD else [PICKED.tolist()] * HEADS)
-    assert "In layer 0 3 of 7 queries were picked; they stand at their places, and the rows of others are absent." in (
-        remarks
+    assert (
+        "In layer 0 only 3 of 7 queries were picked; each is at its place, and the rows of the others are hidden."
+        in (remarks)
     )
 
 
@@ -117,8 +118,9 @@ def test_picked_keys_stand_at_their_own_columns(way: str, by_kernel: bool) -> No
     maps, remarks = recorded(model, x)
     keys = OF_HEADS[0] if way in BY_HEAD else PICKED[None]
     assert_rows_are(maps, whole_map(model, x, keys), [list(range(TOKENS))] * HEADS)
-    assert "In layer 0 3 of 7 keys were picked; they stand at their places, and the columns of others are absent." in (
-        remarks
+    assert (
+        "In layer 0 only 3 of 7 keys were picked; each is at its place, and the columns of the others are hidden."
+        in (remarks)
     )
 
 
@@ -155,8 +157,8 @@ def test_tokens_that_were_picked_before_are_said_to_be() -> None:
     maps, remarks = recorded(Pruned(), torch.randn(1, TOKENS, WIDTH))
     assert maps.query_tokens.labels == ("0", "1", "2")
     assert remarks == (
-        "In layer 0 queries and keys were picked by an index from 7, and are numbered in the order in which they were "
-        "picked.",
+        "In layer 0 queries and keys were picked by an index from 7 tokens, and are numbered in the order of the "
+        "index.",
     )
 
 
