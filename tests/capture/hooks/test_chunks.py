@@ -230,7 +230,7 @@ def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, aroun
         np.testing.assert_array_equal(window.visible, shown.numpy())
         assert maps.fidelity is not None
         assert maps.fidelity < 1e-6
-    assert "each over its own keys" in recording.remarks[0]
+    assert "each over other keys" in recording.remarks[0]
 
 
 class Additive(nn.Module):
