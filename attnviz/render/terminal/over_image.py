@@ -1,6 +1,7 @@
 """Draws images in a terminal under the weights of one query: in half blocks, or in shades if there are no colours."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import numpy as np
 from rich.cells import cell_len
@@ -29,7 +30,8 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
         band = panels[first_panel : first_panel + across]
         yield _side_by_side([_title_line(panel, columns) for panel in band])
         images = [_image_lines(panel, columns, look) for panel in band]
-        yield from (_side_by_side(list(lines)) for lines in zip(*images, strict=True))
+        blank_line: Line = [Span(" " * columns)]  # below an image that is less high than its neighbour
+        yield from (_side_by_side(list(lines)) for lines in zip_longest(*images, fillvalue=blank_line))
         yield []
 
 
