@@ -31,6 +31,7 @@ MAX_CODE_ERROR = 0.2  # the largest distance of a token's measured number from a
 MAX_UNSURE = 0.05  # tokens overlap if a larger share of pixels has no whole number
 MAX_BEND = 0.02  # the largest deviation of the processor from a linear map, as a share of the image's side
 MIN_CONTRAST = 1e-6  # between white and black in a number of the processor's output; smaller ones are rounding
+MAX_BEND_PIXELS = 0.5  # its least allowed deviation: filters bend the line by half a pixel at the image's border
 STRAIGHT_SHARE = 0.95  # of pixels must lie near the line; filters of the processor bend it at the image's border
 WHITE = 255
 MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
@@ -89,8 +90,8 @@ def measured_places(
             its forward passes; a new result is added in place. ``None`` keeps nothing.
 
     Raises:
-        AttnvizError: if ``pixels`` has another shape, tokens overlap, the model's output is not one row of tokens, or
-            the processor does more than resize, crop and pad.
+        AttnvizError: if ``pixels`` has another shape, tokens overlap, patches are smaller than a pixel, the model's
+            output is not one row of tokens, or the processor does more than resize, crop and pad.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
         raise AttnvizError(
@@ -112,7 +113,22 @@ def measured_places(
         edges = without_gaps(extents[has_place][:, [low, high]])  # in pixels of the model's input
         rounded_edges = _rounded_edges(first_edge + step * edges, side, abs(step) / 2)
         places[has_place, low], places[has_place, high] = rounded_edges.T
+    refuse_small_patches(places[has_place], size)
     return places
+
+
+def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
+    """Raises AttnvizError if a rectangle is empty, since its patch is smaller than a pixel of the image.
+
+    Args:
+        boxes: ``(patches, 4)``, left, top, right and bottom of each patch.
+        size: width and height of the image.
+    """
+    if (boxes[:, [RIGHT, BOTTOM]] <= boxes[:, [LEFT, TOP]]).any():
+        raise AttnvizError(
+            f"an image of {size[0]} x {size[1]} pixels is too small or too thin: the model's patches are smaller than "
+            "its pixels; crop or enlarge it"
+        )
 
 
 def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
@@ -291,7 +307,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
         if np.ptp(places[is_inside]):
             step, first_centre = np.polyfit(places[is_inside], positions[is_inside] * side, 1)
         deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
-        if np.quantile(deviation, STRAIGHT_SHARE) > max(MAX_BEND * side, abs(step)):
+        if np.quantile(deviation, STRAIGHT_SHARE) > max(MAX_BEND * side, MAX_BEND_PIXELS, abs(step)):
             raise AttnvizError(
                 "the image processor does more than resize, crop and pad, as when it cuts tiles; record the model in "
                 "Python with attnviz.record(model)"

@@ -18,6 +18,7 @@ from attnviz.models.huggingface.patch_places import (
     WHITE,
     coded_gradients,
     ramp_of,
+    refuse_small_patches,
     whole_token_numbers,
 )
 
@@ -146,7 +147,8 @@ def picture_places(
         sizes: width and height of each picture.
 
     Raises:
-        AttnvizError: if pixels belong to several tokens, or the model does not call the part with features of tokens.
+        AttnvizError: if pixels belong to several tokens, patches are smaller than a pixel, or the model does not call
+            the part with features of tokens.
     """
     from PIL import Image as Pillow
 
@@ -170,6 +172,7 @@ def picture_places(
             extents = [_extent(colours[is_inside & (owners == token)][:, :2] * size) for token in picture_tokens]
             picture_numbers[picture_tokens] = number
             boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
+            refuse_small_patches(boxes[picture_tokens], size)
     return picture_numbers, boxes
 
 

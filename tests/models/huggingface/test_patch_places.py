@@ -70,7 +70,9 @@ MODELS: dict[str, tuple[Any, Any, Any, int, int, int, int, int]] = {
 }
 
 
-def places_in(config: Any, kind: Any, processor: Any, dtype: torch.dtype = torch.float32) -> np.ndarray[Any, Any]:
+def places_in(
+    config: Any, kind: Any, processor: Any, dtype: torch.dtype = torch.float32, size: tuple[int, int] = SIZE
+) -> np.ndarray[Any, Any]:
     torch.manual_seed(0)
     model = kind(config).eval().to(dtype)
 
@@ -78,8 +80,8 @@ def places_in(config: Any, kind: Any, processor: Any, dtype: torch.dtype = torch
         pixels: torch.Tensor = processor(image, return_tensors="pt")["pixel_values"]
         return pixels.to(dtype)
 
-    noise = np.random.default_rng(0).integers(0, 255, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
-    return measured_places(model, process(Image.fromarray(noise)), process, SIZE)
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    return measured_places(model, process(Image.fromarray(noise)), process, size)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -102,6 +104,14 @@ def test_a_resized_image_is_covered_to_its_borders() -> None:
     places = places_in(*MODELS["ViT"][:3])[1:].reshape(4, 4, 4)
     assert places[0, 0].tolist() == [0, 0, 160, 107]
     assert places[3, 3].tolist() == [480, 320, 640, 427]
+
+
+def test_patches_of_a_small_image_are_whole_pixels_or_refused() -> None:
+    places = places_in(*MODELS["ViT"][:3], size=(12, 8))[1:].reshape(4, 4, 4)
+    assert places[0, 0].tolist() == [0, 0, 3, 2]
+    assert places[3, 3].tolist() == [9, 6, 12, 8]
+    with pytest.raises(AttnvizError, match="5000 x 3 pixels is too small or too thin: the model's patches are smaller"):
+        places_in(*MODELS["ViT"][:3], size=(5000, 3))
 
 
 def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() -> None:
