@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
+READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 
 
 @final
@@ -143,7 +144,7 @@ class ImageReader(FolderReader):
         image_file = open_image(example.image)
         if self.labels:
             return self._classified(image_file, example.image.name)
-        with self.running(), refusals(self.settings.model), discard_output():
+        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             pixels, places = self._pixels_of(image_file), self._places(image_file)
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
@@ -170,7 +171,7 @@ class ImageReader(FolderReader):
         """
         import torch
 
-        with self.running(), refusals(self.settings.model), discard_output(), torch.inference_mode():
+        with self.running(), refusals(self.settings.model, READ_TASK), discard_output(), torch.inference_mode():
             pixels = self._pixels_of(image_file)
             shares = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
         number = int(shares.argmax())

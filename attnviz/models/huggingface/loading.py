@@ -292,13 +292,14 @@ def quiet_library(folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def refusals(name: str) -> Iterator[None]:
+def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
     """Turns errors of libraries in the block into an AttnvizError about a model's files.
 
     Errors that this package raises, a lack of memory, and an interrupt pass through.
 
     Args:
         name: the model's name in messages.
+        task: what fails in the block, as the message begins.
     """
     from safetensors import SafetensorError
 
@@ -319,7 +320,7 @@ def refusals(name: str) -> Iterator[None]:
             ) from error
         if is_out_of_memory(error) or _is_ours(error):
             raise
-        raise AttnvizError(f"cannot load {name!r}: {error_line(error)}") from error
+        raise AttnvizError(f"{task} {name!r}: {error_line(error)}") from error
 
 
 def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:

@@ -1,5 +1,6 @@
 """Reads texts with pictures by the vision-language models of Hugging Face transformers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
 CROSS: AttentionPart = "cross"
 CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
+READ_TASK = "cannot read this text and picture with"  # the begin of a message if the processor or the model fails
+PICTURE_ENDS = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
 
@@ -186,7 +189,7 @@ class PictureTextReader(FolderReader):
 
         self.refuse_parts(example)
         pictures = [open_image(path) for path in example.images]
-        with self.running(), refusals(self.settings.model), discard_output():
+        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
             picture_numbers, places = self._places(self.cross_module or decoder, inputs, pictures)
@@ -327,7 +330,7 @@ class PictureTextReader(FolderReader):
         from attnviz.models.huggingface.picture_tower import tower_maps
 
         pictures = [open_image(path) for path in example.images]
-        with self.running(), refusals(self.settings.model), discard_output():
+        with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             inputs = self._inputs(self._prompt(example), pictures)
             first_module = self.module.get_submodule(maps[0].module)
             picture_numbers, places = self._places(first_module, inputs, pictures)
@@ -351,14 +354,25 @@ class PictureTextReader(FolderReader):
         token = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
         return str(token or self._tokenizer.convert_ids_to_tokens(self._picture_id))
 
+    @property
+    def _picture_ends(self) -> tuple[str, str]:
+        """The tokens that begin and end a picture, without which adjacent ones are one to the model; "" for none."""
+        for names in PICTURE_ENDS:
+            start, end = (getattr(self.loaded[0].config, name, None) for name in names)
+            if start is not None and end is not None:
+                start_token, end_token = self._tokenizer.convert_ids_to_tokens([start, end])
+                return str(start_token), str(end_token)
+        return "", ""
+
     def _prompt(self, example: Example) -> str:
         """Returns the text with a token for each picture.
 
         If the user wrote no such tokens, the chat template places them; without a template they are put before the
-        text.
+        text, several between the tokens that begin and end a picture.
 
         Raises:
-            AttnvizError: if the text has such tokens, but not one for each picture.
+            AttnvizError: if the text has such tokens, but not one for each picture, or adjacent ones that the model
+                would read as one picture.
         """
         count, picture_mark = len(example.images), self._picture_token
         mark_count = example.text.count(picture_mark)
@@ -375,7 +389,17 @@ class PictureTextReader(FolderReader):
                 lambda: str(processor.apply_chat_template(messages, add_generation_prompt=True)),
                 "the model's chat template",
             )
-        return example.text if mark_count else f"{' '.join([picture_mark] * count)} {example.text}"
+        start, end = self._picture_ends
+        if mark_count:
+            mark_pattern = re.escape(picture_mark)
+            if start and re.search(rf"{mark_pattern}\s*{mark_pattern}", example.text):
+                raise AttnvizError(
+                    f"two {picture_mark!r} in the text are adjacent, and {self.name} would read them as one picture; "
+                    f"write {f'{start}{picture_mark}{end}'!r} for each"
+                )
+            return example.text
+        marks = [picture_mark] if count == 1 else [f"{start}{picture_mark}{end}"] * count
+        return " ".join([*marks, example.text])
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
         """Returns the model's keyword arguments for a prompt and its pictures, without a cache.
@@ -412,7 +436,13 @@ class PictureTextReader(FolderReader):
             pixels: torch.Tensor = self.loaded[1].image_processor(list(images), return_tensors="pt")["pixel_values"]
             return pixels
 
-        return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
+        try:
+            return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
+        except AttnvizError:
+            raise
+        except Exception:
+            self.refuse_broken(inputs)
+            raise
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
         """Returns the ids of greedily generated tokens."""

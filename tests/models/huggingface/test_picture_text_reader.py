@@ -309,6 +309,34 @@ def test_refuses_more_marks_than_pictures(llava: Path, photo: Path) -> None:
         recorded(llava, photo, text="<image> <image> what is")
 
 
+def test_adjacent_pictures_are_two_to_a_model_that_joins_their_tokens(qwen: Path, photo: Path, tmp_path: Path) -> None:
+    other_photo = tmp_path / "other.png"
+    Pillow.open(photo).resize((120, 120)).save(other_photo)
+    tokens = recorded(qwen, photo, other_photo).maps[0].key_tokens
+    assert [int((tokens.medium == number).sum()) for number in (1, 2)] == [24, 16]
+    start, image, end = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
+    written = recorded(qwen, photo, other_photo, text=f"{start} {image} {end} {start} {image} {end} {QUESTION}")
+    assert written.maps[0].key_tokens.labels == tokens.labels
+    with pytest.raises(
+        AttnvizError, match=r"two '<\|image_pad\|>' in the text are adjacent, and .* as one picture; write"
+    ):
+        recorded(qwen, photo, photo, text=f"{image} {image} {QUESTION}")
+
+
+def test_a_picture_that_the_processor_refuses_is_no_fault_of_the_model(qwen: Path, tmp_path: Path) -> None:
+    thin_picture = tmp_path / "thin.png"
+    Pillow.new("RGB", (5000, 3)).save(thin_picture)
+    with pytest.raises(AttnvizError, match=r"cannot read this text and picture with .*: absolute aspect ratio must be"):
+        recorded(qwen, thin_picture)
+
+
+def test_refuses_a_picture_whose_pixels_are_larger_than_patches(llava: Path, tmp_path: Path) -> None:
+    thin_picture = tmp_path / "thin.png"
+    Pillow.new("RGB", (5000, 3)).save(thin_picture)
+    with pytest.raises(AttnvizError, match="5000 x 3 pixels is too small or too thin: the model's patches are smaller"):
+        recorded(llava, thin_picture)
+
+
 def test_refuses_a_mark_without_a_picture(llava: Path) -> None:
     with pytest.raises(AttnvizError, match="give one with image"):
         open_reader(ModelSettings(model=str(llava))).record(Example("what is <image>"), Selection())
