@@ -133,6 +133,14 @@ class Capture:
             self.numbering.start(module)
 
     @property
+    def joins_chunks(self) -> bool:
+        """True if calls over chunks of queries are joined; False if the projection of each chunk is searched.
+
+        The projection of a chunk may run before the last chunk is known, and would be missed.
+        """
+        return self.value_norms is None
+
+    @property
     def has_run(self) -> bool:
         """True if the model, or a part of it that attends, was called."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
@@ -172,9 +180,7 @@ class Capture:
         call = observed.build() if is_chosen or may_be_chunk else None
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
-        # The projection of a chunk runs before the last chunk is known, and would be missed.
-        may_wait = self.value_norms is None
-        self.chunks = Chunks.begin(site, call, observed) if call is not None and may_wait else None
+        self.chunks = Chunks.begin(site, call, observed) if call is not None and self.joins_chunks else None
         if self.chunks is None:
             if is_chosen:
                 self._keep(site, call, observed.shape)

@@ -86,9 +86,14 @@ class SiteObserver(Observer):
 
 
 class SiteFinder(Capture):
-    """A capture that finds the sites of heads and stores no attention maps."""
+    """A capture that finds the sites of heads and stores no attention maps.
+
+    Attributes:
+        joins_chunks: True if calls over chunks of queries are joined, as one product projects all of them.
+    """
 
     observer_kind = SiteObserver
+    joins_chunks = False
 
     def __init__(self, model: nn.Module, attention: AttentionPart | None, module: str | None = None) -> None:
         modules = ModuleIndex(model)
@@ -156,6 +161,12 @@ class SiteFinder(Capture):
         )
 
 
+class _ChunkFinder(SiteFinder):
+    """A finder of the sites of heads whose queries are computed in chunks, such as windows, and projected together."""
+
+    joins_chunks = True
+
+
 def clean_run(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -179,6 +190,10 @@ def clean_run(
     refuse_opaque(model)
     finder = SiteFinder(model, attention, module)
     output = run_observed(finder, args, kwargs)
+    if finder.sites_without_projection:
+        finder = _ChunkFinder(model, attention, module)
+        output = run_observed(finder, args, kwargs)
+        finder.finish()
     _check_sites(finder)
     return CleanRun(output, list(finder.sites.values()))
 

@@ -366,25 +366,27 @@ def test_a_head_is_that_of_the_part_that_is_drawn(
 
 
 @pytest.mark.parametrize(
-    ("attention", "module"),
+    ("name", "attention", "module"),
     [
-        (None, "model.language_model.layers.0.self_attn.o_proj"),
-        ("picture", "model.vision_tower.encoder.layers.0.self_attn.out_proj"),
+        ("llava", None, "model.language_model.layers.0.self_attn.o_proj"),
+        ("llava", "picture", "model.vision_tower.encoder.layers.0.self_attn.out_proj"),
+        ("qwen", "picture", "model.visual.blocks.0.attn.proj"),  # of windows that are computed one by one
     ],
 )
 def test_ablation_removes_heads_of_the_text_or_of_the_tower(
-    attention: str | None, module: str, llava: Path, photo: Path, tmp_path: Path
+    name: str, attention: str | None, module: str, photo: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    reader: Any = open_reader(ModelSettings(model=str(llava)), "pictures")
+    folder: Path = request.getfixturevalue(name)
+    reader: Any = open_reader(ModelSettings(model=str(folder)), "pictures")
     inputs = reader.read(Example(QUESTION, images=(photo,))).inputs
-    model: Any = t.AutoModelForImageTextToText.from_pretrained(llava)
+    model: Any = t.AutoModelForImageTextToText.from_pretrained(folder)
     with torch.no_grad():
         logits = model(**inputs).logits[0, -1]
         token = int(logits.argmax())
         model.get_submodule(module).weight[:, 8:16] = 0  # the columns that read head 1
         change = float(model(**inputs).logits[0, -1, token] - logits[token])
     out, chosen = tmp_path / "effects.json", [] if attention is None else ["--attention", attention]
-    assert main(["ablate", QUESTION, "--image", str(photo), "--model", str(llava), "-o", str(out), *chosen]) == 0
+    assert main(["ablate", QUESTION, "--image", str(photo), "--model", str(folder), "-o", str(out), *chosen]) == 0
     effects = json.loads(out.read_text())
     assert effects["baseline"] == pytest.approx(float(logits[token]), abs=1e-5)
     assert sorted(row["heads"] for row in effects["effects"]) == [
