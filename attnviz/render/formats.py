@@ -223,7 +223,7 @@ def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
         if media and kind not in media:
             showing_suffix = next(row.suffix for row in FORMATS.values() if row.kind in media)
             advice = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
-            raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {advice} shows it, or leave it out")
+            raise AttnvizError(f"{option(name)} has no effect in {KINDS[kind]}; use {advice}, or leave it out")
 
 
 def format_of(suffix: str) -> Format:

@@ -157,7 +157,7 @@ def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.Ca
     for given, said in (
         (
             ["The cat sat", "--model", "trained", "--by", "lines"],
-            "--by lines needs single cells and at least two lines",
+            "--by lines needs single cells and two lines or more",
         ),
         (["The cat sat", "--model", "trained", "--by", "turns"], "--by turns needs a chat"),
         (["--file", "a.txt", "--file", "a.txt", "--model", "trained", "--by", "lines"], "needs a single text"),

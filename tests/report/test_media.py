@@ -68,7 +68,7 @@ def test_an_option_changes_what_is_drawn_or_is_refused(name: str, kind: str, in_
     if kind in declared_options(Look)[name].option.media:
         assert draw(recording(count), SUFFIXES[kind], **chosen) != plain(kind, count)
     else:
-        with pytest.raises(AttnvizError, match=f"^{name} is not seen in .*; .* shows it, or leave it out"):
+        with pytest.raises(AttnvizError, match=f"^{name} has no effect in .*; use .*, or leave it out"):
             draw(recording(count), SUFFIXES[kind], **{name: VALUES.get(name, True)})
 
 

@@ -184,7 +184,7 @@ def figure(report: Report) -> "Figure":
 def _drawable_report(report: Report) -> DrawnReport:
     """Returns the report if it has panels to draw; raises AttnvizError if it has none."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
-        raise AttnvizError("numbers are no picture; use -o numbers.csv for them, or attnviz show to draw heads")
+        raise AttnvizError("this report has numbers and no picture; use -o numbers.csv, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined
         raise AttnvizError("no head has a metric to draw; use a longer text, or the list in the terminal")
     return report

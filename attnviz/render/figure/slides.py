@@ -136,7 +136,7 @@ def slide_size(look: Look) -> tuple[float, float]:
     size = look.inches or SLIDES["16:9"]
     if max(size) > MAX_SLIDE_INCHES:
         raise AttnvizError(
-            f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use sides up to {MAX_SLIDE_INCHES}"
+            f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use {MAX_SLIDE_INCHES} inches a side or less"
         )
     return size
 

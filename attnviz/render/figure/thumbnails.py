@@ -51,9 +51,9 @@ LINE_SPACING = 1.35  # from one line to the next, in font sizes
 TITLE_GAP = 0.3  # between a title and its thumbnail, in font sizes
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
-UNNUMBERED = f"Heads are too small for their numbers; use a larger {option('size')} to see them."
+UNNUMBERED = f"Maps are too small for the numbers of heads; use a larger {option('size')} to see them."
 WITHOUT_VALUES = (
-    f"Heads are too small to show the value that each is sorted by; use a larger {option('size')} to see it."
+    f"Maps are too small for the values by which heads are sorted; use a larger {option('size')} to see them."
 )
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
@@ -395,8 +395,10 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     space = min(area[0] / rows, area[1] / columns) - gap
     if fixed and space < MIN_THUMBNAIL_PIXELS:
         heads_text = "1 head does" if len(shapes) == 1 else f"{len(shapes)} heads do"
-        fewer_heads = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(f"{heads_text} not fit that {option('size')}; use a larger one, or {fewer_heads}")
+        heads_options = f"{option('layers')} and {option('heads')}"
+        raise AttnvizError(
+            f"{heads_text} not fit that {option('size')}; use a larger one, or fewer heads with {heads_options}"
+        )
     width_per_size = _title_width(groups)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0

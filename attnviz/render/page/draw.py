@@ -36,7 +36,7 @@ from attnviz.text.units import Units
 
 NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
-    "mask and bias; this one has none, or a mask or bias that is given cell by cell."
+    "mask and bias. This recording has no queries and keys, or its mask or bias is stored cell by cell."
 )
 IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
 MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label

@@ -28,7 +28,7 @@ THUMBNAIL_SIDE = 48  # largest number of rows or columns
 MAX_BAND_CELLS = 4_000_000  # cells compared at once
 MIN_CHECKED_WEIGHT = 1e-4  # the logarithm of a smaller weight may be too imprecise for a check
 CHECKED_CELLS = 4  # cells per row on which the row's log-sum-exp is checked
-SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp; the page shows their error."
+SCORES_SENTENCE = "Scores follow from the weights and each row’s log-sum-exp; the page shows their error."
 # The lower limit of ``high`` · keys. Codes reach 253 and rows sum to 1, so the mean square of a row's codes is then at
 # most 253² / 80, and every distribution of codes with that mean square has less than 6 bits of entropy.
 MIN_HIGH_TIMES_KEYS = 80

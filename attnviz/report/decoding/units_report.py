@@ -175,9 +175,7 @@ def _column_remarks(checks: UnitChecks) -> tuple[str, ...]:
     if checks.calibrated is not None:
         remarks.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
     if checks.reversed is not None:
-        remarks.append(
-            "Reversed: the share if the passages stand in the reverse order; it shows the effect of their order."
-        )
+        remarks.append("Reversed: the share if the passages stand in reverse order, to show the effect of their order.")
     return tuple(remarks)
 
 

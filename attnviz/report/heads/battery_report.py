@@ -99,7 +99,7 @@ def _remarks(types: HeadTypes) -> tuple[str, ...]:
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
         "± is half of the 95 % interval of the mean over texts; “above control” counts heads for which the 95 % "
-        "interval of the score less the control is above 0.",
+        "interval of the score minus the control is above 0.",
         *types.remarks,
         *([f"Not tested: {skipped_types}."] if skipped_types else []),
     )

@@ -54,8 +54,8 @@ def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]
     """
     single_heads = effects.frame.numbers_by_head
     if not heads & single_heads.keys():
-        examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "no single head"
+        examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "sets of heads"
         raise AttnvizError(
-            f"{option('effects', file)} has effects of {examples}, but of none of the heads shown; measure these with "
-            "attnviz ablate"
+            f"{option('effects', file)} has effects of {examples}, but of none of the heads shown; measure the heads "
+            "shown with attnviz ablate"
         )

@@ -169,7 +169,7 @@ def _alignment_columns(
             f"give {option('reference', 'words.vtt')}"
         )
     source = (
-        "the file"
+        "the reference"
         if reference is not None
         else f"the mean of the {len(named_heads)} alignment heads listed in the model's folder"
     )

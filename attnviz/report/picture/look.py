@@ -110,7 +110,7 @@ class Look:
     limits: Annotated[
         str,
         Option(
-            "Set the limits of the colours: shared by all heads, head for one scale each, or two numbers as 0:0.5.",
+            "Set the limits of the colours: shared by all heads, head for one scale each, or numbers such as 0:0.5.",
             media=PICTURE_MEDIA,
         ),
     ] = "shared"
@@ -155,12 +155,14 @@ class Look:
     transparent: Annotated[bool, Option("Draw a figure without a background.", media=FIGURES)] = False
     max_size: Annotated[
         str,
-        Option("Limit the size of a page, as 50MB; larger maps are pooled to fit.", inspector=False, media=("page",)),
+        Option(
+            "Limit the size of a page, such as 50MB; larger maps are pooled to fit.", inspector=False, media=("page",)
+        ),
     ] = "50MB"
     notes: Annotated[
         str | None,
         Option(
-            "Add notes to a page or slides from a file with lines as: #head=3.4&query=it It looks at its noun.",
+            "Add notes to a page or slides from a file with lines such as: #head=3.4&query=it It looks at its noun.",
             inspector=False,
             media=("page", "slides"),
         ),
@@ -175,7 +177,7 @@ class Look:
     names: Annotated[
         str | None,
         Option(
-            "Name heads from a file with lines as: 4.11 name mover; browse writes such a file.",
+            "Name heads from a file with lines such as: 4.11 name mover; browse writes such a file.",
             media=("terminal", "page", *FIGURES),
         ),
     ] = None

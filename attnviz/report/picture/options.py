@@ -36,7 +36,7 @@ Of = Annotated[
 Axes = Annotated[
     str | None,
     Option(
-        "Draw the heads of a survey as points by two metrics, as previous,special; two more set size and colour.",
+        "Draw the heads of a survey as points by two metrics, such as previous,special; two more set size and colour.",
         panel="Look",
         media=("figure", "page"),
     ),
@@ -88,7 +88,9 @@ class Rank:
         ),
     ] = None
     top: Annotated[int | None, Option("Keep only this many heads.", needs=("sort", "previous"))] = None
-    filter: Annotated[str | None, Option("Keep the heads that pass every test, as 'previous>0.5 layer:3-5'.")] = None
+    filter: Annotated[str | None, Option("Keep the heads that pass every test, such as 'previous>0.5 layer:3-5'.")] = (
+        None
+    )
 
 
 def _reductions() -> dict[str, str]:

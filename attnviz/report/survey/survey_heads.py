@@ -8,7 +8,7 @@ from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 
-UNKNOWN_METRICS = "a part lacks them, this attnviz does not know them, or the texts were decoded from ids"
+UNKNOWN_METRICS = "a part of the survey lacks them, this attnviz does not know them, or the texts were decoded from ids"
 
 
 def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:

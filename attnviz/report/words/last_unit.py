@@ -52,7 +52,7 @@ def summarize_last_unit(
     frame, shares = unit_frame(heads, grouping.units)
     if not shares:
         raise AttnvizError(
-            f"{by_option} needs single cells and at least two {grouping.units}: the last one looks at those before"
+            f"{by_option} needs single cells and two {grouping.units} or more: it shows what the last one looks at"
         )
     return LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
 

@@ -29,7 +29,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 from tests.patience import PATIENCE
 
-UNNUMBERED = "Heads are too small for their numbers; use a larger size to see them."
+UNNUMBERED = "Maps are too small for the numbers of heads; use a larger size to see them."
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
@@ -233,7 +233,9 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
 
 def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
     report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
-    with pytest.raises(AttnvizError, match="720 heads do not fit that size; use a larger one, or layers"):
+    with pytest.raises(
+        AttnvizError, match="720 heads do not fit that size; use a larger one, or fewer heads with layers"
+    ):
         sheet_of(report)
 
 
@@ -262,7 +264,7 @@ def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() ->
     marks = {mark.text for mark in sheet_of(report).marks}
     assert {panel.name for panel in report.panels} <= marks
     assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
-    assert "Heads are too small to show the value that each is sorted by" in " ".join(
+    assert "Maps are too small for the values by which heads are sorted" in " ".join(
         mark.text for mark in sheet_of(report).marks if mark.faint
     )
 

@@ -139,7 +139,7 @@ def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: P
     files = {
         str(
             effects_file(tmp_path, {"9.9": 1.0})
-        ): "has effects of 9.9, but of none of the heads shown; measure these with attnviz ablate",
+        ): "has effects of 9.9, but of none of the heads shown; measure the heads shown with attnviz ablate",
         str(tmp_path / "none.json"): "cannot read '.*none.json': No such file",
     }
     for file, said in files.items():
