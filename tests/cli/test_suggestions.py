@@ -46,8 +46,8 @@ WRONG = {
     "show Life --annotate": "--annotate has no effect in the terminal",
     "show Life --dpi 90": "--dpi has no effect in the terminal",
     "show Life --per-slide 2 -o x.png": "--per-slide has no effect in a figure; use -o picture.pptx",
-    "show Life --max-size 1MB -o x.svg": "-o picture.html shows it",
-    "show Life --ascii -o x.png": "the terminal shows it",
+    "show Life --max-size 1MB -o x.svg": "use -o picture.html",
+    "show Life --ascii -o x.png": "use the terminal",
     "show Life --json --cmap magma": "--cmap has no effect in a file of numbers",
     "show Life --title A -o x.csv": "--title has no effect in a file of numbers",
     "show Life --residual 0.3": "--residual needs --reduce; add --reduce rollout",
@@ -276,7 +276,7 @@ ADVISED = {
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
     "show 'a b c d e f g h' --size 2in --bare --annotate --table both -o x.svg": (
-        "too small for numbers; use fewer tokens or heads",
+        "omits the remark on this; use fewer tokens or heads",
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),
     "survey notes.txt --model trained": (
@@ -367,7 +367,7 @@ ADVISED = {
         "heads 'a b a b' --effects effects.json --sort effect",
     ),
     "show run.safetensors --effects effects.json": (
-        "-o picture.html shows it",
+        "use -o picture.html",
         "show run.safetensors --effects effects.json -o picture.html",
     ),
     "explain 'a b a' --step ablation": ("use --model trained", "explain 'a b a' --step ablation --model trained"),
@@ -452,7 +452,7 @@ def remedies(line: str, said: str) -> list[str]:
     for flag, value in re.findall(r"(?:use|add|as|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
         found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
-    for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ (?:works|shows it)))-o (\S+?)(?:,|\s|$)", said):
+    for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ works))-o (\S+?)(?:,|\s|$)", said):
         found.append(re.sub(r" (-o|--output) \S+", "", line) + f" -o {path}")
     if "reads it" in said:
         file = re.search(r"--file (\S+) reads", said)

@@ -23,7 +23,7 @@ class PageSize:
         scale: the size of fonts relative to those of a slide.
         margin: the free space at every edge.
         fixed: True if the user gave width and height.
-        column: True if the user gave only the width, as for a column of a journal.
+        column: True if the user gave only the width, such as that of a journal's column.
     """
 
     width: float
@@ -43,7 +43,7 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
     """Returns the page that a look asks for.
 
     With a width and a height it is fixed; with a width alone it is a column, whose content chooses the height. Without
-    both, the content chooses the size, up to that of a slide times ``factor``.
+    a width, the content chooses the size, up to that of a slide times ``factor``.
 
     Args:
         look: the look.

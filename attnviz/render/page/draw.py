@@ -431,7 +431,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
     """Returns a remark each on pooled, masked and NaN cells, if the page has such cells; empty if it has none.
 
-    A further remark on pooled cells says if the page cannot compute single cells.
+    If cells are pooled and the page cannot compute single cells, another remark says so.
 
     Args:
         numbers: the heads of the page.

@@ -159,7 +159,7 @@ def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]
 def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
     """Returns the height and width in pixels of a head's overview.
 
-    Its bytes are a small share of those of the factors, within `MIN_OVERVIEW_SIDE` and `MAX_OVERVIEW_SIDE`; it has at
+    The overview has a small share of the factors' bytes, sides from `MIN_OVERVIEW_SIDE` to `MAX_OVERVIEW_SIDE`, and at
     most a pixel for each token.
 
     Args:
@@ -214,7 +214,7 @@ def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
 def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray | None:
     """Returns the bias of each distance key − query on the page; ``None`` if the bias has no rule by distance.
 
-    The first is the distance from the last query to the first key of the page.
+    The first entry is for the distance from the last query to the first key of the page.
 
     Args:
         bias: the bias of the maps.

@@ -301,7 +301,7 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
 
 
 def _number_width(panel: Panel) -> int:
-    """Returns the columns that the smallest and the largest visible number of a panel need; those of 0 without any."""
+    """Returns the columns that the smallest and the largest visible number of a panel need; of 0 if none is visible."""
     visible_values = panel.values[panel.visible]
     extremes = (float(visible_values.min()), float(visible_values.max())) if visible_values.size else (0.0,)
     return max(len(panel.cell(value)) for value in extremes)

@@ -16,7 +16,7 @@ ROUND_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 36
 
 
 def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
-    """Yields the title, the envelope of the sound, the weights of the row in as many columns, and the seconds.
+    """Yields the title, the envelope of the sound, the weights of the row, and the seconds.
 
     A column shows the largest weight of its frames.
     """

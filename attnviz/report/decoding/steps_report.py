@@ -153,7 +153,7 @@ def _earlier_units(steps: DecodingSteps) -> list[int]:
 
 
 def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
-    """Returns a unit by kind and first words, as ``the turn “2 user”``."""
+    """Returns a unit by kind and first words, such as ``the turn “2 user”``."""
     return f"the {singular(steps.by)} “{first_words(steps.units[unit], MAX_LABEL_CHARACTERS)}”"
 
 
@@ -193,7 +193,7 @@ def _summary(steps: DecodingSteps, *, is_wide: bool) -> Summary:
 
 
 def _names_with_shares(shares_of_names: Sequence[tuple[str, float]]) -> str:
-    """Returns names with their shares, as ``the 12%, sky 4%``, without shares that round to 0%."""
+    """Returns names with their shares, such as ``the 12%, sky 4%``, without shares that round to 0%."""
     return ", ".join(f"{name} {share:.0%}" for name, share in shares_of_names if share >= 0.005)  # half of 1%
 
 

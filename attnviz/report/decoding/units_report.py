@@ -116,7 +116,7 @@ def _caption(recording: Recording, checks: UnitChecks) -> str:
 
 
 def _change_phrase(lost: float) -> str:
-    """Returns how a log-probability changes, as ``falls by 0.12 nats``; a loss of 0 or less is written as a rise."""
+    """Returns how a log-probability changes: ``falls by 0.12 nats``; a loss of 0 or less is written as a rise."""
     return f"falls by {lost:.2f} nats" if lost > 0 else f"rises by {-lost:.2f} nats"
 
 

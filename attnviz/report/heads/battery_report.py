@@ -38,7 +38,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
 
 
 def _summary(types: HeadTypes) -> Summary:
-    """Returns a list with a row per type: its first head with interval and control, the next heads, and a count."""
+    """Returns a list with a row per type: its best head with interval and control, a count, and the next heads."""
     scores = types.scores
 
     def rows_best_first(head_type: HeadType) -> list[int]:

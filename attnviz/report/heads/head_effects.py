@@ -120,7 +120,7 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    """Returns a sentence on the metric with all heads and the largest change; for a greedy search, the last row."""
+    """Returns a sentence on the metric with all heads, and on the largest change (of a greedy search, the last row)."""
     effect = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     has_several_heads = len(effect.heads) > 1
     heads = f"{'heads' if has_several_heads else 'head'} {effect.name}"

@@ -59,7 +59,7 @@ class HeadSummaries:
     def summary(self) -> str:
         """The number of heads per pattern, as ``2 previous token, 31 sinks on [CLS], 38 mixed``.
 
-        If only some blocks of queries were measured, it says so.
+        If only some blocks of queries were measured, the text says so.
         """
         from attnviz.metrics.patterns import pattern_counts
 

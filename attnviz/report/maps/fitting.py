@@ -223,7 +223,7 @@ def _clearest_report(
 def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
     """Returns the head with only its last queries, or its first queries and keys, as the extent says.
 
-    It is unchanged if the extent has the whole text.
+    The head is unchanged if the extent has the whole text.
     """
     if extent.part == "last queries":
         start, stop = head.queries.start, head.queries.stop

@@ -383,7 +383,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """Returns the remark on how to open the head named ``example``, or its layer's heads, of which many are cut."""
+    """Returns the remark on how to open the head named ``example`` or its layer; of a layer's many heads, the first."""
     layer = example.partition(".")[0]
     many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
@@ -439,7 +439,7 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
 
 
 def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
-    """Returns those of ``items``, in their order, that are the same objects as elements of ``subset``."""
+    """Returns the elements of ``items``, in their order, that ``subset`` holds too, as the same objects."""
     ids = set(map(id, subset))
     return [item for item in items if id(item) in ids]
 

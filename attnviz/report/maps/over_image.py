@@ -241,7 +241,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
 def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
     """Returns text on the share of a row on an image; with words, also on their share and the word with most weight.
 
-    It leaves out words if their share rounds to 0. The image has a number if there are several.
+    Words are left out if their share rounds to 0. The image has a number if there are several images.
 
     Args:
         row: ``(keys,)``, the weights of one query.

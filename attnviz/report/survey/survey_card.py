@@ -63,7 +63,7 @@ class OffsetBin(NamedTuple):
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
     """Returns the report of the chosen heads, or of word pairs if ``options.table`` is ``pairs``.
 
-    A terminal gets cards, without a choice those of the first `MAX_CARDS` heads. A page, a picture of points (for
+    A terminal gets cards; if no heads are chosen, those of the first `MAX_CARDS`. A page, a picture of points (for
     ``options.axes``) and a picture of at most `MAX_CARDS` chosen heads get the numbers of each head; other pictures get
     heatmaps of profiles. Examples are those of the metric ``options.sort``, or of the one that names a head's pattern.
 

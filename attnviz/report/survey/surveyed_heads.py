@@ -43,7 +43,7 @@ class ChosenExample(NamedTuple):
     """An example before its weights are computed.
 
     Attributes:
-        reason: the reason for the choice: ``largest``, ``smallest``, or a decile as ``50 %``.
+        reason: the reason for the choice: ``largest``, ``smallest``, or a decile such as ``50 %``.
         value: the head's number in the text.
         id: the text's number in the survey.
         query: the place of the query with the largest number in the text; ``None`` for the mean of all.

@@ -117,7 +117,7 @@ def model_name(recording: Recording) -> str:
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, as ``head 0.3``, or ``text 0.3`` in a tower, with its note if it has one.
+    """Returns the title of a head's panel, such as ``head 0.3`` (``text 0.3`` in a tower), with its note if it has one.
 
     Args:
         recording: the recording of the head.
