@@ -78,7 +78,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
     """Returns the bars placed one below another, each under its name, from the upper edge of the panels downwards.
 
-    They may reach below the panels. Ticks that would touch are left out. Without bars, returns ``()``.
+    The bars may reach below the panels. Ticks that would touch are left out. Without bars, returns ``()``.
 
     Args:
         bars: the colour bars.

@@ -118,7 +118,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
-    """Returns the content with seconds below the lowest spectrograms, and the bands at the left of the first of a row.
+    """Returns the content with seconds below the lowest spectrograms, and bands at the left of the first in each row.
 
     Args:
         content: the spectrograms.
@@ -138,7 +138,7 @@ def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
 
 
 def _seconds_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[TextLine]:
-    """Yields a text at each round second, below a spectrogram; none extends beyond its end."""
+    """Yields a text at each round second, below a spectrogram; no text extends beyond its right edge."""
     box, seconds = image.box, panel_image(image.panel).seconds
     spaced_label = 2 * ruler.width(f"{seconds:.1f} s", points)
     step = next((step for step in ROUND_SECONDS if step * box.width >= spaced_label * seconds), ROUND_SECONDS[-1])

@@ -52,7 +52,7 @@ class Quantity:
     def text(self, value: float) -> str:
         """Returns the value with its unit; a percentage that would be rounded to zero gets up to six decimals.
 
-        A multiple has two significant digits.
+        A value in times (×) has two significant digits.
         """
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"

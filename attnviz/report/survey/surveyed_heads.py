@@ -239,7 +239,7 @@ def _one_metric_remark() -> str:
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
     """Returns an example that shows at most `SHOWN_TOKENS` tokens, at most `SHOWN_AFTER` of them after its query.
 
-    It shows the first `SHOWN_TOKENS` tokens of the text if the query is early enough, or is the mean of all.
+    If the query is early enough, or the mean of all, these are the first `SHOWN_TOKENS` tokens of the text.
 
     Args:
         survey: the survey.

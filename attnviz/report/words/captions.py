@@ -135,14 +135,14 @@ def head_phrase(recording: Recording, head: ChosenHead) -> str:
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
-    """Returns the label of a row of heads in an overview, as ``layer 2``, or ``text layer 2`` in a tower."""
+    """Returns the label of a row of heads in an overview, such as ``layer 2`` (``text layer 2`` in a tower)."""
     return f"{recording.tower} layer {maps.layer}{maps_suffix(recording, maps)}".lstrip()
 
 
 def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """Returns the words that tell these maps from others of their layer; "" if none are needed.
 
-    They are ``cross``, the number of the text or tile, and the module, each only if the recording has others.
+    The words are ``cross``, the number of the text or tile, and the module, each only if the recording has others.
     """
     words = " cross" if maps.kind == "cross" and not _all_cross(recording) else ""
     if len({other.item for other in recording.maps}) > 1:
@@ -207,7 +207,7 @@ def part_caption(report: DrawnReport) -> str:
 
 
 def _axis_phrase(axis: Axis, side: str) -> str:
-    """Returns the number of tokens of an axis with its side, as ``5 queries (rows)``."""
+    """Returns the number of tokens of an axis with its side, such as ``5 queries (rows)``."""
     return f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
 
 
@@ -247,7 +247,7 @@ def heads_phrase(heads: Sequence[ChosenHead]) -> str:
 
 
 def texts_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the number of texts in words, as `` for 3 texts``; "" for one."""
+    """Returns the number of texts in words, such as `` for 3 texts``; "" for one."""
     count = len({head.maps.item for head in heads})
     return f" for {count} texts" if count > 1 else ""
 
@@ -264,7 +264,7 @@ def count_phrase(count: int, name: str) -> str:
 
 
 def _layers_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the layers of the heads, as ``layer 2`` or ``layers 0-3,7``."""
+    """Returns the layers of the heads, such as ``layer 2`` or ``layers 0-3,7``."""
     layers = {head.maps.layer for head in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 

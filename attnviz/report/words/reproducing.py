@@ -38,8 +38,8 @@ def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
 def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
     """Returns the command that draws a head over a text of a survey: the parts before and after the head's name.
 
-    Both are "" for an empty text, one that is too long for a command line, and if a word holds a control character,
-    which a shell would obey. A text that begins with a dash stands last, after ``--``.
+    Both are "" if the text is empty or too long for a command line, or if a word holds a control character, which a
+    shell would obey. A text that begins with a dash stands last, after ``--``.
 
     Args:
         text: the text of the survey.
