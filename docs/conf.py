@@ -6,7 +6,7 @@ project, author = "attnviz", "the attnviz maintainers"
 version = release = __version__
 copyright = author  # Sphinx's name for the line at the foot of a page
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-extensions += ["tools.docs.run", "tools.docs.notebooks", "tools.docs.flags"]
+extensions += ["tools.docs.run", "tools.docs.notebooks", "tools.docs.flags", "tools.docs.types"]
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -18,6 +18,7 @@ html_title = "attnviz"
 html_copy_source = False
 html_static_path, html_css_files = ["_static"], ["site.css"]
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class DrawableRecording(Recording):
     """The maps of one run, in layer order, with methods that show, draw and save them.
 
+    Raises:
+        AttnvizError: if there are no maps.
+
     Example:
         >>> import attnviz, torch
         >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
@@ -33,6 +36,10 @@ class DrawableRecording(Recording):
 
     def save(self, path: str | Path, force: bool = False) -> None:
         """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
+
+        Args:
+            path: path of the file.
+            force: if true, an existing file is replaced.
 
         Raises:
             AttnvizError: if the file exists and ``force`` is false, or it cannot be written.
@@ -59,7 +66,10 @@ class DrawableRecording(Recording):
         return drawable(regroup(self, Selection(), Grouping(by=units)))
 
     def show(self, **options: Unpack["DrawOptions"]) -> None:
-        """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
+        """Prints the recording as ``attnviz show`` does.
+
+        Args:
+            options: those of ``attnviz.draw``.
 
         Raises:
             AttnvizError: for an unknown option, or a value that does not suit the recording.
@@ -69,7 +79,10 @@ class DrawableRecording(Recording):
         drawing.show(self, **options)
 
     def figure(self, **options: Unpack["DrawOptions"]) -> "Figure":
-        """Returns the chosen heads as a matplotlib figure; the options are those of ``attnviz.draw``.
+        """Returns the chosen heads as a matplotlib figure.
+
+        Args:
+            options: those of ``attnviz.draw``.
 
         Raises:
             AttnvizError: for an unknown option, or a value that does not suit the recording.

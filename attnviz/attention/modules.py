@@ -207,6 +207,10 @@ class MultiHeadAttention(nn.Module):
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way.
 
+        Args:
+            queries: ``(batch, heads, queries, features of a head)``.
+            keys: ``(batch, heads, keys, features of a head)``.
+
         Raises:
             AttnvizError: if scores overflow in half precision.
         """
@@ -219,19 +223,30 @@ class MultiHeadAttention(nn.Module):
         """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged.
 
         Modules that are ``batch_first`` take no mask of that shape: they return every mask unchanged.
+
+        Args:
+            visible: the mask that ``forward`` was given.
         """
         if self.batch_first or visible is None or visible.ndim != 3:
             return visible
         return visible.permute(2, 0, 1).unsqueeze(1)
 
     def split_heads(self, features: Tensor) -> Tensor:
-        """Reshapes ``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+        """Returns the features of each head, ``(batch, heads, tokens, features of a head)``.
+
+        Args:
+            features: ``(batch, tokens, features)``, projected.
+        """
         batch, tokens, _ = features.shape
         split = features.view(batch, tokens, self.num_heads, -1)  # (batch, tokens, heads, features of a head)
         return split.transpose(1, 2)
 
     def join_heads(self, context: Tensor) -> Tensor:
-        """Reshapes ``(batch, heads, queries, features of a head)`` to ``(batch, queries, features)``."""
+        """Returns the features of all heads side by side, ``(batch, queries, features)``.
+
+        Args:
+            context: ``(batch, heads, queries, features of a head)``.
+        """
         return context.transpose(1, 2).flatten(2)
 
 
@@ -341,7 +356,15 @@ class SeparateHeads(nn.Module):
         value_tokens: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> AttentionOutput:
-        """Attends in every head, and returns every step; arguments and errors as in ``MultiHeadAttention.forward``."""
+        """Attends in every head, and returns every step; errors as in ``MultiHeadAttention.forward``.
+
+        Args:
+            tokens: ``(batch, queries, features)``; if not ``batch_first``, ``(queries, batch, features)``.
+            visible: a mask, as in ``MultiHeadAttention.forward``; ``None`` if every key is visible.
+            context: ``(batch, keys, features)``, the tokens of keys and values; ``None`` for ``tokens``.
+            value_tokens: ``(batch, keys, features)``, the tokens of the values alone; ``None`` for the context.
+            padding: bool, ``(batch, keys)``, true where the key is real.
+        """
         calls = [
             head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
         ]

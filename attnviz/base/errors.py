@@ -16,7 +16,10 @@ Value = str | float | None
 class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
-    ``str`` names options as Python does; `message_with` can name them as the command line does.
+    ``str`` names options as Python does; ``message_with`` can name them as the command line does.
+
+    Args:
+        message: the line.
 
     Example:
         >>> import attnviz
@@ -32,7 +35,11 @@ class AttnvizError(ValueError):
         self._marked_message = message
 
     def message_with(self, name_option: Callable[[str, Value], str]) -> str:
-        """Returns the message with each option as ``name_option`` writes it; see `format_options`."""
+        """Returns the message with each option as ``name_option`` writes it.
+
+        Args:
+            name_option: returns an option in words, given its name and value (``None`` for no value).
+        """
         return format_options(self._marked_message, name_option)
 
 

@@ -18,6 +18,10 @@ ALL = (None, None)  # queries or keys
 def build_report(recording: Recording, options: ReportOptions) -> Report:
     """Builds the report of a recording: of single heads, or of one map that combines heads if ``reduce`` is given.
 
+    Args:
+        recording: the recording to show.
+        options: which heads and tokens to show, and how.
+
     Raises:
         AttnvizError: if the options choose heads or tokens that the recording does not have, or do not fit together.
 

@@ -1,8 +1,11 @@
 """The site: its reference lists every command and name, and what a page's command does stands beneath it."""
 
+import inspect
 import json
+import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import typer
@@ -16,6 +19,7 @@ pytest.importorskip("furo")
 from tools.docs.flags import with_unbroken_flags  # noqa: E402
 from tools.docs.reference import command_line, names  # noqa: E402
 from tools.docs.run import answer  # noqa: E402
+from tools.docs.types import without_metadata  # noqa: E402
 
 CONF = """
 extensions = ["myst_parser", "tools.docs.run"]
@@ -47,6 +51,37 @@ def test_the_reference_of_the_command_line_has_every_option_of_every_command() -
 def test_the_reference_of_python_has_every_public_name() -> None:
     page = names()
     assert all(f":: attnviz.{name}\n" in page for name in attnviz.EXPORTS)
+    assert "### Window\n" in page
+    assert "automethod:: attnviz.maps.layer_maps.CellMaps.window\n" in page
+
+
+@pytest.mark.parametrize("name", attnviz.EXPORTS)
+def test_every_parameter_of_a_public_function_or_method_is_described(name: str) -> None:
+    value = getattr(attnviz, name)
+    methods = [each for key, each in vars(value).items() if not key.startswith("_") and inspect.isroutine(each)]
+    for function in [value, *methods] if isinstance(value, type) else [value]:
+        function = getattr(function, "__func__", function)  # a class method holds its function
+        if inspect.isfunction(function):
+            described = re.findall(r"^ +(\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+            parameters = [each for each in inspect.signature(function).parameters if each not in ("self", "cls")]
+            assert [each for each in parameters if each not in described] == [], function
+
+
+def test_the_types_of_the_reference_are_without_the_metadata_of_the_command_line() -> None:
+    notes = {
+        "attnviz.Selection.parse": {
+            "layers": "Annotated[str | None, Option(help=…)]",
+            "return": "DrawableRecording | None",
+        }
+    }
+    app = SimpleNamespace(env=SimpleNamespace(current_document=SimpleNamespace(autodoc_annotations=notes)))
+    without_metadata(cast(Any, app), "method", "attnviz.Selection.parse", attnviz.Selection.parse)
+    assert notes == {
+        "attnviz.Selection.parse": {
+            **dict.fromkeys(("layers", "heads", "queries", "keys"), "str | None"),
+            "return": "~attnviz.Recording | None",
+        }
+    }
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -108,6 +143,12 @@ def test_an_option_in_a_command_or_in_inline_code_is_not_broken_at_its_hyphens()
     assert shown in marked
     assert "<pre>--left</pre>" in marked
     assert '<span class="pre flag">--by</span> x-y' in marked
+
+
+def test_a_number_in_a_sentence_is_not_broken_but_that_of_a_block_stays() -> None:
+    marked = with_unbroken_flags('<p title="5 %">over 95 % and 1e-6</p><pre>95 %</pre>')
+    flag = '<span class="flag">{}</span>'.format
+    assert marked == f'<p title="5 %">over {flag("95 %")} and {flag("1e-6")}</p><pre>95 %</pre>'
 
 
 def test_a_notebook_runs_and_a_cell_that_fails_breaks_the_build(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import typer
@@ -16,8 +17,29 @@ of them; `man attnviz` has the same text as this page.
 """
 NAMES_INTRODUCTION = """# Python
 
-Every public name of `import attnviz`. Shapes, units and errors stand with each; the examples are run by a test.
+Every public name of `import attnviz`. Shapes, units and errors stand with each; the examples are run by a test. The
+values that functions return, and options that several share, follow [below](#values-and-options).
 """
+VALUES_INTRODUCTION = """## Values and options
+
+You need not import these: functions return or take them.
+"""
+VALUES = (
+    "attnviz.maps.layer_maps.LayerMaps",
+    "attnviz.maps.dense.DenseMaps",
+    "attnviz.maps.layer_maps.CellMaps.window",
+    "attnviz.maps.layer_maps.Window",
+    "attnviz.effects.effect_table.Effects",
+    "attnviz.effects.effect_table.Effect",
+    "attnviz.effects.logit_parts.LogitParts",
+    "attnviz.effects.logit_parts.LogitPart",
+    "attnviz.metrics.steps.DecodingSteps",
+    "attnviz.metrics.kept.KeptMass",
+    "attnviz.corpus.sums.survey.Survey",
+    "attnviz.attention.modules.AttentionOutput",
+    "attnviz.attention.modules.AttentionOptions",
+)
+OPTION = re.compile(r"(?<![\w'-])--?[A-Za-z][\w-]*")
 
 
 def write_reference(folder: Path) -> None:
@@ -46,8 +68,8 @@ class MarkdownFormatter:
         self.lines += [plain(text), ""]
 
     def write(self, text: str) -> None:
-        """Adds lines that are not filled."""
-        self.lines += ["```text", plain(text), "```", ""]
+        """Adds the lines of examples, which are commands."""
+        self.lines += ["```sh", dedent(plain(text)), "```", ""]
 
     def write_heading(self, heading: str) -> None:
         """Adds the heading of a part."""
@@ -56,7 +78,8 @@ class MarkdownFormatter:
     def write_dl(self, rows: list[tuple[str, str]], col_max: int = 0) -> None:
         """Adds terms with their meanings."""
         for term, meaning in rows:
-            self.lines += [f"`{plain(term)}`", f": {' '.join(plain(meaning).split()) or '-'}", ""]
+            sentence = OPTION.sub(r"`\g<0>`", " ".join(plain(meaning).split()))
+            self.lines += [f"`{plain(term)}`", f": {sentence or '-'}", ""]
 
     def write_paragraph(self) -> None:
         """Adds nothing: Markdown separates the parts itself."""
@@ -81,18 +104,26 @@ def command_line() -> str:
 
 
 def names() -> str:
-    """Returns the page of the public names, which Sphinx fills from the docstrings."""
-    parts = [NAMES_INTRODUCTION]
-    for name in sorted(attnviz.EXPORTS, key=str.lower):
-        value = getattr(attnviz, name)
-        directive = "autoclass" if isinstance(value, type) else "autofunction"
-        options = (
-            ":members:\n:inherited-members: Module\n"
-            if isinstance(value, type) and not issubclass(value, Exception)
-            else ""
-        )
-        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: attnviz.{name}\n{indented(options)}```\n")
-    return "\n".join(parts)
+    """Returns the page of the public names and of the values that they return, which Sphinx fills from docstrings."""
+    parts = [NAMES_INTRODUCTION, *(_public_name(name) for name in sorted(attnviz.EXPORTS, key=str.lower))]
+    return "\n".join([*parts, VALUES_INTRODUCTION, *map(_value, VALUES)])
+
+
+def _public_name(name: str) -> str:
+    """Returns the section of a public name; a class is listed with its methods, an exception without them."""
+    value = getattr(attnviz, name)
+    has_methods = isinstance(value, type) and not issubclass(value, Exception)
+    options = ":members:\n:inherited-members: Module\n" if has_methods else ""
+    directive = "autoclass" if isinstance(value, type) else "autofunction"
+    return f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: attnviz.{name}\n{indented(options)}```\n"
+
+
+def _value(path: str) -> str:
+    """Returns the section of a value that is imported from ``path``, a class or a method."""
+    name = path.removeprefix("attnviz.").partition(".")[2]
+    title = name[re.search("[A-Z]", name).start() :]  # type: ignore[union-attr]
+    directive = "automethod" if "." in title else "autoclass"
+    return f"### {title}\n\n```{{eval-rst}}\n.. {directive}:: {path}\n```\n"
 
 
 def indented(lines: str) -> str:

@@ -139,6 +139,14 @@ class ReportOptions(Reduction, Rank):
         axes: for a survey, the numbers by which heads are drawn as points; ``None`` draws no points.
         look: the options of how it is drawn.
         medium: the properties of the medium that it is drawn in.
+        sort: the metric that orders heads, the largest first; ``-METRIC`` puts the smallest first.
+        top: the number of heads to keep, of a sorted list.
+        filter: the tests that a head must pass, such as ``previous>0.5 layer:3-5``.
+        reduce: ``mean``, ``max`` or ``rollout``, which combines all heads into one map.
+        residual: the share of the residual stream in each row of rollout, 0 to 1.
+
+    Raises:
+        AttnvizError: for an unknown quantity or table.
 
     Example:
         >>> import attnviz
