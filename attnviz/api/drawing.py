@@ -55,7 +55,7 @@ def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> b
 
 
 def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
-    """Prints what ``attnviz show RECORDING`` prints, in the width and colours of the terminal.
+    """Prints what ``attnviz show RECORDING`` prints, in the width and colours of the terminal unless they are given.
 
     Args:
         recording: the recording to draw.
@@ -68,7 +68,9 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
 
     parsed = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
-    fitted_options = options_for_medium(replace(parsed, look=look_of_terminal(parsed.look)), TERMINAL)
+    screen = {name: getattr(parsed.look, name) for name in ("width", "colors") if name in options}
+    look = replace(look_of_terminal(parsed.look), **screen)
+    fitted_options = options_for_medium(replace(parsed, look=look), TERMINAL)
     print(draw_report(build_report(recording, fitted_options), TERMINAL).decode(), end="")
 
 

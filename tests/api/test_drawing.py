@@ -245,6 +245,17 @@ def test_show_prints_what_the_command_line_prints(
         recording.show(heads="9")
 
 
+def test_show_has_the_width_and_colours_that_are_given(
+    recording: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width in (40, 60, 100):
+        recording.show(width=width)
+        lines = capsys.readouterr().out.splitlines()
+        assert width - 15 < max(map(len, lines)) <= width
+    recording.show(colors=256)
+    assert "\x1b[" in capsys.readouterr().out
+
+
 def test_figure_is_one_to_go_on_with(recording: Recording) -> None:
     figure = recording.figure(heads="0.1", title="Mine", size="8x6")
     assert figure.get_size_inches().tolist() == [8, 6]

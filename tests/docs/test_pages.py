@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from attnviz.cli.commands import app
+from attnviz.cli.commands import app, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -44,3 +44,16 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = {link for link in links if not (page.parent / link).exists()}
     assert missing <= GENERATED
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_folder_that_the_page_on_vision_writes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    recipe = re.search(r"^```python\n(.*?)^```", (ROOT / "docs" / "vision.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert recipe is not None
+    monkeypatch.chdir(tmp_path)
+    exec(recipe[1], {})  # the recipe of this repository
+    photo = str(ROOT / "sample_pictures" / "digits.png")
+    assert main(["show", photo, "--model", "./vit", "--heads", "11.3", "--query", "r3c7", "-o", "patch.png"]) == 0
+    assert Path("patch.png").stat().st_size > 0
