@@ -195,15 +195,7 @@ def _write_member(
     shape: tuple[int, ...],
     parts: Iterator[NDArray[Any]],
 ) -> None:
-    """Writes one array to an archive, part by part, so the whole array is never in memory.
-
-    Args:
-        archive: the open archive.
-        name: the name of the member, without its suffix.
-        dtype: the type of the numbers.
-        shape: the shape of the whole array.
-        parts: the parts of the array along its first axis.
-    """
+    """Writes one array to an archive in parts along its first axis, so the whole array is never in memory."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(undated_member(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array_header_2_0(file, header)

@@ -64,10 +64,6 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
     """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel.
 
     Returns the picture unchanged if it has this size.
-
-    Args:
-        picture: the picture, which is not larger.
-        size: the width and height in pixels.
     """
     from PIL import Image
 

@@ -385,13 +385,6 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
     """Returns the arcs of several heads between the same two columns of tokens, each head in its hue.
 
     The heads' names on their hues stand above the columns.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
     """
     row = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
@@ -417,15 +410,7 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _overlaid_text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it."""
     row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     colors = mixed_hues(overlaid_strengths(picture.panels))
@@ -524,15 +509,7 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: 
 
 
 def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight."""
     row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     title_points = points * PANEL_TITLE_SIZE
     words: list[Word] = []

@@ -296,12 +296,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """Returns the figure of a layout of tokens: arcs between them or colours behind them, or images or sounds.
-
-    Args:
-        layout: the tokens, the strokes of arcs, the images or sounds, colour bars and texts with their places.
-        look: the colours and the resolution.
-    """
+    """Returns the figure of a layout of tokens: arcs between them or colours behind them, or images or sounds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -335,12 +330,6 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
     """Draws a token, on its colour if it has one, and in a frame if it is marked.
 
     A token that has a box but no colour is masked, and is faint. A token without a box is plain text.
-
-    Args:
-        matplotlib_figure: the figure.
-        word: the token with its position, its box and its colour.
-        points: the font size.
-        theme: the colours.
     """
     from matplotlib.patches import Rectangle
 
@@ -358,14 +347,7 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
 
 
 def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without an outline to the page, and returns them; masked cells show their hatched background.
-
-    Args:
-        matplotlib_figure: the figure.
-        box: the place of the axes on the page.
-        layout: the layout, with the size of the page.
-        theme: the colours.
-    """
+    """Adds axes without an outline to the page, and returns them; masked cells show their hatched background."""
     page_shares = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = matplotlib_figure.add_axes(
         page_shares, facecolor=theme["absent"], frameon=True
@@ -437,14 +419,7 @@ def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
 
 
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """Draws the title of a panel, and the labels and the name of each axis; an axis without labels has no name.
-
-    Args:
-        axes: the axes of the panel.
-        place: the panel with its box, its title and its labels.
-        layout: the layout, with the font sizes.
-        theme: the colours of text.
-    """
+    """Draws the title of a panel, and the labels and the name of each axis; an axis without labels has no name."""
     scale = layout.scale
     padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
     axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=padding)
@@ -496,12 +471,6 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
     """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal.
 
     With ``bar.name_beside``, the first line of the name stands at the right of the bar; else all lines stand above it.
-
-    Args:
-        matplotlib_figure: the figure.
-        bar: the colour bar, with its box in inches of the page.
-        layout: the layout, with the size of the page and the scale of its distances.
-        theme: the colours of text.
     """
     axes = _add_axes(matplotlib_figure, bar.box, layout, theme)
     is_flat = bar.box.width > bar.box.height
@@ -551,17 +520,7 @@ def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> Non
 def _draw_text(
     matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any
 ) -> None:
-    """Draws a text at a position on the page; ``$`` and other signs of formulas are plain characters.
-
-    Args:
-        matplotlib_figure: the figure.
-        x: the horizontal position in inches.
-        y: the vertical position in inches.
-        text: the text.
-        points: its font size.
-        color: its colour.
-        **style: further properties of matplotlib's text.
-    """
+    """Draws a text at a position on the page; ``$`` and other signs of formulas are plain characters."""
     matplotlib_figure.text(
         x, y, text, fontsize=points, color=color, transform=matplotlib_figure.dpi_scale_trans, parse_math=False, **style
     )

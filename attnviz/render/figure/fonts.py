@@ -124,12 +124,7 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
 
 
 def _panel_with_code_points(panel: Panel, code_points: dict[int, str]) -> Panel:
-    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title and labels.
-
-    Args:
-        panel: the panel.
-        code_points: the text to write for each missing character, by the character's number.
-    """
+    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title and labels."""
 
     def with_code_points(axis: Axis) -> Axis:
         """Returns the axis with the texts of ``code_points`` for the missing characters in its labels."""

@@ -153,14 +153,7 @@ def axis_depth(label_inches: float, scale: float) -> float:
 
 
 def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit.
-
-    Args:
-        picture: the panels.
-        area: the area that they may fill.
-        across: the number of panels side by side.
-        ruler: measures the labels.
-    """
+    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit."""
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
         if _all_labels_fit(picture, grid, ruler):
@@ -201,12 +194,6 @@ def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, rul
 
     If both axes show positions, labels have at least `MIN_FLAT_LABEL_POINTS`, unless the user chose their size or gave
     only the page's width.
-
-    Args:
-        picture: the panels.
-        grid: the grid whose labels do not all fit.
-        area: the area of the panels, with the scale of fonts.
-        ruler: measures the labels.
     """
     dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
@@ -246,13 +233,6 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
 
     Cells and labels that fit depend on each other. If they do not settle within `MAX_LABEL_ROUNDS` rounds, the cells
     leave space for all labels, and the labels that fit in the first round are drawn.
-
-    Args:
-        picture: the panels.
-        area: the area that they may fill.
-        across: the number of panels side by side.
-        labelling: the style of the labels.
-        ruler: measures the labels.
     """
     grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
     strides = first_strides = _strides(picture, grid, ruler)

@@ -221,14 +221,7 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
 
 
 def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
-    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head ".
-
-    Args:
-        picture: the panels with their titles.
-        grid: the grid of the panels.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head "."""
     return any(
         ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
         for panel, width in _panel_widths(picture, grid)
@@ -242,15 +235,7 @@ def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which every title fits its panel; `MIN_PANEL_TITLE_POINTS` if none does.
-
-    Args:
-        picture: the panels with their titles.
-        grid: the grid of the panels.
-        lines: the number of lines that a title may take.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the largest font size at which every title fits its panel; `MIN_PANEL_TITLE_POINTS` if none does."""
     widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
         # A title may be empty; the minimum avoids a division by 0.
@@ -307,15 +292,7 @@ def _panel_places(
 
 
 def _panel_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or anywhere.
-
-    Args:
-        title: the title.
-        points: its font size.
-        max_lines: the largest number of lines that it may take.
-        width: the width of the panel in inches.
-        ruler: measures the text.
-    """
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or anywhere."""
     short_title = title.removeprefix("head ")
     for text in (title, short_title):
         if ruler.width(text, points) <= width + ROUNDING_INCHES:
@@ -331,15 +308,7 @@ def _panel_title(title: str, points: float, max_lines: int, width: float, ruler:
 
 
 def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does.
-
-    Args:
-        texts: the texts, the preferred one first.
-        points: the font size.
-        max_lines: the largest number of lines.
-        width: the largest width of a line in inches.
-        ruler: measures the text.
-    """
+    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does."""
     for text in texts:
         for lines in (text.split(NOTE), ruler.wrap(text, points, width)):
             if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
@@ -366,14 +335,7 @@ def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale:
 
 
 def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size, up to `MAX_NUMBER_POINTS`, at which every number fits its cell.
-
-    Args:
-        picture: the panels with their numbers.
-        grid: the grid, with the size of cells.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the numbers.
-    """
+    """Returns the largest font size, up to `MAX_NUMBER_POINTS`, at which every number fits its cell."""
     cell_width, cell_height = grid.cell
     number_width = widest_number(picture, ruler)
     return min(

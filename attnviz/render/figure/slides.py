@@ -254,10 +254,6 @@ def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
     """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays.
 
     Nothing is lost, since the title slide and the notes have all of the report's remarks.
-
-    Args:
-        remarks: the remarks.
-        width: the width of a line in inches.
     """
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
@@ -272,11 +268,6 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out.
 
     The notes have all rows.
-
-    Args:
-        deck: the deck that gets the slide.
-        report: the report, with the size and the colours.
-        summary: the table.
     """
     from pptx.util import Inches
 
@@ -366,14 +357,7 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
 
 
 def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
-    """Adds a slide with a heading in the colours of the report's theme, and returns the slide.
-
-    Args:
-        deck: the deck that gets the slide.
-        report: the report, with the theme of the colours.
-        heading: the text of the heading, which outlines and screen readers use as the slide's title.
-        box: the place of the heading.
-    """
+    """Adds a slide with a heading in the colours of the report's theme, and returns the slide."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -384,15 +368,7 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Sli
 
 
 def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
-    """Adds a box with lines of faint text to a slide.
-
-    Args:
-        slide: the slide.
-        report: the report, with the theme of the colours.
-        lines: the lines.
-        box: the place of the box.
-        sizes: the font sizes to try, the largest first.
-    """
+    """Adds a box with lines of faint text to a slide."""
     from pptx.util import Emu
 
     zero = Emu(0)

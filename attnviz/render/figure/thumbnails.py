@@ -293,13 +293,7 @@ def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
 
 
 def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet.
-
-    Args:
-        picture: the panels, the title and the source.
-        plan: the places of the thumbnails.
-        pixels: ``(height, width)``, indices of colours, which are changed.
-    """
+    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
     frame, margin = plan.frame, plan.margin
     left, top = plan.corner
     yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
@@ -430,13 +424,7 @@ def _title_width(groups: list[list[Panel]]) -> float:
 
 
 def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
-    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles.
-
-    Args:
-        groups: the panels of each row.
-        area: the height and width that the thumbnails may fill, in pixels.
-        frame: the geometry to change.
-    """
+    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or no titles."""
     width_per_size = _title_width(groups)
     free_width = area[1] // frame.columns - frame.gap
     # Titles may be higher than `NUMBER_SHARE` of a thumbnail rather than too small to read.
@@ -456,14 +444,7 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
 
 
 def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers.
-
-    Args:
-        groups: the panels of each row.
-        frame: the geometry, whose thumbnails are too small for titles.
-        left: the left edge of the thumbnails in pixels.
-        top: their upper edge in pixels.
-    """
+    """Yields "head" and head numbers over the columns, as many as do not touch; nothing if columns have no numbers."""
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
     if not numbers:

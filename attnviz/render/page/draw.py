@@ -110,13 +110,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads.
-
-    Args:
-        report: the report of heads.
-        plan: the form in which the numbers fit on the page.
-        heads: the heads of the report, packed.
-    """
+    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads."""
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = [
@@ -217,11 +211,6 @@ def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[
 
     Tokens count from the start of the span; the first is negative for a word that begins before the span.
     Empty if no word of the span is spoken in the sound.
-
-    Args:
-        tokens: the tokens of the decoder's text.
-        span: the range of tokens.
-        frames: the frames of the sound.
     """
     from attnviz.metrics.alignment import spoken_words
 
@@ -245,11 +234,6 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 
     For cells of one token there are also the first token, special tokens, words and the media; for blocks, their
     edges, and a sound whose frames they are.
-
-    Args:
-        tokens: the tokens of the axis.
-        span: the range of tokens.
-        plan: the plan of the page, with the size of blocks.
     """
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
@@ -331,10 +315,6 @@ def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
 
     ``seconds`` are the second at the middle of frame 0 of the axis, and the seconds from one frame to the next. Empty
     if the axis has fewer than three frames, whose distance is unknown.
-
-    Args:
-        sound: the sound.
-        tokens: the tokens of the axis, whose canvas is the sound.
     """
     seconds = seconds_of_frames(tokens)
     if seconds is None or not seconds[1]:
@@ -432,12 +412,6 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
     """Returns a remark each on pooled, masked and NaN cells, if the page has such cells; empty if it has none.
 
     If cells are pooled and the page cannot compute single cells, another remark says so.
-
-    Args:
-        numbers: the heads of the page.
-        plan: the plan of the page.
-        has_masked: True if some cell is masked.
-        has_nan: True if some cell is NaN.
     """
     remarks = []
     if plan.block > 1:

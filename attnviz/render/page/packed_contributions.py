@@ -82,12 +82,7 @@ def _norms(head: HeadCells) -> FloatArray:
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
-    """Returns the first look at a head's contributions: pooled like its weights if these are factors, else exact.
-
-    Args:
-        head: the head, with maps of contributions.
-        packed_head: the same head of one recording, with its weights packed.
-    """
+    """Returns the first look at a head's contributions: pooled like its weights if these are factors, else exact."""
     maps, [side] = head.maps, packed_head.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

@@ -200,13 +200,7 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
 
 
 def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
-    """Returns the tokens of a span that one pixel of an overview covers.
-
-    Args:
-        span: the range of tokens.
-        pixel: the index of the pixel.
-        count: the number of pixels along the span.
-    """
+    """Returns the tokens of a span that one pixel of an overview covers."""
     tokens = span.stop - span.start
     return slice(span.start + pixel * tokens // count, span.start + (pixel + 1) * tokens // count)
 

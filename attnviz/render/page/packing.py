@@ -176,14 +176,7 @@ def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
 
 
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedSide:
-    """Returns one head of one recording packed as queries and keys, with its first look.
-
-    Args:
-        maps: the maps of the head.
-        factors: the queries and keys of the maps.
-        head: the head, with its ranges of queries and keys.
-        key_pool: the keys of the page, to which those of the head are added.
-    """
+    """Returns one head of one recording packed as queries and keys, with its first look."""
     packed = pack_factors(maps, factors, head, key_pool)
     overview = packed.overview
     look = first_look_at_overview(maps, head, overview)
@@ -374,12 +367,7 @@ def _thumbnail(cells: PageCells) -> Overview:
 
 
 def _code_highs(overview: Overview, high: float) -> tuple[float, float]:
-    """Returns the weights that the largest codes of means and of maxima stand for; means are much smaller.
-
-    Args:
-        overview: the means and maxima.
-        high: the weight for the maxima; for the means as well if these are all 0.
-    """
+    """Returns the weights that the largest codes stand for: the largest mean (``high`` if that is 0), and ``high``."""
     largest = float(without_nan(overview.mean[0]).max(initial=0))
     return (largest if largest > 0 else high), high
 

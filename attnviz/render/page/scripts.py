@@ -69,13 +69,7 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
 def _add_with_imports(
     name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]
 ) -> dict[str, ScriptModule]:
-    """Adds a module and all that it imports, directly or not, to a dictionary, and returns the dictionary.
-
-    Args:
-        name: the file name of the module.
-        read: returns the text of a module by its file name.
-        modules: the modules that were added before, by their file names.
-    """
+    """Adds a module and all that it imports, directly or not, to a dictionary, and returns the dictionary."""
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
         for imported_name in modules[name].imports:

@@ -35,12 +35,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 
 def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of the page, without the numbers of heads, the texts and the weights of examples.
-
-    Args:
-        report: the survey, with its texts and examples.
-        frame: the applicable metrics of the heads.
-    """
+    """Returns the JSON values of the page, without the numbers of heads, the texts and the weights of examples."""
     sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,

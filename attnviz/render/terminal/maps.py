@@ -140,11 +140,6 @@ def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, 
     """Returns the sort key of a geometry, smaller for a better one: it fits the screen, has few lines, has wide cells.
 
     A line counts for more if key labels are cut or run downwards, since these are harder to read.
-
-    Args:
-        grid: the geometry.
-        panels: the panels to draw.
-        look: the height of the screen.
     """
     return _is_too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
@@ -208,15 +203,7 @@ def _panel_width(panel: Panel, grid: CellGrid) -> int:
 
 
 def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_labels: bool) -> list[Line]:
-    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows.
-
-    Args:
-        panel: the panel.
-        grid: the geometry.
-        look: the colours and characters of the terminal.
-        width: the columns of the panel without query labels.
-        has_labels: True if the rows have query labels.
-    """
+    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows."""
     cells = len(panel.columns.labels) * grid.cell
     padding = Span(" " * (width - cells))
     margin = Span(" " * (grid.labels + 1)) if has_labels else Span("")
@@ -237,11 +224,6 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
     """Returns the lines of key labels above the cells of a panel, in the style of the geometry's ``header``.
 
     They are one line of labels or of positions, or for labels that run downwards as many lines as the longest needs.
-
-    Args:
-        columns: the axis of the keys.
-        grid: the geometry.
-        width: the columns of all cells.
     """
     if grid.header in ("across", "cut"):
         return ["".join(f"{right_aligned(label, grid.cell - 1)} " for label in columns.labels)]
@@ -255,13 +237,7 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
 
 
 def _position_line(columns: Axis, cell: int, width: int) -> str:
-    """Returns a line with positions of keys above their cells, as many as do not touch; seconds for frames of a sound.
-
-    Args:
-        columns: the axis of the keys.
-        cell: the columns of a cell.
-        width: the columns of the line.
-    """
+    """Returns a line with as many positions of keys above their cells as do not touch; for a sound, seconds."""
     if columns.seconds is not None:
         first_second, seconds_of_frame = columns.seconds
         frames = np.interp(np.arange(width + 1) / cell, np.arange(len(columns.edges)), columns.edges)
@@ -277,11 +253,6 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title.
 
     The range is of tokens, or of seconds for frames of a sound.
-
-    Args:
-        panel: the panel.
-        grid: the geometry.
-        width: columns of the terminal.
     """
     columns_a_part = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)

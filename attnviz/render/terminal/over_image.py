@@ -60,13 +60,7 @@ def _side_by_side(lines: list[Line]) -> Line:
 
 
 def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
-    """Returns the lines of one image with its weights, in half blocks or shades; a spectrogram has seconds below.
-
-    Args:
-        panel: the weights of a query over the image.
-        columns: the width of each line.
-        look: the colours and characters of the terminal.
-    """
+    """Returns the lines of one image with its weights, in half blocks or shades; a spectrogram has seconds below."""
     image = panel_image(panel)
     # Each line of half blocks shows two rows of pixels, so their number is even.
     rows = max(2, 2 * round(columns * image.height / image.width / 2))

@@ -24,14 +24,7 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
 
 
 def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
-    """Returns the cells of one column of a table, the header first, all of the same width, with bars if it has any.
-
-    Args:
-        column: the index of the column.
-        summary: the table.
-        is_left_aligned: True for texts; numbers are right-aligned.
-        look: the colours and characters of the terminal.
-    """
+    """Returns the cells of one column of a table, the header first, all of the same width, with bars if it has any."""
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
     has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)

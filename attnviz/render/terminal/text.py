@@ -84,13 +84,7 @@ def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterator[Span]:
-    """Yields the tokens on the mixed hues of the heads; without colours, each with its larger weights and their heads.
-
-    Args:
-        panels: the weights of each head over the same tokens.
-        look: the width of the terminal.
-        has_colors: True if tokens have colours.
-    """
+    """Yields the tokens on the mixed hues of the heads; without colours, each with its larger weights and the heads."""
     strengths = overlaid_strengths(panels)
     papers = mixed_hues(strengths)
     inks = ink_on(papers)

@@ -47,13 +47,7 @@ def _cells_width(panel: Panel) -> int:
 
 
 def _thumbnail_band(panels: list[Panel], look: Look, min_width: int) -> Iterator[Line]:
-    """Yields the lines of thumbnails side by side, each under its title.
-
-    Args:
-        panels: the panels.
-        look: the colours and characters of the terminal.
-        min_width: the least columns of a thumbnail.
-    """
+    """Yields the lines of thumbnails side by side, each under its title."""
     has_half_blocks = look.colors > 0 and not look.ascii
     draw_row, rows_a_line = (half_cells, 2) if has_half_blocks else (block_cells, 1)
     widths = [max(_cells_width(panel), min_width) for panel in panels]

@@ -233,12 +233,6 @@ def _shorter_lists(
 
     The first list has all heads but one, or fewer: at most one per line of the screen. Without a screen height, no
     list is yielded.
-
-    Args:
-        full_list: the list of all heads.
-        table: the numbers of all heads.
-        source: the source of the numbers.
-        shown_metrics: the metrics that are listed.
     """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."

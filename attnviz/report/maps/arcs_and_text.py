@@ -249,15 +249,7 @@ def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
 
 
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
-    """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys.
-
-    Args:
-        head: the head.
-        query: the index of the query.
-        keys: the range of keys.
-        options: the look and the medium.
-        title: the title of the panel.
-    """
+    """Returns the panel of one query's weights over a range of keys, pooled above `MAX_TEXT_TOKENS` keys."""
     row_head = replace(head, queries=slice(query, query + 1), keys=keys)
     [panel] = head_panels(row_head, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
     return panel
@@ -295,14 +287,7 @@ def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
 
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """Returns the sentence on what a query attends to: how many keys, which heads, the largest weight.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads that are drawn.
-        subject: the query in words.
-        panels: the panels of the heads.
-    """
+    """Returns the sentence on what a query attends to: how many keys, which heads, the largest weight."""
     heads_text = head_phrase(recording, heads[0]) if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"

@@ -166,10 +166,6 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
 
     A text of over `MAX_CUT_TOKENS` units is pooled. For a shorter text, whole maps of up to four heads come first, then
     maps of one head with fewer and fewer of the last rows.
-
-    Args:
-        length: the number of units of the text.
-        max_cells: the largest number of rows or columns of a map.
     """
     if length > MAX_CUT_TOKENS:
         yield from (Extent(heads, rows) for rows in POOLED_CELLS for heads in (4, 3, 2, 1))
@@ -189,15 +185,7 @@ def _clearest_report(
     summaries: HeadSummaries,
     extent: Extent,
 ) -> Heatmaps:
-    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows.
-
-    Args:
-        recording: the recording of the heads.
-        clearest_heads: all heads, the clearest first.
-        options: the look and the medium.
-        summaries: the patterns of the heads.
-        extent: the number of heads and rows to draw.
-    """
+    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
     heads = [_restricted_head(head, extent) for head in clearest_heads[: extent.heads]]
     panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
     panels = titled_panels(recording, heads, [PERCENT], panel_options, summaries.notes)
@@ -250,14 +238,7 @@ def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heat
 def _caption(
     recording: Recording, heads: list[ChosenHead], clearest_heads: list[ChosenHead], summaries: HeadSummaries
 ) -> str:
-    """Returns the caption: a summary of all heads, and the heads and tokens that are shown.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads that are shown, with the tokens that are shown.
-        clearest_heads: all heads with all tokens, the clearest first.
-        summaries: the patterns of all heads.
-    """
+    """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
     shown_head, full_head = heads[0], clearest_heads[0]
     selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
     if _longer_side(shown_head) < _longer_side(full_head):

@@ -167,13 +167,6 @@ def _first_heads(
     """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen.
 
     If not even one fits, the report has ``count`` heads.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads, the first ones first.
-        options: the look and the medium.
-        notes: the note in the title of each head.
-        count: the largest number of heads that are drawn.
     """
     from attnviz.report.maps.fitting import fit_first_heads
 

@@ -179,10 +179,6 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
     """Returns the tokens with places in one image alone; tokens outside of it have no place.
 
     Tokens of a single medium are unchanged.
-
-    Args:
-        tokens: the tokens, of one or several media.
-        image: the index of the image among the media.
     """
     if len(tokens.media) == 1:
         return tokens

@@ -205,11 +205,6 @@ def _examples_of_other_metrics(
 ) -> list[list[ChosenExample]]:
     """Returns, for each head, the texts with the largest numbers of every metric except the head's main metric.
 
-    Args:
-        survey: the survey.
-        places: the places of the heads in the survey.
-        example_metrics: the main metric of each head.
-
     Returns:
         The examples of each head, which need one row of weights each; [] if there are more than `MAX_OTHER_EXAMPLES`.
     """
@@ -260,11 +255,6 @@ def _examples_with_weights(
 
     Each text is returned once, and examples refer to it by its index. Examples have no weights if the survey is of
     pictures, if the model cannot be opened, or if all examples are brief.
-
-    Args:
-        survey: the survey.
-        places: the places of the heads in the survey.
-        examples_of_heads: the examples of each head, without weights.
     """
     from attnviz.corpus.example_weights import example_weights
 
