@@ -486,7 +486,8 @@ class PictureTextReader(FolderReader):
             f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
         )
         tower_option = (argument if self.is_live else flag)("attention", PICTURE_TOWER)
-        picture_remark = f"{count} tokens are parts of the picture. For the picture tower: {tower_option}."
+        advice = f" For the picture tower: {tower_option}." if self.tower == TEXT_TOWER else ""
+        picture_remark = f"{count} tokens are parts of the picture.{advice}"
         return (text_remark, picture_remark) if generated else (picture_remark,)
 
 

@@ -32,6 +32,7 @@ from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.towers import TOWERS
 from attnviz.text.units import Units
 
 NO_SINGLE_CELLS = (
@@ -122,6 +123,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     return {
         "title": report.title,
         "caption": report.caption,
+        **_about_tower(numbers.about),
         "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
         **_about_start(report, visible_counts),
         "sort": report.sort,
@@ -147,6 +149,13 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),
     }
+
+
+def _about_tower(about: dict[str, Any]) -> dict[str, Any]:
+    """Returns the JSON value of the tower that has the heads, with a capital letter; {} for a model with one tower."""
+    recording = about.get("recording") or about.get("recording_a") or {}
+    tower = recording.get("settings", {}).get("tower")
+    return {"tower": tower.capitalize()} if tower in TOWERS else {}
 
 
 def _about_start(report: ExactNumbers, visible_counts: VisibleCounts) -> dict[str, Any]:

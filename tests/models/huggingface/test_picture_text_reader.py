@@ -410,6 +410,8 @@ def test_heads_name_their_tower(
     assert {"vision" in head["module"] for head in written["heads"]} == {has_vision_modules}
     assert main(["show", *model, "-o", str(figure)]) == 0
     assert f">{tower} 1.2 · " in figure.read_text()
+    assert main(["show", *model, "-o", str(page := tmp_path / "heads.html")]) == 0
+    assert f'"tower":"{tower.capitalize()}"' in page.read_text()
     capsys.readouterr()
     for command in ("heads", "ablate"):
         assert main([command, *model]) == 0

@@ -35,11 +35,16 @@ export function itemName(number) {
   return severalItems ? `text ${page.heads[number].item}` : "";
 }
 
-/** @param {number} number */
+/** Returns the name of a head with its kind and text, and its tower if the model has two. @param {number} number */
 export function headTitle(number) {
+  return `${page.tower ? `${page.tower} head` : "Head"} ${headName(number)}`;
+}
+
+/** Returns the name of a head with its kind and text. @param {number} number */
+export function headName(number) {
   const { name, kind } = page.heads[number];
   const item = itemName(number);
-  return `Head ${name}${kind === "cross" ? " cross" : ""}${item && `, ${item}`}`;
+  return `${name}${kind === "cross" ? " cross" : ""}${item && `, ${item}`}`;
 }
 
 /** True if the weights are so many that most are small. */

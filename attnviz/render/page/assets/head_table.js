@@ -1,7 +1,7 @@
 /** The list of heads: a row a head, a column a number, shaded; a number opens its head, a name sorts. */
 
 import { theme } from "./colors.js";
-import { headTitle, page } from "./data.js";
+import { headName, page } from "./data.js";
 import { emptyRow, make } from "./elements.js";
 import { histogramCell } from "./histograms.js";
 import { currentOrder } from "./listing.js";
@@ -95,7 +95,7 @@ function rowOfHead(head, names) {
     if (label) button.setAttribute("aria-label", label);
     return button;
   };
-  const title = headTitle(head).replace(/^Head /, "");
+  const title = headName(head);
   const row = make("tr", {}, make("th", { scope: "row" }, opener(title)), make("td", { className: "pattern" }, patternOf(head)));
   row.dataset.head = String(head);
   if (head === state.head) row.setAttribute("aria-current", "true");

@@ -1,7 +1,7 @@
 /** The token lens: one token's row in every listed head, heads below each other, and the layers' means below them. */
 
 import { theComputer } from "./computer.js";
-import { haveSameTexts, headTitle, page, textOf } from "./data.js";
+import { haveSameTexts, headName, page, textOf } from "./data.js";
 import { scaleOf } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
@@ -63,7 +63,7 @@ export class LensShown {
     const layers = [...new Set(listed.map((number) => page.heads[number].layer))].sort((one, two) => one - two);
     this.layers = layers.length > 1 || this.heads.length > 1 ? layers : [];
     const labels = [
-      ...this.heads.map((number) => [headTitle(number).replace(/^Head /, ""), noteOf(number)].filter(Boolean).join(" · ")),
+      ...this.heads.map((number) => [headName(number), noteOf(number)].filter(Boolean).join(" · ")),
       ...(this.layers.length ? [""] : []),
       ...this.layers.map((layer) => `layer ${layer}, mean`),
     ];

@@ -106,7 +106,7 @@ export class TextView {
   ofHead() {
     const shown = scene.shown;
     if (!shown || shown.shades) return "";
-    return `, ${shown.title.replace(/^(Heads?|Mean|Maximum|Rollout) /, (word) => word.toLowerCase())}`;
+    return `, ${shown.title.replace(/^(Heads?|Mean|Maximum|Rollout|Text|Picture) /, (word) => word.toLowerCase())}`;
   }
 
   /** Returns the size of all lines, as a saved file needs it. */

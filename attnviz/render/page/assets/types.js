@@ -25,6 +25,7 @@
  * @typedef {object} Page
  * @property {string} title
  * @property {string} caption
+ * @property {string} [tower] the tower that has the heads, with a capital letter, if the model has two
  * @property {Precision} precision
  * @property {string} precisionSaid
  * @property {AboutScores[][] | null} scores by head, then by side: how queries and keys are read that stand beside weights
