@@ -34,7 +34,7 @@ def ablation_effects(
 ) -> "Effects":
     """Returns the effects of removing each head: how the output changes, as a mean over all texts.
 
-    Its remarks are those of the first text, and those on the measured positions.
+    The effects have the remarks of the first text, and one if the model chose the measured positions.
 
     Args:
         input: the text or image, if there is no batch; if the user names none, the model's built-in example is read,
@@ -42,11 +42,11 @@ def ablation_effects(
         settings: the settings of the model.
         selection: the heads to remove, and the queries at which the output is measured.
         batch: a file with one text per line.
-        metric: the number to measure, as ``loss`` or ``logit:TOKEN``; ``None`` chooses the metric of the
+        metric: the number to measure, such as ``loss`` or ``logit:TOKEN``; ``None`` chooses the metric of the
             examples if they share one, else loss or cosine.
         by: ``zero``, ``mean``, or a text whose outputs replace those of the heads.
         pairs: True to remove pairs of heads too.
-        sets: sets of heads, as ``1.0+1.1,0``.
+        sets: sets of heads, such as ``1.0+1.1,0``.
         top: the number of heads to remove one after another, each time the one that matters most.
 
     Raises:
@@ -114,9 +114,9 @@ def _reader_use(texts: "list[Example | None]", metric: str | None) -> "Use":
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts that the user names, or the sample text if he names none.
+    """Returns the texts that the user names, or the sample text if the user names none.
 
-    ``[None]``, the model's built-in example, stands in for the sample text if the model has one.
+    Without a text, also without a piped one, ``[None]`` stands for the built-in example of a model that has one.
 
     Args:
         input: the options that name a text, files or images.

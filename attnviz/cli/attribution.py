@@ -51,14 +51,14 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
 
 def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError, which names the first one, if options do not apply where no map is drawn.
+    """Raises AttnvizError for options that do not apply where no map is drawn; the message names the first.
 
-    These are the options that select, combine or draw maps, unless they have their defaults, and a batch of texts.
+    These options select, combine or draw maps, and differ from their defaults. A batch of texts is refused too.
 
     Args:
         options: the options of the report.
         batch: the file of texts; ``None`` if there is none.
-        option_text: the option that draws no maps, as the message writes it; ``None`` for that of logit attribution.
+        option_text: the option that draws no maps, as the message writes it; ``None`` for ``--logits``.
     """
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}

@@ -18,8 +18,8 @@ Completer = Callable[[typer.Context, str], list[str]]
 def completer(name: str, option: Option) -> Completer | None:
     """Returns the function that completes an option's value.
 
-    ``None`` leaves it to the shell, which completes files: for an option that takes no names, and whenever no shell
-    asks for completion, since typer inspects every completer when it builds a command.
+    Returns ``None`` for an option that takes no names, so that the shell completes files. Returns ``None`` too if no
+    shell asks for completion, since typer inspects every completer when it builds a command.
 
     Args:
         name: the name of the option.
@@ -59,7 +59,7 @@ def _is_plain(name: str) -> bool:
 def _folders(incomplete: str) -> list[str]:
     """Returns the paths of folders that begin with the typed path, with a slash at the end.
 
-    None if nothing is typed, or the folder that would hold them cannot be listed.
+    The list is empty if nothing is typed, or the folder that would hold them cannot be listed.
     """
     parent, name = os.path.split(incomplete)
     try:

@@ -80,7 +80,7 @@ def show_kept(
     Args:
         recording: the recording of the text that was written.
         selection: the heads, and the queries of the steps.
-        policies: the policies of the cache, as ``h2o:64``; empty for the default ones.
+        policies: the policies of the cache, such as ``h2o:64``; empty for the default ones.
         options: the options of the report, with the look.
         output: where the report goes.
     """
@@ -142,7 +142,7 @@ def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
 
 
 def write_film(film: "Film", output: "Output") -> None:
-    """Writes a film to the file or to standard output, as the output says, whose format is that of a film."""
+    """Writes a film to the output's file or to standard output; the output must have the format of a film."""
     from attnviz.render.film import write_film as write
 
     suffix = film_suffix(output)

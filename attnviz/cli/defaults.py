@@ -63,8 +63,8 @@ def user_file() -> Path:
 def read_defaults() -> dict[str, Default]:
     """Returns every default that is set, by the name of its option.
 
-    A variable has precedence over the nearest file of the working folder and those above, which has precedence over the
-    user's file.
+    An environment variable has precedence over the files of the working folder or the nearest folder above it, and
+    these have precedence over the user's file.
 
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
@@ -108,8 +108,8 @@ def names_from_source(context: typer.Context, names: Iterable[str], source_name:
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
     """Raises AttnvizError if a model must be downloaded and only a project's file names it, perhaps a stranger's.
 
-    Models that a variable, the user's own file or the command line names are not refused. Prints a remark with the file
-    that names the model if that file is not in the current folder.
+    A model that a variable, the user's own file or the command line names is accepted without a remark. If a project's
+    file outside the current folder names the model, prints a remark with the path of this file.
 
     Args:
         context: the parsed command.
@@ -131,7 +131,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
     if needs_download(model):
         raise AttnvizError(
-            f"{origin!r} names the model {model!r}, which is not here; use --model {model} to fetch it once"
+            f"{origin!r} names the model {model!r}, which is not on this machine; use --model {model} to fetch it once"
         )
 
 
@@ -264,7 +264,7 @@ def _checked_default(name: str, value: Any, path: Path) -> Default:
     options = settable_options()
     if name not in options:
         suggestion = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
-        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {suggestion or SETTABLE_TEXT}")
+        raise AttnvizError(f"{str(path)!r} sets {name!r}, which cannot have a default; {suggestion or SETTABLE_TEXT}")
     try:
         return Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
@@ -289,7 +289,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
     An empty variable sets none; variables that name no option are ignored.
 
     Args:
-        environment: the variables, as ``ATTNVIZ_THEME``, with their texts.
+        environment: the texts of variables, such as ``ATTNVIZ_THEME``, by name.
 
     Raises:
         AttnvizError: if an option refuses the value of its variable; the message names the variable.
@@ -311,7 +311,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
 def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
     """Returns the text of a variable as a boolean or number if the option takes one; the text itself otherwise.
 
-    The text also stays if it is written as neither, such as ``x`` for a number.
+    The text itself is also returned if it is not such a value, for example ``x`` for a number.
     """
     types = _value_types(declared)
     if bool in types:
@@ -325,7 +325,7 @@ def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
 
 
 def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
-    """Returns a value as the option's type: a whole number as a float, or a number as a string, if it takes these.
+    """Returns a value as the type of its option: a whole number becomes a float, a number a string, where needed.
 
     Any other value is unchanged.
 

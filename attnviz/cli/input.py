@@ -155,7 +155,8 @@ def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
         return Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no text; leave it out"
+            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no text; "
+            "give the words, or only --sound"
         )
     return replace(subject, sound=sound)
 

@@ -69,7 +69,7 @@ class Input:
     ] = None
     passages: Annotated[
         str | None,
-        Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages makes each a unit."),
+        Option("Put the texts of these files before the text: 'docs/*.txt'; --by passages makes each a unit."),
     ] = None
     image: Annotated[
         list[Path] | None,
@@ -93,9 +93,9 @@ class Output:
             brief="Write a file; its suffix picks the format: .png, .html …",
         ),
     ] = None
-    format: Annotated[str | None, Option("Write this format, as svg, whatever the file's suffix.", names=_suffixes)] = (
-        None
-    )
+    format: Annotated[
+        str | None, Option("Write this format, such as svg, whatever the file's suffix.", names=_suffixes)
+    ] = None
     force: Annotated[bool, Option("Replace the file if it exists.", needs=("output", "picture.png"))] = False
     open: Annotated[
         bool, Option("Open the written file.", brief="Open the written file; a page opens in the browser.")
@@ -109,7 +109,7 @@ class Output:
 
     @property
     def suffix(self) -> str | None:
-        """The suffix of the format, as ``.svg``; ``None`` if no option names one."""
+        """The suffix of the format, such as ``.svg``; ``None`` if no option names one."""
         if self.format is not None:
             return f".{self.format.lower().removeprefix('.')}"
         if self.json:
@@ -168,7 +168,7 @@ Pairs = Annotated[
 ]
 Sets = Annotated[
     str | None,
-    Option("Remove these heads together: 1.0+1.1, or whole layers as 0; separate sets by commas.", panel="Select"),
+    Option("Remove these heads together: 1.0+1.1, or a whole layer: 0; separate sets by commas.", panel="Select"),
 ]
 AblateTop = Annotated[
     int | None,
@@ -177,9 +177,9 @@ AblateTop = Annotated[
 Head = Annotated[
     str,
     Option(
-        "Explain this head: 1, or layer.head as 0.1.",
+        "Explain this head: 1, or layer.head, such as 0.1.",
         panel="Select",
-        brief="Explain this head: 1, or layer.head as 0.1.",
+        brief="Explain this head: 1, or layer.head, such as 0.1.",
     ),
 ]
 Step = Annotated[
@@ -226,7 +226,11 @@ Column = Annotated[
 ]
 TokenLimit = Annotated[
     str | None,
-    Option("Stop after this many tokens, as 500k or 10M.", panel="Input", brief="Stop after this many tokens, as 10M."),
+    Option(
+        "Stop after this many tokens, such as 500k or 10M.",
+        panel="Input",
+        brief="Stop after this many tokens, such as 10M.",
+    ),
 ]
 Window = Annotated[
     int | None,
@@ -237,7 +241,7 @@ Window = Annotated[
 TokenClass = Annotated[
     list[str] | None,
     Option(
-        "Sum the weight on tokens that a regular expression matches, as years=[0-9]{4}; may be repeated.",
+        "Sum the weight on tokens that a regular expression matches: years=[0-9]{4}; may be repeated.",
         panel="Select",
     ),
 ]
@@ -377,7 +381,7 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError if a typed option has no effect: without another option, on a recording, or on the medium.
 
-    It also does if the user asks for 0 generated tokens.
+    Also refuses 0 generated tokens.
 
     Args:
         typed: the names of the typed options.

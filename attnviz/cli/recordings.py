@@ -70,7 +70,7 @@ def record_batch(
 
 
 def parse_head(head: str) -> tuple[int, int]:
-    """Returns layer and head of ``1`` (in layer 0) or ``0.1``.
+    """Returns the layer and the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
 
     Raises:
         AttnvizError: if the text names no head, or more than one.

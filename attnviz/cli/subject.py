@@ -190,7 +190,7 @@ class Subject:
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
-        """Returns the subject that an argument names: the first kind in `KINDS` whose test holds, in the end a text."""
+        """Returns the subject that an argument names: of the first kind in `KINDS` whose test holds, at last a text."""
         return cls(argument, next(kind for kind, holds in KINDS if holds(argument)))
 
     @property

@@ -78,7 +78,9 @@ def _not_a_number_line(error: typer.TyperException) -> str | None:
     if kind is None or parameter is None:
         return None
     example = parameter.default if isinstance(parameter.default, int | float) else 10
-    return f"{parameter.opts[0]} {details['input']!r} is not a {kind}; give one, as {parameter.opts[0]} {example:g}"
+    return (
+        f"{parameter.opts[0]} {details['input']!r} is not a {kind}; give one, such as {parameter.opts[0]} {example:g}"
+    )
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
@@ -169,7 +171,7 @@ def _command_spellings(command: Any) -> Iterator[str]:
 
 
 def _parameter_spellings(parameter: Any) -> tuple[str, ...]:
-    """Returns every spelling of an option, as ``--layers``; ``()`` for a parameter that is not an option."""
+    """Returns every spelling of an option, such as ``--layers``; ``()`` for a parameter that is not an option."""
     return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
 
 
@@ -181,7 +183,7 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     Args:
         path: the path after -o.
         suffixes: the suffixes that the command writes, preferred first; ``.txt`` is that of the terminal.
-        writes: the name, without suffix, of the file that the message proposes, as ``picture``.
+        writes: the name, without suffix, of the file that the message proposes, such as ``picture``.
     """
     suffix = path.suffix.lower()
     if suffix in suffixes:

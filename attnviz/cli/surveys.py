@@ -29,9 +29,9 @@ class Corpora:
     Attributes:
         paths: files, folders, patterns, or ``-``.
         column: the column of a table that holds the texts.
-        tokens: the number of tokens after which the survey stops, as ``10M``.
+        tokens: the number of tokens after which the survey stops, such as ``10M``.
         window: the most tokens of one text; longer ones are cut into windows.
-        token_class: the user's own classes of tokens, as ``years=[0-9]{4}``.
+        token_class: the user's own classes of tokens, such as ``years=[0-9]{4}``.
     """
 
     paths: tuple[str, ...]
@@ -86,7 +86,7 @@ def parse_count(name: str, text: str) -> int:
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
     number = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
     if number < 1:
-        raise AttnvizError(f"{option(name)} {text!r} is not a number of tokens; give 500k or 10M")
+        raise AttnvizError(f"{option(name)} {text!r} is not a number of tokens; give one such as 500k or 10M")
     return number
 
 

@@ -85,7 +85,7 @@ class _Check:
         reader: the reader of the model.
         example: the example.
         options: the heads.
-        unit_name: the name of the units, as ``turns``.
+        unit_name: the name of the units, such as ``turns``.
     """
 
     reader: "Reader"
@@ -182,7 +182,8 @@ class _Check:
         _, shares = unit_frame(head_maps, self.unit_name)
         if not shares:
             raise AttnvizError(
-                f"{option('check')} needs two {self.unit_name} or more, so that the last can look at another"
+                f"{option('check')} needs two {self.unit_name} or more, so that the last can look at another; "
+                "give a longer text"
             )
         user_chose_heads = (selection.chosen_layers, selection.heads) != (None, None)
         if heads or user_chose_heads:

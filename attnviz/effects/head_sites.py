@@ -235,7 +235,7 @@ def _check_sites(finder: SiteFinder) -> None:
         attention_parts = sorted(finder.parts)
         raise AttnvizError(
             f"{name} has {or_list(attention_parts)} attention, whose heads have the same numbers; "
-            f"choose one kind, as {option('attention', attention_parts[0])}"
+            f"choose one kind, such as {option('attention', attention_parts[0])}"
         )
     _refuse_two_stacks(finder)
     if finder.sites_without_projection:
@@ -262,5 +262,5 @@ def _refuse_two_stacks(finder: SiteFinder) -> None:
     parts = [".".join(path[: common + 1]) for path in (first, second)]
     raise AttnvizError(
         f"{type(finder.model).__name__} has two heads {layer}.{head}, in {parts[0]} and in {parts[1]}; choose one of "
-        f"these parts, as module={parts[0]!r}"
+        f"these parts, such as module={parts[0]!r}"
     )

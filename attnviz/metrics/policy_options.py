@@ -67,12 +67,14 @@ def _refuse_numbers(policy: Policy, option_text: str) -> None:
         if not 0 < policy.window < policy.snapkv:
             raise AttnvizError(
                 f"{option_text} needs a window of at least 1 key and more keys than the window of {policy.window}; "
-                f"give a larger number, or a window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
+                f"give a larger number, or a window such as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
             )
         if policy.kernel % 2 == 0:
-            raise AttnvizError(f"{option_text} has an even kernel, which has no middle; give an odd one, as kernel=5")
+            raise AttnvizError(
+                f"{option_text} has an even kernel, which has no middle; give an odd one, such as kernel=5"
+            )
     if isinstance(policy, Quest) and not 0 < policy.page <= policy.quest:
         raise AttnvizError(
             f"{option_text} needs pages of 1 to {policy.quest} keys, not {policy.page}; give a larger number, or a "
-            f"smaller page as quest:{policy.quest},page={policy.quest}"
+            f"smaller page such as quest:{policy.quest},page={policy.quest}"
         )

@@ -52,7 +52,7 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
     files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())
     if not 0 < len(files) <= MAX_PASSAGES:
         raise AttnvizError(
-            f"{option_text} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, as 'docs/*.txt'"
+            f"{option_text} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, such as 'docs/*.txt'"
         )
     texts: dict[str, str] = {}
     names = [file.name for file in files]

@@ -60,7 +60,7 @@ class Selection:
             str | None,
             Option(
                 "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6; 'picture 0.3' names a tower too.",
-                brief="Select heads: 0,2-3, or layer.head as 4.11,9.6.",
+                brief="Select heads: 0,2-3, or layer.head: 4.11,9.6.",
             ),
         ] = None,
         queries: Annotated[str | None, Option("Select a range of queries, such as 10:40.")] = None,
@@ -194,7 +194,9 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
-            raise AttnvizError(f"{option(name)} {text!r} is not a list of numbers; write it as 0-3,7 (counted from 0)")
+            raise AttnvizError(
+                f"{option(name)} {text!r} is not a list of numbers; write one such as 0-3,7 (counted from 0)"
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; write {last}-{first}")

@@ -81,9 +81,9 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('them = "dark"', "sets 'them', which has no default; did you mean theme?"),
+        ('them = "dark"', "sets 'them', which cannot have a default; did you mean theme?"),
         ('colour-scale = "log"', "did you mean color-scale?"),
-        ('output = "x.svg"', "sets 'output', which has no default; set an option of a model or of the look"),
+        ('output = "x.svg"', "sets 'output', which cannot have a default; set an option of a model or of the look"),
         ('theme = "drak"', "unknown theme 'drak'; did you mean dark? Choose light or dark"),
         ("dpi = true", "dpi is True; give a whole number"),
         ("words = 3", "words is 3; give true or false"),
@@ -131,7 +131,10 @@ def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
     assert attnviz.run("record", "a b", "-o", "run.safetensors")
     Path("attnviz.toml").write_text('model = "someone/nothing"\n')
     line = attnviz.refused("show", "a b")
-    assert "names the model 'someone/nothing', which is not here; use --model someone/nothing to fetch it once" in line
+    assert (
+        "names the model 'someone/nothing', which is not on this machine; use --model someone/nothing to fetch it once"
+        in line
+    )
     assert attnviz.run("show", "run.safetensors")
     monkeypatch.setenv("ATTNVIZ_MODEL", "someone/nothing")
     assert "the hub is out of reach" in attnviz.refused("show", "a b")

@@ -60,7 +60,7 @@ def test_a_token_belongs_to_the_passage_of_its_first_character(folder: Path, tok
 
 
 def test_refusals_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AttnvizError, match=r"matches no files; give 1 to 1000, as 'docs/\*.txt'"):
+    with pytest.raises(AttnvizError, match=r"matches no files; give 1 to 1000, such as 'docs/\*.txt'"):
         read_passages("*.md", "who?")
     monkeypatch.setattr("attnviz.text.passages.MAX_PASSAGES", 1)
     with pytest.raises(AttnvizError, match="matches 2 files; give 1 to 1"):

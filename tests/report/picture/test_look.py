@@ -98,7 +98,9 @@ def refusal(make: Callable[..., object], **options: Any) -> str | None:
 def remedies(message: str) -> list[str]:
     """What a refusal advises, as a user would type it; words in brackets only explain those before them."""
     said = re.sub(
-        r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use|write it as|write) ", "", message.rpartition("; ")[2]
+        r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use|write) |one such as ",
+        "",
+        message.rpartition("; ")[2],
     )
     said = re.sub(
         r"two numbers such as|a number such as|a number|from|points|inches a side|, 1 changes nothing|or more|works?\b",

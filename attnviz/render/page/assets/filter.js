@@ -77,7 +77,7 @@ function listedNumbers(list) {
   const numbers = new Set();
   for (const part of list.split(",")) {
     const [, first, last] = part.match(/^(\d{1,5})(?:-(\d{1,5}))?$/) ?? [];
-    if (first === undefined) throw new Error(`“${list}” is not a list of numbers; write it as 0-3,7`);
+    if (first === undefined) throw new Error(`“${list}” is not a list of numbers; write one such as 0-3,7`);
     for (let number = Number(first); number <= Number(last ?? first); number++) numbers.add(number);
   }
   return numbers;
