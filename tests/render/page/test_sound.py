@@ -75,7 +75,7 @@ def test_interval_fills_a_map_whose_cells_are_computed(show: Opener) -> None:
     count = len(computed.key_tokens)
     maps = replace(computed, key_tokens=frames(count=count, heard=count))
     opened = show(report_of(Recording(maps=(maps,), model="drawn")))
-    opened.evaluate("location.hash = 'head=4.0&seconds=0.50-1.50'")
+    opened.evaluate("location.hash = 'head=4.0&query=7&seconds=0.50-1.50'")  # a chosen row is revealed where it is
     picture = "scene.current.stage.picture"
     opened.until(f"scene.current?.stage && {picture}.factor > 1.5")
     left, width = opened.evaluate(f"(({{ stage }}) => [stage.area.x, stage.width - {picture}.left])(scene.current)")

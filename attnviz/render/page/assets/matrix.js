@@ -372,7 +372,8 @@ export class MatrixPicture {
   /** @param {Mark} mark */
   placeOf(mark) {
     const { wide, tall, left, top } = this;
-    return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width: wide, height: tall };
+    const width = mark.key === null ? wide * this.shown.columns : wide;
+    return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width, height: tall };
   }
 }
 

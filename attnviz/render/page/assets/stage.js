@@ -168,8 +168,9 @@ export class PictureStage {
     const place = this.picture.placeOf(mark);
     const { left, top } = this.picture.fixed;
     const { x, y } = this.area;
-    if (place.x < x + left) this.element.scrollLeft = place.x - left;
-    else if (place.x + place.width > x + this.width) this.element.scrollLeft = place.x + place.width - this.width;
+    const isWide = place.width > this.width - left; // a whole row, of which any part will do
+    if (place.x < x + left && !isWide) this.element.scrollLeft = place.x - left;
+    else if (place.x + place.width > x + this.width && !isWide) this.element.scrollLeft = place.x + place.width - this.width;
     if (place.y < y + top) this.element.scrollTop = place.y - top;
     else if (place.y + place.height > y + this.height) this.element.scrollTop = place.y + place.height - this.height;
     this.draw();
