@@ -85,11 +85,23 @@ class Command(TyperCommand):
     """A command with the help of this module, which refuses an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments; raises AttnvizError if an option is given twice."""
+        """Parses the arguments, in which the words that are said may follow the file of a sound.
+
+        Raises:
+            AttnvizError: if an option is given twice.
+            TyperException: if there are words, options or values that the command does not take.
+        """
         from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, [*args])
+        except typer.TyperException:
+            text = str(ctx.params.get("text"))
+            if "sound" not in ctx.params or ctx.params["sound"] is not None or not _is_sound(text):
+                raise
+            args.remove(text)
+            return super().parse_args(ctx, ["--sound", text, *args])
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; exits with 0 if the reader of standard output is gone, which typer reports as an error."""
@@ -108,6 +120,13 @@ class Command(TyperCommand):
             rows = [(known, meaning) for known, meaning in declared.option.known_names().items() if meaning]
             if rows:
                 _write_table(formatter, f"Names for {flag(name)}", rows)
+
+
+def _is_sound(text: str) -> bool:
+    """True if a text is the name of a file of a sound."""
+    from attnviz.cli.subject import Kind, Subject
+
+    return Subject.of(text).kind is Kind.SOUND
 
 
 class Program(TyperGroup):

@@ -64,8 +64,10 @@ def _refuse_unreadable_sound(file: Any, path: Path) -> None:
     if not 0 < file.samplerate <= MAX_RATE:
         raise AttnvizError(f"{str(path)!r} has {file.samplerate} samples a second; give a sound of 1 to {MAX_RATE:,}")
     if not 0 < file.frames <= MAX_SECONDS * file.samplerate:
-        minutes = file.frames / file.samplerate / 60
-        raise AttnvizError(f"{str(path)!r} lasts {minutes:.0f} minutes; attnviz reads 1 sample to 2 hours")
+        seconds = file.frames / file.samplerate
+        raise AttnvizError(
+            f"{str(path)!r} lasts {seconds:,.0f} s; give a sound of 1 sample to {MAX_SECONDS:,} s (2 hours)"
+        )
 
 
 def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:

@@ -106,10 +106,12 @@ def test_words_are_written_and_heads_are_measured_against_them(
     assert all(head["values"]["alignment"] < 0.05 for head in heads)
 
 
-def test_a_known_text_is_aligned(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["And so my fellow Americans", "--sound", SOUND], [SOUND, "And so my fellow Americans"]]
+)
+def test_a_known_text_is_aligned(tmp_path: Path, arguments: list[str | Path]) -> None:
     file = tmp_path / "words.TextGrid"
-    words = "And so my fellow Americans"
-    assert main(["show", words, "--sound", str(SOUND), "--model", str(MODEL), "-o", str(file)]) == 0
+    assert main(["show", *map(str, arguments), "--model", str(MODEL), "-o", str(file)]) == 0
     assert '"Americans"' in file.read_text()
 
 

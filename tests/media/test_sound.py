@@ -73,7 +73,7 @@ def test_refuses_files_that_hold_no_sound(tmp_path: Path) -> None:
     for name, reason in {
         "text.wav": "not a sound that attnviz reads, or is damaged",
         "silent.wav": "is silent",
-        "empty.wav": "lasts 0 minutes",
+        "empty.wav": "lasts 0 s",
         "speech.aiff": "give a WAV, FLAC, OGG or MP3",
         "absent.wav": "no sound file",
     }.items():
