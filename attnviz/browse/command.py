@@ -143,5 +143,5 @@ def _remark_on_figure(session: Session, state: State) -> str:
 
 
 def _head_name(session: Session, head: int) -> str:
-    """Returns the name of a head, as ``3.4``, without the number of its text in a batch."""
+    """Returns the name of a head, such as ``3.4``, without the number of its text in a batch."""
     return session.names[head].partition(" ")[0]

@@ -78,7 +78,8 @@ class SurveyView:
         """
         axes = chosen_axes(self.survey, self.axis_names or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
-            raise AttnvizError(f"points need two metrics, across and up; give '{self.numbers[0]},{self.numbers[1]}'")
+            example = f"{self.numbers[0]},{self.numbers[1]}"
+            raise AttnvizError(f"points need two metrics, across and up, not {','.join(axes)!r}; give {example!r}")
         return axes[0], axes[1]
 
     @cached_property
