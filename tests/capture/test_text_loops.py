@@ -10,6 +10,10 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.flow.lineage import Piece
+from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.runs import RunCounter
+from attnviz.capture.text_loops import TextLoops
 from tests.conftest import cells
 
 HEADS, TOKENS, WIDTH, TEXTS = 2, 5, 8, 4
@@ -166,3 +170,14 @@ def test_texts_by_twos_are_no_heads_where_there_are_two_heads() -> None:
     assert sorted((maps.heads, maps.item) for maps in recording.maps) == [
         ((head,), item) for head in range(HEADS) for item in range(4)
     ]
+
+
+def test_piece_of_other_rows_than_the_texts_of_a_call_is_no_turn_of_a_loop() -> None:
+    runs = RunCounter(nn.Identity(), {}, lambda: None, lambda module: None)
+    runs.batches[""] = TEXTS
+    site = CallSite(0, None, "layers.0", "self", "layers", "encoder")
+    for texts, turns in ((2, [0, 1]), (1, [0, 0])):
+        loops = TextLoops(runs)
+        pieces = [Piece((1, 0, 1, TEXTS), start, 2) for start in (0, 2)]
+        found = [loops.with_turn(site, [piece], (texts, HEADS, TOKENS, TOKENS)) for piece in pieces]
+        assert [each.run for each in found] == turns

@@ -46,6 +46,11 @@ def of_one_key_head(queries: Tensor, keys: Tensor) -> Tensor:
     return torch.einsum("bhqd,bkd->bhqk", queries, keys[:, 0])
 
 
+def of_one_text(queries: Tensor, keys: Tensor) -> Tensor:
+    """Keys that all texts share."""
+    return queries @ keys[:1].mT
+
+
 def added_to(queries: Tensor, keys: Tensor) -> Tensor:
     """As a product that is added to: positions first, as BLOOM does."""
     positions = torch.arange(KEYS, dtype=queries.dtype).expand(BATCH * HEADS, 1, KEYS)
@@ -97,7 +102,7 @@ def recorded(module: nn.Module, dtype: torch.dtype = torch.float32, **options: o
 
 
 PRODUCTS, CHANGES = (plain, by_einsum, of_one_key_head, added_to), (quarter, causal, padded_slopes, learned_distances)
-MORE = [(plain, a_scale_a_head), (by_einsum, a_scale_a_head), (plain, keys_and_distances)]
+MORE = [(plain, a_scale_a_head), (by_einsum, a_scale_a_head), (plain, keys_and_distances), (of_one_text, quarter)]
 
 
 @pytest.mark.parametrize(("multiply", "change"), [*product(PRODUCTS, CHANGES), *MORE])

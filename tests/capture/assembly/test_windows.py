@@ -1,6 +1,7 @@
 """Attention within windows, put back into the whole map, against where each window's tokens are known to stand."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
-from attnviz.capture.assembly.windows import windows_of
+from attnviz.capture.assembly.windows import joined_windows, windows_of
 from attnviz.capture.flow.token_places import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.pooled import PooledMaps
 
 SIDE, WINDOW, WIDTH, HEADS = 8, 4, 12, 2
 
@@ -234,3 +236,18 @@ def test_windows_are_known_by_the_numbers_of_their_tokens() -> None:
 )
 def test_other_parts_of_texts_are_no_windows(queries: Origin, keys: Origin) -> None:
     assert windows_of(queries, keys) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "map_type", "largest"),
+    [((3, HEADS, 2, 2), DenseMaps, 4), ((4, HEADS, 2, 2), PooledMaps, 4), ((4, HEADS, 2, 2), DenseMaps, 3)],
+    ids=["other windows", "no cells", "large"],
+)
+def test_windows_without_a_whole_map_of_cells_are_not_joined(
+    shape: tuple[int, ...], map_type: type, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.capture.assembly.windows.LONG_MAP_TOKENS", largest)
+    windows = windows_of(origin(*HALVES), origin(*HALVES))
+    assert windows is not None
+    call: Any = SimpleNamespace(shape=shape, map_type=map_type)
+    assert joined_windows(call, windows) is None

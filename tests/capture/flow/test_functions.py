@@ -1,5 +1,6 @@
 """What is known of the result of a function from its inputs alone."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -87,3 +88,14 @@ def test_tensor_of_another_shape_in_place_has_unknown_axes() -> None:
     node = known(axis(6, TOKENS), axis(4, FEATURES))
     assert after("resize_", [source], [node], torch.ones(4, 6)).axes == (axis(4, UNKNOWN), axis(6, UNKNOWN))
     assert after("resize_", [source], [node], source).axes == node.axes
+
+
+@pytest.mark.parametrize("spatial_axes", [1, 2, 3])
+def test_channels_after_a_convolution_are_features_with_and_without_a_batch(spatial_axes: int) -> None:
+    for batch in ((), (2,)):
+        source = torch.ones(*batch, 3, *[8] * spatial_axes)
+        result = torch.ones(*batch, 5, *[8] * spatial_axes)
+        node = known(*(axis(size, TOKENS) for size in source.shape))
+        axes = after(f"conv{spatial_axes}d", [source], [node], result).axes
+        assert [part.label for [part] in axes].index(FEATURES) == len(batch)
+        assert axes[len(batch)] == axis(5, FEATURES)
