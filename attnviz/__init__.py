@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from attnviz.api.ablation import ablate as ablate
     from attnviz.api.arrays import from_arrays as from_arrays
     from attnviz.api.contributions import contributions as contributions
     from attnviz.api.decoding import kept as kept
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.corpus.survey_model import survey as survey
-    from attnviz.effects.ablation import ablate as ablate
     from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
+    from attnviz.explain.explanation import explanation as explanation
     from attnviz.report.build import build_report as build_report
     from attnviz.report.picture.options import ReportOptions as ReportOptions
     from attnviz.text.selection import Selection as Selection
@@ -37,10 +38,11 @@ EXPORTS = {
     "Selection": "attnviz.text.selection:Selection",
     "SelfAttention": "attnviz.attention.modules:SelfAttention",
     "SeparateHeads": "attnviz.attention.modules:SeparateHeads",
-    "ablate": "attnviz.effects.ablation:ablate",
+    "ablate": "attnviz.api.ablation:ablate",
     "build_report": "attnviz.report.build:build_report",
     "contributions": "attnviz.api.contributions:contributions",
     "draw": "attnviz.api.drawing:draw",
+    "explanation": "attnviz.explain.explanation:explanation",
     "from_arrays": "attnviz.api.arrays:from_arrays",
     "kept": "attnviz.api.decoding:kept",
     "load": "attnviz.api.recording:load",

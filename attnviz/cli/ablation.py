@@ -1,6 +1,5 @@
 """Runs the ablation that a command line asks for."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,16 +7,11 @@ from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection, resolve_span
-from attnviz.text.towers import tower_phrase
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
     from attnviz.models.reading.example import Example
-    from attnviz.models.reading.prepared import Prepared
-    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
-
-LOGIT = "logit:"
 
 
 def ablation_effects(
@@ -52,65 +46,30 @@ def ablation_effects(
     Raises:
         AttnvizError: for a saved recording, or for what `ablate` refuses.
     """
-    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_untrained
 
     texts = _texts(input, settings, batch)
-    use = _reader_use(texts, metric)
+    from attnviz.api.ablation import effects_of_examples, use_for_effects
+
+    use = use_for_effects([text for text in texts if text is not None], metric)
     reader = open_reader(settings, use, selection.tower)
     refuse_untrained(settings.model)
-
     prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
-    first_text = prepared[0]
-    positions, position_remarks = _positions(prepared, selection)
-    from attnviz.effects.ablation import ablate
+    chooses_queries = selection.queries != (None, None)
+    tokens = len(prepared[0].tokens)
+    from attnviz.effects.ablation import Ablation
 
-    share_metric = all(example.metric == first_text.metric for example in prepared)
-    metric_name = first_text.metric if metric is None and share_metric else metric
-    measured_metric = metric_name
-    if metric_name is not None and metric_name.startswith(LOGIT):
-        is_example_metric = metric_name == first_text.metric and first_text.metric_token is not None
-        token = (
-            first_text.metric_token
-            if is_example_metric
-            else reader.find_token(metric_name.removeprefix(LOGIT), first_text.tokens)
-        )
-        measured_metric = f"{LOGIT}{token}"  # with the token's id instead of its text
-    effects = ablate(
+    ablation = Ablation(
         reader.module,
-        [example.inputs for example in prepared],
-        measured_metric,
+        metric,
         heads=None if selection == Selection(queries=selection.queries) else selection,
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
         top=top,
-        by=by if by in ("zero", "mean") else reader.read(Example.of(by, settings)).inputs,
-        attention="encoder" if use in ("images", "labels") else first_text.attention,  # without an attention pooling
-        module=reader.ablated_module,
-        positions=positions,
+        by=by,
+        positions=resolve_span(selection.queries, tokens, "queries") if chooses_queries else slice(None),
     )
-    title = first_text.title if len(prepared) == 1 else f"{len(prepared)} texts"
-    remarks = (*position_remarks, *first_text.remarks)
-    return replace(
-        effects,
-        metric=metric_name or effects.metric,
-        model=tower_phrase(reader.tower, reader.name),
-        title=title,
-        remarks=remarks,
-    )
-
-
-def _reader_use(texts: "list[Example | None]", metric: str | None) -> "Use":
-    """Returns the purpose of the reader: an image's labels or features, answers on pictures in a text, or predictions.
-
-    Args:
-        texts: the texts; ``None`` for a built-in example.
-        metric: the number to measure; ``None`` for the default.
-    """
-    examples = [text for text in texts if text is not None]
-    if any(example.image is not None for example in examples):
-        return "images" if metric in ("cosine", "distance") else "labels"
-    return "answers" if any(example.images for example in examples) else "predictions"
+    return effects_of_examples(reader, prepared, ablation)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
@@ -152,16 +111,3 @@ def _example(subject: Subject, settings: "ModelSettings", refusal: str) -> "Exam
     from attnviz.models.reading.example import Example
 
     return Example(image=Path(subject.source))
-
-
-def _positions(prepared: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:
-    """Returns the positions at which the output is measured, and a remark if the model chose them; else no remark.
-
-    The user's queries come first, then the positions that a model chose for all texts alike; else all positions.
-    """
-    first_text = prepared[0]
-    if selection.queries != (None, None):
-        return resolve_span(selection.queries, len(first_text.tokens), "queries"), ()
-    if any(example.positions != first_text.positions for example in prepared):
-        return slice(None), ()
-    return first_text.positions, (first_text.positions_remark,) if first_text.positions_remark else ()

@@ -384,7 +384,8 @@ def explain(
 ) -> None:
     """Walk through the computation of one head, step by step."""
     from attnviz.cli.input import read_input
-    from attnviz.cli.recordings import compute, parse_head
+    from attnviz.cli.recordings import compute
+    from attnviz.text.selection import parse_head
 
     suffix = explanation_suffix(output)
     layer, number = parse_head(head)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.cli.subject import Subject
+from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -69,35 +69,23 @@ def record_batch(
     return reader.record_batch([Example.of(text, settings) for text in texts], selection, values)
 
 
-def parse_head(head: str) -> tuple[int, int]:
-    """Returns the layer and the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
-
-    Raises:
-        AttnvizError: if the text names no head, or more than one.
-    """
-    selection = Selection.parse(heads=head)
-    pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(pairs) != 1 or selection.tower is not None:
-        raise AttnvizError(f"--head {head!r} is not one head; give 1 or 0.1 (layer.head)")
-    return pairs[0]
-
-
-def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
-    """Returns every intermediate result of one layer of a model over a text.
+def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
+    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
 
     Args:
-        text: the text.
+        subject: the text, the image, or both.
         settings: the settings of the model.
         layer: number of the layer.
 
     Raises:
-        AttnvizError: for a saved recording, or if the layer does not exist.
+        AttnvizError: for a saved recording or a sound, or if the layer does not exist.
     """
     refusal = "explain computes from a text, and a recording holds only scores and weights; give a text"
-    example = text.example(settings, refusal)
+    is_image = subject.kind is Kind.IMAGE
+    example = subject.example_of_any_medium(settings) if is_image else subject.example(settings, refusal)
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).compute(example, layer)
+    return open_reader(settings, subject.use).compute(example, layer)
 
 
 def record_both(

@@ -1,6 +1,7 @@
 """Defines `attnviz.survey`, which surveys a Hugging Face model over texts, or any module over batches of ids."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -15,10 +16,13 @@ from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.custom_classes import class_masks
+from attnviz.corpus.texts.pictures import CorpusPictures
 from attnviz.corpus.texts.read import CorpusText, PassedTexts
 from attnviz.corpus.texts.text_models import refuse_long_window
+from attnviz.media.image_file import refuse_single_image
 from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
+from attnviz.models.live_model import LiveModel
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
@@ -34,6 +38,7 @@ def survey(
     texts: Iterable[str] | None = None,
     *,
     batches: Iterable[Any] | None = None,
+    images: Iterable[Any] | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     tokens: int | None = None,
@@ -43,13 +48,17 @@ def survey(
     """Returns the survey of every head of a model over many texts, in evaluation mode: without dropout.
 
     Args:
-        model: a Hugging Face transformer, with ``tokenizer`` and ``texts``; or any module, with ``batches``.
-        tokenizer: the model's tokenizer; with ``batches`` it names the tokens. If decoding the ids does not return the
-            text, as with WordPiece ("don ' t"), the metrics that read words and sentences are omitted.
+        model: a Hugging Face transformer, with ``tokenizer`` and ``texts`` or ``images``; or any module, with
+            ``batches``.
+        tokenizer: the model's tokenizer, or the processor of its images; with ``batches`` it names the tokens. If
+            decoding the ids does not return the text, as with WordPiece ("don ' t"), the metrics that read words and
+            sentences are omitted.
         texts: the texts, read one by one, so that they may exceed memory.
         batches: the arguments of the module, batch by batch: a tensor, a tuple, or a dictionary of named arguments.
             ``input_ids``, or else the first tensor of whole numbers, holds the ids, ``(texts, tokens)``;
             ``attention_mask`` marks the padding, which must be at the ends.
+        images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes ``(rows, columns, 3)``, read one
+            by one. Damaged ones are counted in ``skipped``.
         layers: the numbers of the layers; ``None`` for all.
         heads: the numbers of the heads in each layer; ``None`` for all.
         tokens: the number of tokens after which the survey ends; ``None`` for all texts.
@@ -58,8 +67,9 @@ def survey(
         classes: the regular expression of each token class that you define, by the name of the class.
 
     Raises:
-        AttnvizError: if neither or both of texts and batches are given, texts come without a tokenizer, there is no
-            text, or the model does not attend over a whole batch of texts in one call.
+        AttnvizError: if not exactly one of texts, batches and images is given, texts come without a tokenizer or images
+            without a processor or with an option of texts, there is no text or image, or the model does not attend over
+            a whole batch of texts in one call.
 
     Example:
         >>> import attnviz, torch
@@ -73,10 +83,15 @@ def survey(
     options = SurveyOptions(
         selection=selection, custom_classes=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
     )
-    has_one_input = (texts is None) != (batches is None)
-    lacks_tokenizer = texts is not None and tokenizer is None
+    has_one_input = [texts, batches, images].count(None) == 2
+    lacks_tokenizer = batches is None and tokenizer is None
     if not has_one_input or lacks_tokenizer:
-        raise AttnvizError("a survey needs a tokenizer and texts, or batches; use survey(model, tokenizer, texts)")
+        raise AttnvizError(
+            "a survey needs a tokenizer and texts, a processor and images, or batches; use survey(model, tokenizer, "
+            "texts)"
+        )
+    if images is not None:
+        return _survey_of_images(LiveModel(model, tokenizer), images, options)
     with evaluation_mode(model):
         if batches is not None:
             return _survey_of_batches(model, tokenizer, batches, options)
@@ -86,6 +101,31 @@ def survey(
         reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
         refuse_long_window(reader, window)
         result = SurveyRun(reader, options).run(PassedTexts(texts))
+    assert result is not None  # only processes after the first return nothing, and there are none
+    return result
+
+
+def _survey_of_images(live: LiveModel, images: Iterable[Any], options: SurveyOptions) -> Survey:
+    """Returns the survey of a loaded model over images.
+
+    Args:
+        live: the model and its processor.
+        images: paths, PIL images or arrays.
+        options: the options of the survey.
+
+    Raises:
+        AttnvizError: if an option is of texts, a value is no image, or there is no image that the model reads.
+    """
+    refuse_single_image(images)
+    names = [name for name in ("tokens", "window") if getattr(options, name)] + ["classes"] * bool(
+        options.custom_classes
+    )
+    if names:
+        raise AttnvizError(f"{names[0]} is for texts, and images are given; leave it out")
+    with live.unchanged():
+        reader = live.reader(ModelSettings(model=live.name), "images")
+        run = SurveyRun(reader, replace(options, corpus=("images",), pictures=True))
+        result = run.run(CorpusPictures(images, reader))
     assert result is not None  # only processes after the first return nothing, and there are none
     return result
 

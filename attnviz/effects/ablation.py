@@ -1,7 +1,7 @@
-"""Measures how the output of a torch module changes when heads are ablated: ``ablate(model, inputs)``."""
+"""Measures how the output of a torch module changes when heads are ablated."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -20,92 +20,6 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import AttentionPart, Selection
 
 Metric = str | Callable[[Any], float]
-
-
-def ablate(
-    model: nn.Module,
-    inputs: Any,
-    metric: Metric | None = None,
-    *,
-    heads: Iterable[str] | Selection | None = None,
-    sets: Iterable[str] | None = None,
-    pairs: bool = False,
-    top: int | None = None,
-    by: Any = "zero",
-    attention: AttentionPart | None = None,
-    module: str | None = None,
-    positions: slice = slice(None),
-) -> Effects:
-    """Ablates heads of a model and measures how its output changes without each head, or without each set of heads.
-
-    Ablation replaces the output of a head where it enters the output projection. The model runs in evaluation mode.
-    Its weights, buffers, hooks and training flags and the random state are the same before and after.
-
-    Args:
-        model: any torch module whose attention ends in a linear output projection.
-        inputs: the arguments of the model: a tensor, a tuple, or a mapping of names. A list holds several texts.
-        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
-            function from the model's output to a number. ``None`` chooses the loss for language models, else the
-            cosine.
-        heads: the heads to ablate one by one, such as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
-        sets: sets of heads to ablate together, such as ``["0.1+2.3"]``, or whole layers, such as ``["2"]``. Single
-            heads are then ablated only if ``heads`` names them.
-        pairs: True to ablate also every pair of the heads.
-        top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
-            one that changes it most with the first ablated, and so on. With several texts the mean change decides.
-        by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
-            with the same number of tokens, whose outputs are then used.
-        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
-        module: the path of the part of a model whose heads are ablated, such as ``model.language_model`` of one that
-            reads text and pictures; ``None`` for all heads.
-        positions: the tokens at which metrics of tokens are measured; the label of a classifier has no position.
-
-    Raises:
-        AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
-            pairs, pairs beside ``top``, or a ``top`` that is out of range.
-
-    Example:
-        >>> import attnviz, torch
-        >>> from attnviz.models.trained import load_model
-        >>> repeated = torch.tensor([[256, *range(20), *range(20)]])
-        >>> effects = attnviz.ablate(load_model(), repeated, "accuracy", heads=["0.0", "0.1"], positions=slice(21, 40))
-        >>> effects.baseline, [float(row.mean) for row in effects.rows]  # without head 0.0 no token is predicted
-        (1.0, [-1.0, 0.0])
-    """
-    texts = inputs if isinstance(inputs, list) else [inputs]
-    if not texts:
-        raise AttnvizError("no inputs; give at least one text")
-    if pairs and top is not None:
-        raise AttnvizError(
-            f"{option('top')} removes one head after another, not pairs; leave it or {option('pairs', True)} out"
-        )
-    ablation_heads = heads if heads is None or isinstance(heads, Selection) else list(heads)
-    ablation = Ablation(
-        model=model,
-        metric=metric,
-        heads=ablation_heads,
-        sets=None if sets is None else list(sets),
-        pairs=pairs,
-        by=by,
-        attention=attention,
-        module=module,
-        positions=positions,
-    )
-    with restore_afterwards(model):
-        results = [ablation.result(text) for text in texts] if top is None else _greedy_results(ablation, texts, top)
-    return Effects(
-        rows=tuple(
-            Effect(heads_of_row, np.array([result.values[row] - result.baseline for result in results]))
-            for row, heads_of_row in enumerate(results[0].sets)
-        ),
-        metric=results[0].metric,
-        by=by if isinstance(by, str) else "another text",
-        baseline=fmean(result.baseline for result in results),
-        texts=len(texts),
-        model=type(model).__name__,
-        pairs=pairs,
-        greedy=top is not None,
-    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +41,7 @@ class TextResult:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """The arguments of ``ablate`` that hold for every text.
+    """An ablation of heads, which runs over any number of texts; `attnviz.ablate` describes its options.
 
     Attributes:
         model: the model.
@@ -135,21 +49,65 @@ class Ablation:
         heads: the heads to ablate one by one; ``None`` for all.
         sets: the names of sets of heads to ablate; ``None`` for none.
         pairs: True to ablate every pair of the heads too.
+        top: the number of heads to ablate greedily; ``None`` to ablate each by itself.
         by: ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads.
         attention: the part of an encoder-decoder whose heads are ablated; ``None`` for other models.
         module: the path of the module whose heads are ablated; ``None`` for all heads.
         positions: the tokens at which metrics of tokens are measured.
+
+    Raises:
+        AttnvizError: for pairs beside ``top``.
     """
 
     model: nn.Module
-    metric: Metric | None
-    heads: list[str] | Selection | None
-    sets: list[str] | None
-    pairs: bool
-    by: Any
-    attention: AttentionPart | None
-    module: str | None
-    positions: slice
+    metric: Metric | None = None
+    heads: list[str] | Selection | None = None
+    sets: list[str] | None = None
+    pairs: bool = False
+    top: int | None = None
+    by: Any = "zero"
+    attention: AttentionPart | None = None
+    module: str | None = None
+    positions: slice = field(default_factory=lambda: slice(None))
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError for pairs beside ``top``."""
+        if self.pairs and self.top is not None:
+            raise AttnvizError(
+                f"{option('top')} removes one head after another, not pairs; leave it or {option('pairs', True)} out"
+            )
+
+    def effects(self, texts: list[Any]) -> Effects:
+        """Returns the mean change of the metric over texts, without each head or set of heads.
+
+        The state of the model is the same before and after.
+
+        Args:
+            texts: the inputs of each text.
+
+        Raises:
+            AttnvizError: for no texts, or what `attnviz.ablate` refuses.
+        """
+        if not texts:
+            raise AttnvizError("no inputs; give at least one text")
+        with restore_afterwards(self.model):
+            if self.top is None:
+                results = [self.result(text) for text in texts]
+            else:
+                results = _greedy_results(self, texts, self.top)
+        return Effects(
+            rows=tuple(
+                Effect(heads_of_row, np.array([result.values[row] - result.baseline for result in results]))
+                for row, heads_of_row in enumerate(results[0].sets)
+            ),
+            metric=results[0].metric,
+            by=self.by if isinstance(self.by, str) else "another text",
+            baseline=fmean(result.baseline for result in results),
+            texts=len(texts),
+            model=type(self.model).__name__,
+            pairs=self.pairs,
+            greedy=self.top is not None,
+        )
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.

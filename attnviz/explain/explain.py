@@ -24,6 +24,7 @@ from attnviz.explain.weights import (
     explain_scores,
     explain_softmax,
 )
+from attnviz.media.image import Image
 from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
@@ -72,7 +73,10 @@ def explain(
     else:
         names = [step] if step is not None else _usual_steps(computation)
         steps = [replace(STEPS[name](view), name=name) for name in names]
-    text_start = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
+    canvas = computation.tokens.canvas
+    text_start = first_words(
+        canvas.title if isinstance(canvas, Image) else computation.tokens.text, MAX_TITLE_CHARACTERS
+    )
     chosen_look = look or Look()
     remarks = (_origin_remark(computation), *_dropout_remarks(steps, computation))
     return Explanation(

@@ -1,5 +1,7 @@
 """Explains the steps from the text to the heads: tokens, features, queries, keys and values."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from attnviz.base.arrays import BoolArray
@@ -38,9 +40,7 @@ def explain_tokens(head: HeadView) -> Step:
 
 
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
-    """Explains how an image and a text become tokens; ids are explained only if the size of the vocabulary is known.
-
-    Without words there is no table.
+    """Explains how an image becomes tokens, and how a text beside it does if the size of the vocabulary is known.
 
     Args:
         head: the head, with the tokens.
@@ -51,17 +51,30 @@ def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
     word_indices = np.flatnonzero(~is_patch)
     labels = tuple(tokens.labels[index] for index in word_indices)
     left, top, right, bottom = tokens.places[is_patch][0].tolist()
+    cutting_sentence = (
+        f"The image is cut into {is_patch.sum()} patches, of {right - left} x {bottom - top} pixels each, and each is "
+        "a token: r0c0 is at the upper left."
+    )
+    step = Step(
+        title="Image and tokens",
+        sentence=cutting_sentence,
+        formula="image → patches → tokens",
+        latex=r"\text{image} \to \text{patches} \to \text{tokens}",
+        before=f"{is_patch.sum()} patches" + (f" and {len(labels)} other" if labels else ""),
+        after=shape(queries=len(tokens)),
+    )
+    if not computation.vocabulary or not labels:
+        return step
     matrix = Matrix("Words and ids", tokens.ids[word_indices][None], ("id",), labels, spec=".0f")
     id_sentence = f" The id of a word is its number in the vocabulary, which has {computation.vocabulary} tokens."
-    return Step(
+    return replace(
+        step,
         title="Image, text and tokens",
-        sentence=f"The image is cut into {is_patch.sum()} patches, of {right - left} x {bottom - top} pixels each, and "
-        f"each is a token: r0c0 is at the upper left.{id_sentence if computation.vocabulary else ''}",
+        sentence=cutting_sentence + id_sentence,
         formula="image, text → patches, words → tokens",
         latex=r"\text{image, text} \to \text{patches, words} \to \text{tokens}",
-        before=f"{is_patch.sum()} patches and {len(word_indices)} of the text",
-        after=shape(queries=len(tokens)),
-        tables=(cut_table(matrix, head.line_width),) if len(word_indices) else (),
+        before=f"{is_patch.sum()} patches and {len(labels)} of the text",
+        tables=(cut_table(matrix, head.line_width),),
     )
 
 

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,43 @@ class LoadedImage:
 
 
 ImageSource = Path | LoadedImage
+
+
+def refuse_single_image(images: Any) -> None:
+    """Raises AttnvizError if the images of a caller are one image instead of a list."""
+    if isinstance(images, (str, Path)) or hasattr(images, "__array__") or hasattr(images, "__array_interface__"):
+        raise AttnvizError("images needs a list; write images=[photo] for one")
+
+
+def image_source(image: Any, number: int, count: int | None = None) -> ImageSource:
+    """Returns an image as a reader takes it: the path of a file, or an RGB image with a name.
+
+    Args:
+        image: a path, a PIL image, or an array ``(rows, columns, 3)`` of bytes.
+        number: the number of the image, from 1, which names it if it was not read from a file.
+        count: the number of images, of which a single one needs no number; ``None`` if it is unknown.
+
+    Raises:
+        AttnvizError: if it is none of these, or has no pixels or too many.
+    """
+    from PIL import Image as Pillow
+
+    if isinstance(image, (str, Path)):
+        return Path(image)
+    picture: PillowImage | None = image if isinstance(image, Pillow.Image) else None
+    if picture is None and getattr(image, "dtype", None) == "uint8" and image.ndim == 3 and image.shape[2] == 3:
+        picture = Pillow.fromarray(image) if image.size else None
+    if picture is None:
+        shape = f" of shape {tuple(image.shape)} and type {image.dtype}" if hasattr(image, "dtype") else ""
+        raise AttnvizError(
+            f"image {number} is of type {type(image).__name__}{shape}; give a path, a PIL image, or an array "
+            "(rows, columns, 3) of uint8"
+        )
+    width, height = picture.size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise AttnvizError(f"image {number} has {width} x {height} pixels; give one of 1 to {MAX_PIXELS:,} pixels")
+    file_name = Path(str(getattr(picture, "filename", ""))).name
+    return LoadedImage(picture.convert("RGB"), file_name or (f"image {number}" if count != 1 else "image"))
 
 
 def open_image(path: ImageSource) -> "PillowImage":

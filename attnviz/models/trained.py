@@ -334,11 +334,11 @@ def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
     Args:
         sets: the sets of heads, each in the notation of ablation, such as ``0.1,1.0``.
     """
-    from attnviz.effects.ablation import ablate
+    from attnviz.effects.ablation import Ablation
     from attnviz.models.trained_repeats import held_out_repeats
 
     ids, positions = held_out_repeats(START_TOKEN)
-    effects = ablate(load_model(), ids, "accuracy", sets=sets, positions=positions)
+    effects = Ablation(load_model(), "accuracy", sets=list(sets), positions=positions).effects([ids])
     return effects.baseline, [effects.baseline + row.mean for row in effects.rows]
 
 

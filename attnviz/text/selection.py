@@ -112,6 +112,19 @@ class Selection:
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
 
 
+def parse_head(head: str) -> tuple[int, int]:
+    """Returns the layer and the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
+
+    Raises:
+        AttnvizError: if the text names no head, or more than one.
+    """
+    selection = Selection.parse(heads=head)
+    pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
+    if len(pairs) != 1 or selection.tower is not None:
+        raise AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
+    return pairs[0]
+
+
 class SelectionOptions(TypedDict, total=False):
     """The keyword arguments of ``Selection.parse``, for the type checker."""
 

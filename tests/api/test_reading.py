@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers
 from PIL import Image as Pillow
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -20,6 +19,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
+from tests.api.examples import word_tokenizer
 
 t: Any = transformers  # whose constructors have no types
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -100,10 +100,7 @@ def test_a_classifier_is_recorded_without_its_head(vit: Any, processor: Any, pix
 
 
 def test_a_text_alone_needs_only_a_tokenizer() -> None:
-    words = {"<unk>": 0, "life": 1, "is": 2, "short": 3}
-    encoder = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    encoder.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = t.PreTrainedTokenizerFast(tokenizer_object=encoder, unk_token="<unk>")
+    tokenizer = word_tokenizer()
     torch.manual_seed(0)
     model = t.GPT2LMHeadModel(t.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=4, n_positions=16))
     recording = attnviz.reading(model, tokenizer, "life is short")

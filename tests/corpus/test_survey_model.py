@@ -103,8 +103,8 @@ def test_a_module_of_ones_own_is_surveyed_over_what_a_loader_gives() -> None:
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({}, "needs a tokenizer and texts, or batches"),
-        ({"texts": ["one"]}, "needs a tokenizer and texts, or batches"),
+        ({}, "needs a tokenizer and texts, a processor and images, or batches"),
+        ({"texts": ["one"]}, "needs a tokenizer and texts, a processor and images, or batches"),
         ({"batches": []}, "no batch to survey"),
         ({"batches": [torch.zeros(2, 3, 4)]}, "a batch holds no ids"),
         ({"batches": [{"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[0, 1, 1]])}]},

@@ -1,7 +1,6 @@
 """Surveys one picture: records it as `attnviz show` does, and measures its heads by the places of its patches."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
         AttnvizError: if the model refuses the picture, has no self-attention over it, or its cells are unknown.
     """
     [window] = batch.windows
-    recording = reader.record(Example(image=Path(window.text.source)), options.selection)
+    recording = reader.record(Example(image=window.text.image), options.selection)
     calls = [maps_over_tokens(maps) for maps in recording.maps if maps.kind == "self"]
     return survey_of_measurements(_measurements(calls, options.metrics), reader.name, batch, options)
 

@@ -3,9 +3,10 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.reading import open_file
 from attnviz.corpus.texts.batches import Batch, PackedChunk, TextWindow
 from attnviz.corpus.texts.read import READERS, CorpusText
-from attnviz.media.image_file import IMAGE_SUFFIXES, ImageFileError
+from attnviz.media.image_file import IMAGE_SUFFIXES, ImageFileError, ImageSource, LoadedImage, image_source
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.text.tokens import Tokens
@@ -67,61 +68,68 @@ def _picture_files_of(path: str) -> list[str]:
 
 @dataclass(eq=False)
 class CorpusPictures:
-    """The pictures of some files, read lazily; files without a picture that the model reads are counted.
+    """Pictures that are read lazily; those that are damaged or that the model refuses are counted.
 
     Attributes:
-        files: the files.
+        pictures: paths of files, PIL images, or arrays.
         reader: the reader of the model.
-        report: called with a line about each file that is skipped.
-        skipped: the number of files that are skipped, by the reason.
+        report: called with a line about each picture that is skipped; ``None`` for no lines.
+        skipped: the number of pictures that are skipped, by the reason.
     """
 
-    files: Sequence[str]
+    pictures: Iterable[Any]
     reader: Reader
-    report: Callable[[str], None]
+    report: Callable[[str], object] | None = None
     skipped: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.files_done = 0
+        self.pictures_done = 0
 
     @property
-    def share(self) -> float:
-        """The share of the files that have been read, 0 to 1."""
-        return self.files_done / max(1, len(self.files))
+    def share(self) -> float | None:
+        """The share of the pictures that have been read, 0 to 1; ``None`` if their number is unknown."""
+        return self.pictures_done / max(1, len(self.pictures)) if isinstance(self.pictures, Sized) else None
 
     def __iter__(self) -> Iterator[CorpusText]:
-        """Yields the pictures with their tokens; counts and reports files that it skips.
+        """Yields the pictures with their tokens; counts and reports those that it skips.
 
         Raises:
-            AttnvizError: if the model refuses an intact picture before it has read any, as a model of texts does.
+            AttnvizError: if a value is no picture, or the model refuses an intact picture before it has read any, as a
+                model of texts does.
         """
         has_read_any = False
-        for number, file in enumerate(self.files, 1):
-            self.files_done = number
+        for number, picture in enumerate(self.pictures, 1):
+            self.pictures_done = number
+            image = image_source(picture, number)
+            name = str(image) if isinstance(image, Path) else image.name
             try:
-                tokens = self.reader.read(Example(image=Path(file))).tokens
-                digest = _digest_of(file)
+                tokens = self.reader.read(Example(image=image)).tokens
+                digest = _digest_of(image)
             except ImageFileError as error:
                 self._skip(DAMAGED, str(error))
                 continue
             except AttnvizError as error:
                 if not has_read_any:
                     raise
-                self._skip(REFUSED, f"{file!r} is left out: {error}")
+                self._skip(REFUSED, f"{name!r} is left out: {error}")
                 continue
             has_read_any = True
-            yield CorpusText(file, 0, digest, _without_picture(tokens))
+            yield CorpusText(name, 0, digest, _without_picture(tokens), image)
 
     def _skip(self, reason: str, line: str) -> None:
-        """Counts a file that is skipped for a reason, and reports it with a line."""
+        """Counts a picture that is skipped for a reason, and reports it with a line."""
         self.skipped[reason] += 1
-        self.report(line)
+        if self.report is not None:
+            self.report(line)
 
 
-def _digest_of(file: str) -> str:
-    """Returns a hexadecimal digest of a file, which is read piece by piece."""
+def _digest_of(image: ImageSource) -> str:
+    """Returns a hexadecimal digest of the pixels of a loaded image, or of a file, which is read piece by piece."""
     hasher = hashlib.blake2b(digest_size=16)
-    with open_file(Path(file)) as content:
+    if isinstance(image, LoadedImage):
+        hasher.update(image.picture.tobytes())
+        return hasher.hexdigest()
+    with open_file(image) as content:
         while piece := content.read(DIGEST_BYTES):
             hasher.update(piece)
     return hasher.hexdigest()

@@ -16,6 +16,7 @@ from attnviz.base.reading import open_file, parse_json
 from attnviz.media.image_file import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
+    from attnviz.media.image_file import ImageSource
     from attnviz.text.tokens import Tokens
 
 STANDARD_INPUT = "-"
@@ -34,12 +35,14 @@ class CorpusText:
         row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
         text: the text itself; of a picture, a digest of its file.
         tokens: the tokens of a picture; ``None`` for a text, which is tokenized later.
+        image: the picture or its file; ``None`` for a text.
     """
 
     source: str
     row: int
     text: str
     tokens: "Tokens | None" = None
+    image: "ImageSource | None" = None
 
 
 @dataclass(eq=False)

@@ -207,9 +207,9 @@ def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, A
 
 
 def _vocabulary_size(model: "nn.Module") -> int:
-    """Returns the number of rows of the model's token embedding; 0 if the model gives no embedding."""
+    """Returns the number of rows of the model's token embedding; 0 for a model of images, or one without embedding."""
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
-    return 0 if embedding is None else len(embedding.weight)
+    return len(getattr(embedding, "weight", ()))
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":

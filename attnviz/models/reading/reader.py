@@ -341,4 +341,5 @@ class Reader(ABC):
         self.refuse_absent(Selection(layers=(layer,)))
         from attnviz.models.reading.captured_computation import computation_of
 
-        return computation_of(self.module, self.read(example), layer, self.name)
+        module, prepared = self.recorded_part(self.read(example))
+        return computation_of(module, prepared, layer, self.name)

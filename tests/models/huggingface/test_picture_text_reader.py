@@ -13,9 +13,9 @@ from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import attnviz
+from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.effects.ablation import ablate
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
@@ -151,6 +151,34 @@ def test_a_loaded_model_is_read_as_its_folder_is(
         np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
     if attention is None:
         assert recording.remarks[0].endswith("For the picture tower: attention='picture'.")
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen", "mllama"])
+def test_a_loaded_model_is_ablated_explained_and_generates_as_its_folder_does(
+    name: str, photo: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(name)
+    model = t.AutoModelForImageTextToText.from_pretrained(folder)
+    reading = attnviz.reading(model, load_text_processor(folder), QUESTION, [photo], generate=2)
+    expected = recorded(folder, photo, generate=2)
+    assert reading.maps[-1].query_tokens.labels == expected.maps[-1].query_tokens.labels
+    assert any("The last 2 tokens were generated" in remark for remark in reading.remarks)
+    command = [QUESTION, "--image", str(photo), "--model", str(folder)]
+    file = tmp_path / "effects.json"
+    assert main(["ablate", *command, "--generate", "2", "--layers", "1", "-o", str(file)]) == 0
+    effects = attnviz.ablate(model, reading, heads=Selection(layers=(1,)))
+    saved = json.loads(file.read_text())
+    assert effects.metric == saved["metric"]
+    assert effects.baseline == pytest.approx(saved["baseline"], abs=1e-6)
+    changes = {row.name: row.mean for row in effects.rows}
+    assert changes == pytest.approx({row["heads"][0]: row["effect"] for row in saved["effects"]}, abs=1e-6)
+    table, expected_table = reading.head_table(), drawable(expected).head_table()
+    np.testing.assert_allclose(table["on-picture"], expected_table["on-picture"], atol=1e-6)
+    reading = attnviz.reading(model, load_text_processor(folder), QUESTION, [photo])
+    notes = tmp_path / "notes.md"
+    assert main(["explain", *command, "--head", "0.1", "-o", str(notes)]) == 0
+    name = type(model).__name__.replace("_", r"\_")
+    assert attnviz.explanation(reading, "0.1").replace(name, folder.name) == notes.read_text()
 
 
 def test_two_loaded_pictures_are_numbered_and_heads_lie_over_them(llava: Path, photo: Path) -> None:
@@ -453,8 +481,8 @@ def test_ablation_in_python_refuses_two_heads_of_one_name(llava: Path, photo: Pa
     reader: Any = open_reader(ModelSettings(model=str(llava)), "answers")
     prepared = reader.read(Example(QUESTION, images=(photo,)))
     with pytest.raises(AttnvizError, match=r"has two heads 0\.0, in model\.language_model and in model\.vision_tower;"):
-        ablate(reader.module, prepared.inputs, "loss")
-    effects = ablate(
+        attnviz.ablate(reader.module, prepared.inputs, "loss")
+    effects = attnviz.ablate(
         reader.module, prepared.inputs, "kl", module="model.language_model", heads=["0.1"], positions=prepared.positions
     )
     assert effects["0.1"].mean > 0
@@ -465,5 +493,5 @@ def test_ablation_of_cross_attention_to_a_picture(mllama: Path, photo: Path) -> 
     prepared = reader.read(Example(QUESTION, images=(photo,)))
     assert (prepared.attention, reader.ablated_module) == ("cross", "model.language_model")
     options = {"attention": prepared.attention, "module": reader.ablated_module}
-    effects = ablate(reader.module, prepared.inputs, f"logit:{prepared.metric_token}", **options)
+    effects = attnviz.ablate(reader.module, prepared.inputs, f"logit:{prepared.metric_token}", **options)
     assert {row.heads[0][0] for row in effects.rows} == {1}  # the layer with cross-attention

@@ -1,0 +1,189 @@
+"""Ablates heads of a model that the caller has loaded, or that a command line names: ``ablate(model, inputs)``."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnviz.api.reading import Reading
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.ablation import Ablation, Metric
+from attnviz.effects.effect_table import LOGIT_PREFIX
+from attnviz.models.reading.example import Example
+from attnviz.text.selection import AttentionPart, Selection
+from attnviz.text.towers import tower_phrase
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnviz.effects.effect_table import Effects
+    from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.reader import Reader, Use
+
+NAMED_REPLACEMENTS = ("zero", "mean")
+
+
+def ablate(
+    model: "nn.Module",
+    inputs: Any,
+    metric: Metric | None = None,
+    *,
+    heads: Iterable[str] | Selection | None = None,
+    sets: Iterable[str] | None = None,
+    pairs: bool = False,
+    top: int | None = None,
+    by: Any = "zero",
+    attention: AttentionPart | None = None,
+    module: str | None = None,
+    positions: slice = slice(None),
+) -> "Effects":
+    """Ablates heads of a model and measures how its output changes without each head, or without each set of heads.
+
+    Ablation replaces the output of a head where it enters the output projection. The model runs in evaluation mode.
+    Its weights, buffers, hooks and training flags and the random state are the same before and after.
+
+    Args:
+        model: any torch module whose attention ends in a linear output projection.
+        inputs: the arguments of the model: a tensor, a tuple, a mapping of names, or an ``attnviz.reading`` of this
+            model. A list holds several texts or readings.
+        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
+            function from the model's output to a number. ``None`` chooses the loss for language models, else the
+            cosine. Over readings it is chosen as on the command line, such as the logit of a classifier's label, and
+            ``logit:cat`` names a token or label.
+        heads: the heads to ablate one by one, such as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
+        sets: sets of heads to ablate together, such as ``["0.1+2.3"]``, or whole layers, such as ``["2"]``. Single
+            heads are then ablated only if ``heads`` names them.
+        pairs: True to ablate also every pair of the heads.
+        top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
+            one that changes it most with the first ablated, and so on. With several texts the mean change decides.
+        by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
+            or a reading with the same number of tokens, whose outputs are then used.
+        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
+        module: the path of the part of a model whose heads are ablated, such as ``model.language_model`` of one that
+            reads text and pictures; ``None`` for all heads. A reading knows attention and module.
+        positions: the tokens at which metrics of tokens are measured; the label of a classifier has no position.
+
+    Raises:
+        AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
+            pairs, pairs beside ``top``, a ``top`` that is out of range, or readings of another model.
+
+    Example:
+        >>> import attnviz, torch
+        >>> from attnviz.models.trained import load_model
+        >>> repeated = torch.tensor([[256, *range(20), *range(20)]])
+        >>> effects = attnviz.ablate(load_model(), repeated, "accuracy", heads=["0.0", "0.1"], positions=slice(21, 40))
+        >>> effects.baseline, [float(row.mean) for row in effects.rows]  # without head 0.0 no token is predicted
+        (1.0, [-1.0, 0.0])
+    """
+    ablation = Ablation(
+        model=model,
+        metric=metric,
+        heads=heads if heads is None or isinstance(heads, Selection) else list(heads),
+        sets=None if sets is None else list(sets),
+        pairs=pairs,
+        top=top,
+        by=by,
+        attention=attention,
+        module=module,
+        positions=positions,
+    )
+    texts = inputs if isinstance(inputs, list) else [inputs]
+    readings = [text for text in texts if isinstance(text, Reading)]
+    return _effects_of_readings(ablation, readings, len(texts)) if readings else ablation.effects(texts)
+
+
+def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int) -> "Effects":
+    """Returns the mean effects over readings, each of which is read again by its model.
+
+    Args:
+        ablation: the options of ``ablate``.
+        readings: the readings among the inputs.
+        count: the number of all inputs.
+
+    Raises:
+        AttnvizError: if an input is no reading, a reading is of another model or reads another medium than the first,
+            or the options name a part of the model.
+    """
+    first = readings[0]
+    use = use_for_effects([reading.example for reading in readings], ablation.metric)
+    settings = first.model_settings
+    if len(readings) < count:
+        raise AttnvizError(f"{count - len(readings)} of {count} inputs are no readings; give attnviz.reading of each")
+    if any(reading.live.model is not ablation.model for reading in readings):
+        raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
+    if any((reading.model_settings, reading.use) != (settings, first.use) for reading in readings):
+        raise AttnvizError("the readings differ in medium, attention or generate; ablate over each kind by itself")
+    if ablation.attention is not None or ablation.module is not None:
+        raise AttnvizError("a reading knows the part of its model; choose attention in attnviz.reading instead")
+    with first.live.unchanged():
+        reader = first.live.reader(settings, use)
+        by = reader.read(ablation.by.example).inputs if isinstance(ablation.by, Reading) else ablation.by
+        prepared = [reader.read(reading.example) for reading in readings]
+        return effects_of_examples(reader, prepared, replace(ablation, model=reader.module, by=by))
+
+
+def use_for_effects(examples: list[Example], metric: Metric | None) -> "Use":
+    """Returns the purpose of the reader: an image's labels or features, answers on images in a text, or predictions.
+
+    Args:
+        examples: the examples.
+        metric: the number to measure; ``None`` for the default.
+    """
+    if any(example.image is not None for example in examples):
+        return "images" if metric in ("cosine", "distance") else "labels"
+    return "answers" if any(example.images for example in examples) else "predictions"
+
+
+def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: Ablation) -> "Effects":
+    """Returns the mean effects over the examples of a reader, named by its model, with the remarks of the first one.
+
+    Args:
+        reader: the reader, opened for the use that `use_for_effects` returns.
+        examples: the examples that it has read.
+        ablation: the options, whose ``by`` may be a text. The examples have a default metric and default positions, and
+            the reader knows the part of the model.
+
+    Raises:
+        AttnvizError: for an unknown token of a metric, or what `attnviz.ablate` refuses.
+    """
+    first = examples[0]
+    share_metric = all(example.metric == first.metric for example in examples)
+    metric = first.metric if ablation.metric is None and share_metric else ablation.metric
+    positions, remarks = ablation.positions, first.remarks
+    if positions == slice(None) and all(example.positions == first.positions for example in examples):
+        positions = first.positions
+        remarks = (*filter(None, [first.positions_remark]), *remarks)
+    noun = "images" if reader.use in ("images", "labels") else "texts"
+    is_text = isinstance(ablation.by, str) and ablation.by not in NAMED_REPLACEMENTS
+    effects = replace(
+        ablation,
+        metric=_metric_with_id(reader, first, metric),
+        by=reader.read(Example.of(ablation.by, reader.settings)).inputs if is_text else ablation.by,
+        attention="encoder" if reader.use in ("images", "labels") else first.attention,  # without an attention pooling
+        module=reader.ablated_module,
+        positions=positions,
+    ).effects([example.inputs for example in examples])
+    return replace(
+        effects,
+        metric=metric if isinstance(metric, str) else effects.metric,
+        model=tower_phrase(reader.tower, reader.name),
+        title=first.title if len(examples) == 1 else f"{len(examples)} {noun}",
+        remarks=remarks,
+    )
+
+
+def _metric_with_id(reader: "Reader", example: "Prepared", metric: Metric | None) -> Metric | None:
+    """Returns the metric with the id of a token or label in place of its name; unchanged if it names none.
+
+    Args:
+        reader: the reader, which knows the names.
+        example: the first example, which may know the id of its own metric.
+        metric: the metric, such as ``logit:cat``.
+
+    Raises:
+        AttnvizError: if there is no token or label of this name.
+    """
+    if not isinstance(metric, str) or not metric.startswith(LOGIT_PREFIX):
+        return metric
+    if metric == example.metric and example.metric_token is not None:
+        return f"{LOGIT_PREFIX}{example.metric_token}"
+    return f"{LOGIT_PREFIX}{reader.find_token(metric.removeprefix(LOGIT_PREFIX), example.tokens)}"

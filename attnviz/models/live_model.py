@@ -1,0 +1,107 @@
+"""Opens a model of transformers that the caller has loaded with the readers that open one in a folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface.loading import IMAGE_CLASSIFIERS
+from attnviz.models.sources import MEDIA_ROWS, PICTURES, PRETRAINED, SourceRow
+
+if TYPE_CHECKING:
+    from attnviz.models.reading.reader import Reader, Use
+    from attnviz.models.reading.settings import ModelSettings
+
+
+@dataclass(frozen=True, eq=False)
+class LiveModel:
+    """A model of transformers that the caller has loaded, with its processor.
+
+    Attributes:
+        model: the model.
+        processor: its processor; a tokenizer is enough for texts, an image processor for images.
+    """
+
+    model: Any
+    processor: Any
+
+    @property
+    def name(self) -> str:
+        """The name of the model's class."""
+        return type(self.model).__name__
+
+    def reader(self, settings: "ModelSettings", use: "Use") -> "Reader":
+        """Returns the reader of the model for a use.
+
+        Args:
+            settings: the attention to record, and the number of tokens to generate.
+            use: the purpose; see ``Reader``.
+
+        Raises:
+            AttnvizError: if the model is not of transformers, it cannot generate although the settings ask for tokens,
+                or the processor lacks the tokenizer or the image processor.
+        """
+        if not hasattr(self.model, "main_input_name"):
+            raise AttnvizError(f"{self.name} is no model of transformers; record it with attnviz.record(model)")
+        row = MEDIA_ROWS.get(use, PRETRAINED)
+        if row in (PRETRAINED, PICTURES):
+            self._refuse_no_tokenizer()
+        if row is not PRETRAINED:
+            self._refuse_no_image_processor()
+        if settings.generate and not self.model.can_generate():
+            raise AttnvizError(f"{self.name} has no language head, so it cannot generate; load it with its head")
+        loaded_reader: Any = row.load()
+        reader: Reader = loaded_reader(settings, use=use, loaded=self._loaded(row, use))
+        return reader
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Turns dropout off in the block; after it, the model has its former modes and settings of generation.
+
+        Gradients are possible in the block, since places of patches are measured from them.
+        """
+        import torch
+
+        from attnviz.capture.run_model import evaluation_mode
+
+        generation_settings = getattr(self.model, "generation_config", None)
+        with torch.inference_mode(mode=False), evaluation_mode(self.model):
+            try:
+                yield
+            finally:
+                if generation_settings is not None:
+                    self.model.generation_config = generation_settings
+
+    def _loaded(self, row: SourceRow, use: "Use") -> tuple[Any, Any]:
+        """Returns the model and the part of its processor that a reader takes.
+
+        Args:
+            row: the row of the reader.
+            use: its purpose.
+        """
+        if row is PRETRAINED:
+            return self.model, self._tokenizer
+        if row is PICTURES:
+            return self.model, self.processor
+        # A classifier's output has no features of single tokens; its part without the head has them.
+        has_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
+        model = self.model if has_labels else getattr(self.model, "base_model", self.model)
+        return model, getattr(self.processor, "image_processor", self.processor)
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The tokenizer of the processor; the processor itself if it has none."""
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    def _refuse_no_tokenizer(self) -> None:
+        """Raises AttnvizError if the processor splits no text."""
+        if not hasattr(self._tokenizer, "convert_ids_to_tokens"):
+            raise AttnvizError(
+                f"a {type(self.processor).__name__} splits no text; give the model's tokenizer or processor"
+            )
+
+    def _refuse_no_image_processor(self) -> None:
+        """Raises AttnvizError if the processor is a tokenizer."""
+        if not hasattr(self.processor, "image_processor") and hasattr(self.processor, "convert_ids_to_tokens"):
+            raise AttnvizError(f"a {type(self.processor).__name__} reads no images; give the model's processor")
