@@ -84,7 +84,8 @@ def load_survey(path: str | Path) -> Survey:
 def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
     """Returns the header of a survey's file, and the arrays by name.
 
-    Exact sums are stored as two arrays, ``high`` and ``low``. The tokens of all example texts are joined in each array.
+    Exact sums are stored as two arrays, ``high`` and ``low``. Each array ``tokens.*`` joins the
+    tokens of all example texts.
     """
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
     header: Header = {

@@ -57,7 +57,7 @@ def patch_places(width: int, height: int) -> "IntArray":
 
 @cache
 def patches_of_cells() -> "BoolArray":
-    """Returns True for the patches of each cell, ``(cells, PATCHES)``; a cell has the number of the word for it."""
+    """Returns True for the patches of each cell, ``(cells, PATCHES)``; the cells are in the order of ``WORDS``."""
     patch_rows, patch_columns = np.divmod(np.arange(PATCHES), GRID)
     cells = patch_rows // CELL_PATCHES * CELLS + patch_columns // CELL_PATCHES
     is_in_cell: BoolArray = np.arange(CELLS * CELLS)[:, None] == cells

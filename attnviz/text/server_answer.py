@@ -150,7 +150,7 @@ def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
                 f"{name} is neither JSON nor a whole stream: line {number} cannot be read; save all of it"
             ) from error
         if not isinstance(chunk, dict):
-            raise AttnvizError(f"line {number} of {name} is not a chunk of an answer; save what the server sent")
+            raise AttnvizError(f"line {number} of {name} is not a JSON object; save the server's whole response")
         yield chunk
 
 
@@ -161,7 +161,7 @@ def _whole_response(objects: Sequence[Json], name: str) -> Json:
         AttnvizError: if there are no objects, or the stream ends before its answer does.
     """
     if not objects:
-        raise AttnvizError(f"{name} has no answer; save what the server sent")
+        raise AttnvizError(f"{name} is empty, or holds no answer; save the server's whole response")
     if len(objects) == 1 and not str(objects[0].get("object", "")).endswith(".chunk"):
         return objects[0]
     if not any(_is_last(chunk) for chunk in objects):

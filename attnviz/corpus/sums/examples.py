@@ -125,14 +125,14 @@ class Examples:
         return [int(number) for number in text_numbers if number != NO_TEXT]
 
     def __add__(self, other: "Examples") -> "Examples":
-        """Returns the examples of the texts of both: again the largest numbers and the smallest hashes.
+        """Returns the examples in the texts of both: the largest metric values, and a sample by the smallest hashes.
 
-        No text of ``other`` may have the number of a text of these examples; see `numbered_after`.
+        No text of ``other`` may have the id of a text of these examples; see `numbered_after`.
         """
         values, ids, places = (
             np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
         )
-        order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by number
+        order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by id
         sampled = np.concatenate([self.sampled, other.sampled])
         sample_indices = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
         joint_examples = Examples(

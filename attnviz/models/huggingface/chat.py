@@ -263,10 +263,10 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 
 
 def _message_start(rendered: RenderedChat, text: str) -> int:
-    """Returns the number to add to an index in the only message to get the index in the rendered text.
+    """Returns the shift from the index of a character in the only message to its index in the rendered text.
 
-    The template strips the spaces around a message, so the number is that of the first written character less the
-    leading spaces of the message; it may be negative.
+    The template strips the spaces around a message. So the shift is the index where its text begins in the rendered
+    text, less the number of its leading spaces; it may be negative.
 
     Args:
         rendered: the text that the template wrote.
@@ -391,10 +391,10 @@ def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokeniz
 
 
 def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
-    """Returns the turns, or passages, of characters with gaps filled: -1 between two characters of a turn becomes it.
+    """Returns the turns, or passages, of characters; a gap of -1 within one turn gets that turn.
 
     Such gaps are spaces, and what a template writes around the arguments of a tool call. The template's own added
-    tokens, as between two calls, stay -1. Returns the turns unchanged if no character has one.
+    tokens, as between two calls, stay -1. Returns the turns unchanged if all are -1.
 
     Args:
         turns: ``(characters,)``, the turn, or the passage, of each character; -1 for none.

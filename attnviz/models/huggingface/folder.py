@@ -265,7 +265,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 def describe_name(name: str) -> str:
     """Returns a model's name for captions: the name of its folder if it is local, else its name unchanged.
 
-    The parent's name precedes that of a folder whose name says nothing, such as ``model`` or ``checkpoint-500``.
+    If the folder's name says nothing, such as ``checkpoint-500``, its parent's name precedes it.
     """
     if not Path(name).expanduser().is_dir():
         return name

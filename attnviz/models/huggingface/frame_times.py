@@ -42,7 +42,8 @@ class OwnFrameConvolution(OwnValueAttention):
     ) -> Any:
         """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
 
-        Other convolutions stay, and other functions run as in `OwnValueAttention`; adds to ``lengths`` at attention.
+        Other convolutions run unchanged, other functions as in `OwnValueAttention`. A softmax, or torch's attention,
+        adds its number of frames to ``lengths``.
         """
         name = getattr(func, "__name__", "")
         if name in ("softmax", "scaled_dot_product_attention"):
@@ -65,7 +66,7 @@ class OwnFrameConvolution(OwnValueAttention):
 
 
 def _keeps_length(arguments: dict[str, Any]) -> bool:
-    """True if a convolution of stride 1 returns as many frames as it reads, or one more, as of an even kernel."""
+    """True if a convolution of stride 1 returns as many frames as it reads, or one more (an even kernel)."""
     padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
     if isinstance(padding, str):
         return padding == "same"
@@ -174,7 +175,8 @@ def _centre(change: Float64Array, axis: int) -> float:
 def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
     """Returns the mean index around the highest part, weighted by the values there; NaN if all values are 0.
 
-    Values elsewhere come from layers that mix neighbours, such as convolutions over frames that tell their positions.
+    Values elsewhere do not count: they come from layers that mix neighbours, such as convolutions over frames that
+    tell their positions.
 
     Args:
         sums: ``(columns,)``, not negative.

@@ -144,9 +144,9 @@ def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
 def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
     """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
-    The model is built on the meta device, which takes a hundredth of the time of loading. Otherwise weights that no
-    file holds would be allocated and initialized at random before they could be refused. The memory is not checked with
-    a device map, which may leave weights on disk.
+    The model is built on the meta device, which takes a hundredth of the time of loading. Loading would
+    allocate weights that no file holds, and fill them at random, before they could be refused. The memory is not
+    checked with a device map, which may leave weights on disk.
 
     Args:
         folder: the model's folder.
@@ -164,7 +164,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
     if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
             f"config.json of {settings.model!r} describes a model of {needed_bytes / GIGABYTE:.1f} GB, but its weights "
-            f"are {file_bytes / GIGABYTE:.3f} GB: they do not belong together"
+            f"are {file_bytes / GIGABYTE:.3f} GB: they do not belong together; copy both from one model"
         )
     if settings.device_map is None:
         remedy = (
@@ -308,7 +308,7 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
     except (AttnvizError, MemoryError):
         raise
     except SafetensorError as error:
-        raise AttnvizError(f"the weights of {name!r} are cut off or damaged: {error}") from error
+        raise AttnvizError(f"the weights of {name!r} are cut off or damaged: {error}; copy them again") from error
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise

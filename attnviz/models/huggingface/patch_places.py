@@ -189,8 +189,8 @@ def coded_gradients(
 def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
     """Turns weights and buffers of a lower precision into ``dtype`` in the block; after it, they are as before.
 
-    ``dtype`` holds their values without a loss. Each gets its own dtype back: a rotary frequency in float32 that became
-    a half would turn positions by a wrong angle for good.
+    ``dtype`` holds their values without a loss. Each tensor gets its old dtype back: a rotary frequency in float32
+    that became a half would turn positions by a wrong angle for good.
 
     Args:
         module: a model, changed in place.
@@ -232,7 +232,7 @@ def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
 def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray:
     """Returns the token number of each pixel, ``(rows, columns)``, from the ratio of two gradients; -1 for none.
 
-    A pixel belongs to the token of any of its colours.
+    If only some colours of a pixel have a token, the pixel has it too.
 
     Args:
         gradient: ``(colours, rows, columns)``, the gradient of Σ yⱼ.
@@ -256,15 +256,15 @@ def whole_token_numbers(
     max_code_error: float = MAX_CODE_ERROR,
     max_unsure: float = MAX_UNSURE,
 ) -> IntArray | None:
-    """Returns the number of the token that each input number belongs to, of the shape of the gradients; -1 for none.
+    """Returns the index of the token that each input value belongs to, in the shape of the gradients; -1 for none.
 
-    ``None`` if a larger share of the input numbers than ``max_unsure`` belongs to several tokens.
+    ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
 
     Args:
         gradient: the gradient of Σ yⱼ, of any shape.
         coded_gradient: the gradient of Σ (j + 1) yⱼ, of the same shape.
-        max_code_error: the largest distance of a token's measured number from a whole number.
-        max_unsure: the largest share of input numbers that belong to several tokens; 1 for overlapping patches.
+        max_code_error: the largest distance of a ratio of the gradients from a whole number.
+        max_unsure: the largest share of input values that belong to several tokens; 1 for overlapping patches.
     """
     has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
     ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)

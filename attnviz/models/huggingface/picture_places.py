@@ -78,7 +78,9 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
         return reached.arguments
     finally:
         hook.remove()
-    raise AttnvizError("the model gives its decoder no embeddings, so the places of its pictures are not known")
+    raise AttnvizError(
+        "places of pictures are not known: no embeddings reach the decoder; use attnviz.record(model) in Python"
+    )
 
 
 def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
@@ -105,7 +107,7 @@ def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any
 
 
 def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
-    """Returns the token of each number of ``pixel_values``, of its shape, -1 for none; and the number of tokens.
+    """Returns the token of each value of ``pixel_values``, in its shape, -1 for none; and the number of tokens.
 
     Args:
         model: the whole model.
@@ -113,7 +115,7 @@ def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, A
         inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
-        AttnvizError: if many numbers belong to several tokens, or the model does not call the part with features.
+        AttnvizError: if many values belong to several tokens, or the model does not call the part with features.
     """
     gradient, coded_gradient, count = coded_gradients(
         model, inputs["pixel_values"], lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf})
@@ -193,7 +195,7 @@ def _pixel_colours(numbers: Any) -> Any:
 
 
 def _extent(places: Float64Array) -> Float64Array:
-    """Returns left, top, right and bottom of the points ``(points, 2)``, which are not empty: ``(4,)``."""
+    """Returns left, top, right and bottom of one or more points, ``(points, 2)``, as ``(4,)``."""
     return np.concatenate([places.min(axis=0), places.max(axis=0)])
 
 

@@ -137,10 +137,10 @@ class PictureTextReader(FolderReader):
 
     @property
     def ablated_module(self) -> str | None:
-        """The path of the decoder; of the tower that reads pictures, if the settings choose its attention.
+        """The path of the decoder, or of the tower that reads pictures if the settings choose its attention.
 
         Raises:
-            AttnvizError: if they choose it and there is no tower.
+            AttnvizError: if the settings choose the tower's attention and there is no tower.
         """
         names = {id(part): name for name, part in self.module.named_modules()}
         decoder: str = names[id(self.decoder)]
@@ -220,7 +220,7 @@ class PictureTextReader(FolderReader):
     def _answered(self, prepared: Prepared) -> Prepared:
         """Returns the example with the logit of the model's next token as its metric; no metric without logits.
 
-        Losses are measured where words are predicted: at the last part of a picture and after it.
+        Losses are measured from the last part of a picture on; at all tokens if none is of a picture.
         """
         import numpy as np
         import torch
@@ -276,7 +276,7 @@ class PictureTextReader(FolderReader):
         return replace(recording, maps=placed_maps, remarks=())
 
     def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
-        """Returns the decoder, and ``prepared`` with the arguments with which the model calls the decoder as inputs.
+        """Returns the decoder, and ``prepared`` whose inputs are the arguments that the model gives the decoder.
 
         If the settings choose the attention of the tower, returns the whole model and ``prepared`` unchanged.
         """
@@ -338,7 +338,7 @@ class PictureTextReader(FolderReader):
         return tower_maps(maps, images, picture_numbers, places)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model, or its decoder on these inputs, fails without the capture too."""
+        """Raises AttnvizError if the model, or its decoder for inputs without pixels, fails without the capture too."""
         module = self.module if "pixel_values" in inputs else self.decoder
         refuse_failing(module, inputs, f"{self.settings.model!r} cannot run on this text and picture")
 

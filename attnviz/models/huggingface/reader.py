@@ -127,7 +127,7 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError for a layer or head above every count of the configuration in the model's folder."""
+        """Raises AttnvizError for a layer or head above every count of the folder's configuration; never if live."""
         if not self.is_live:
             refuse_absent(self.folder, selection)
 

@@ -1,4 +1,4 @@
-"""Refuses an unsafe model folder before a library opens it: pickles, paths out of the folder, absurd sizes.
+"""Refuses an unsafe model folder before a library opens it: pickles, paths outside the folder, absurd sizes.
 
 Libraries that read a folder open every file that its files name. So each of these is checked first: weights must be
 safetensors files in the folder, links must stay inside it, and no count or file may be larger than any real one.
@@ -27,7 +27,7 @@ COUNT_SETTINGS = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
 
 
 def refuse_unsafe_files(folder: Path, name: str) -> None:
-    """Raises AttnvizError if an entry that a library would open is no file, is too large, or links out of the folder.
+    """Raises AttnvizError if an entry that a library would open is no file, is too large, or links outside the folder.
 
     The size of weight files is not limited. In the hub's cache, links to the model's ``blobs`` folder are allowed.
 
@@ -44,7 +44,7 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
         target = Path(os.path.realpath(file))
         if not any(target.is_relative_to(allowed_folder) for allowed_folder in allowed_folders):
             raise AttnvizError(
-                f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; replace it with a copy"
+                f"{file.name} of {name!r} is a link to {str(target)!r}, outside the folder; replace it with a copy"
             )
         if not file.is_file():
             raise AttnvizError(f"{file.name} of {name!r} is not a file; replace it with one")
@@ -90,7 +90,7 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
         if key.endswith("_file") and key not in UNUSED_PATHS and isinstance(value, str):
             target = Path(value)
             if target.name != value and _exists(target) and not target.resolve().is_relative_to(folder.resolve()):
-                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; use {target.name!r}")
+                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, outside the folder; use {target.name!r}")
 
 
 def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:

@@ -127,12 +127,13 @@ class Example:
         return f"{user_turns[-1]} user" if user_turns else None
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the example with ``question`` in place of the text after its passages, or of the user's last message.
+        """Returns the example with another question, or ``None`` if it has no passages and no message of the user.
 
-        Returns ``None`` if the example has neither.
+        ``question`` replaces the text from the start of the last passage, which is the question. Without passages, it
+        replaces the user's last message.
         """
         if self.passages:
-            *passages, last_passage = self.passages  # the last one is the question
+            *passages, last_passage = self.passages
             text = self.text[: last_passage.start] + question
             return replace(self, text=text, passages=(*passages, last_passage._replace(stop=len(text))))
         messages = None if self.conversation is None else self.conversation.with_question(question)

@@ -38,9 +38,9 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
 
 
 def with_covered_text(tokens: Tokens) -> Tokens:
-    """Returns the tokens with their text cut to the part from the first to the last character of a token.
+    """Returns the tokens with their text cut before the first and after the last character that tokens cover.
 
-    Returns them unchanged if this part is the whole text, or no token covers a character.
+    Returns the tokens unchanged if nothing is cut, or no token covers a character.
     """
     has_text = tokens.offsets[:, 1] > tokens.offsets[:, 0]
     if not has_text.any():

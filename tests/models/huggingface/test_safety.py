@@ -127,7 +127,7 @@ def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, name:
     (tmp_path / "elsewhere").write_text("{}")
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(AttnvizError, match=f"{name} of 'm' is a link to .*elsewhere', out of the folder"):
+    with pytest.raises(AttnvizError, match=f"{name} of 'm' is a link to .*elsewhere', outside the folder"):
         check_folder(folder, "m")
 
 
@@ -158,7 +158,7 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         settings.write_text(json.dumps({"vocab_file": named}))
         check_folder(folder, "m")
     settings.write_text(json.dumps({"vocab_file": str(tmp_path / "secret")}))
-    with pytest.raises(AttnvizError, match="secret', out of the folder; use 'secret'"):
+    with pytest.raises(AttnvizError, match="secret', outside the folder; use 'secret'"):
         check_folder(folder, "m")
 
 
