@@ -185,7 +185,7 @@ class SurveyRun:
         """
         if start.digest and start.digest != digest:
             raise AttnvizError(
-                f"{str(self.checkpoint)!r} was written for other texts; give the same corpus, or delete the file to "
+                f"{str(self.checkpoint)!r} was written for another corpus; give the same one, or delete the file to "
                 "start anew"
             )
 

@@ -86,10 +86,10 @@ def test_resume_refuses_another_corpus_model_or_setting(corpus: Path, model: Ran
     with pytest.raises(AttnvizError, match="other weights of the model"):
         resume(model=RandomTexts(MODELS["mistral"]))
     corpus.write_text("\n".join(TEXTS[::-1] * 8))
-    with pytest.raises(AttnvizError, match="was written for other texts"):
+    with pytest.raises(AttnvizError, match="was written for another corpus"):
         resume()
     corpus.write_text(TEXTS[0])
-    with pytest.raises(AttnvizError, match="was written for other texts"):
+    with pytest.raises(AttnvizError, match="was written for another corpus"):
         resume()
 
 

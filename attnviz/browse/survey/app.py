@@ -56,8 +56,8 @@ HINTS = {  # the key, what it does, and the action; by whether a card is open
         (":", "actions", "command_palette"),
     ),
     True: (
-        ("Enter", "open text", "open"),
-        ("o", "texts by metric", "sort(1)"),
+        ("Enter", "open example", "open"),
+        ("o", "next metric", "sort(1)"),
         ("Tab", "numbers", "focus_next"),
         ("Esc", "back", "heads"),
         ("y", "copy", "copy"),
@@ -67,12 +67,12 @@ HINTS = {  # the key, what it does, and the action; by whether a card is open
 }
 HINTS_AT_END = (("?", "keys", "help"), ("q", "quit", "leave"))
 KEYS = (
-    ("arrows", "choose a head, or a text of the card"),
-    ("Enter", "open the card; run the model over the chosen text"),
+    ("arrows", "choose a head, or an example of the card"),
+    ("Enter", "open the card; run the model over the chosen example"),
     ("Esc", "back to the heads; then remove the filter"),
-    ("Tab", "go to the texts, the numbers, the heads"),
+    ("Tab", "go to the examples, the numbers, the heads"),
     ("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)"),
-    ("o O r", "sort heads by a metric, or reverse; in a card, choose its texts by a metric"),
+    ("o O r", "sort heads by a metric, or reverse; in a card, choose its examples by a metric"),
     ("f", "filter heads: previous>0.5 layer:3-5"),
     ("v", "show points or the list"),
     ("y", "copy the command that draws the screen"),
@@ -268,13 +268,13 @@ class SurveyBrowser(Application[OpenedText]):
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter opens the text in its head; o chooses texts by the next metric"
+            return " Enter opens the example in its head; o chooses examples by the next metric"
         if self.shows_points:
             return (
                 f" {view.axes[0]} across, {view.axes[1]} up; / changes them, such as /sink,self; arrows choose a head"
             )
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
-        return f" {order}; Enter shows the head's numbers and example texts"
+        return f" {order}; Enter shows the head's numbers and examples"
 
     def draw(self) -> None:
         """Draws the points, and the card of the chosen head, each to fit its widget; skips a widget that is hidden.
@@ -292,7 +292,9 @@ class SurveyBrowser(Application[OpenedText]):
             return
         width = max(MIN_CARD_COLUMNS, self.query_one("#tables").size.width)
         metric = self.view.example_metric(row)
-        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}  texts by {metric}"))
+        self.query_one("#does", Static).update(
+            printable(f"{row.name} {row.pattern}  {self.view.survey.example_noun} by {metric}")
+        )
         card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else TRUE_COLORS))
         card_without_texts = replace(card, sections=card.sections[:2])  # the third section, the texts, is a list
         # the first lines, which the screen has already, are a title, a blank line and the title of the numbers
@@ -362,7 +364,7 @@ class SurveyBrowser(Application[OpenedText]):
         """Shows for how long the model has been running, if it runs."""
         if self.run_started is not None:
             seconds = time.monotonic() - self.run_started
-            self.show(f"running {self.view.survey.model} over the text, {seconds:.0f} s; q comes back")
+            self.show(f"running {self.view.survey.model} over the example, {seconds:.0f} s; q comes back")
 
     def run_model(self, text: str, address: str, start_time: float) -> None:
         """Runs the model over a text, then ends the application with the recording, or shows why the model cannot run.

@@ -65,13 +65,14 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey: classes of tokens, offsets, positions, axes, and examples by head.
+    """Returns the JSON values of a survey: its noun for examples, classes, offsets, positions, axes, and examples.
 
     Args:
         report: the survey.
         frame: the applicable metrics of the heads; a class that is not among them is left out.
     """
     return {
+        "noun": frame.example_noun,
         "classes": [name for name in report.classes if name in frame.names],
         "offsets": report.offsets,
         "positions": report.positions,

@@ -268,18 +268,18 @@ def _examples_with_weights(
     distinct_requests = dict.fromkeys(chain.from_iterable(requests))
     remark: tuple[str, ...] = ()
     try:
-        if survey.example_noun == "pictures":
-            raise AttnvizError("a survey keeps no pixels; attnviz show draws a picture")
+        if cells and survey.example_noun == "pictures":
+            raise AttnvizError("a survey keeps no pixels; use attnviz show on a picture to draw it")
         weights = example_weights(survey, list(distinct_requests)) if cells else {}
     except AttnvizError as error:
         weights, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
-    texts: dict[tuple[int, tuple[int, int]], int] = {}
+    texts: dict[tuple[int, tuple[int, int], int | None], int] = {}
     examples = tuple(
         tuple(
             HeadExample(
                 reason=example.reason,
                 value=example.value,
-                text=texts.setdefault((example.id, example.span), len(texts)),  # a new text gets the next index
+                text=texts.setdefault(_text_key(survey, example), len(texts)),  # a new text gets the next index
                 query=_shown_query(survey, example),
                 weights=_shown_rows(weights.get(request), example),
                 metric=example.metric,
@@ -288,7 +288,13 @@ def _examples_with_weights(
         )
         for head_examples, head_requests in zip(examples_of_heads, requests, strict=True)
     )
-    return examples, tuple(_shown_text(survey, id, span) for id, span in texts), remark
+    return examples, tuple(_shown_text(survey, *key) for key in texts), remark
+
+
+def _text_key(survey: Survey, example: ChosenExample) -> tuple[int, tuple[int, int], int | None]:
+    """Returns what the text of an example shows: its number, a range of tokens, and for a picture the query's index."""
+    is_picture = survey.example_noun == "pictures"
+    return example.id, example.span, example.query if is_picture else None
 
 
 def _shown_query(survey: Survey, example: ChosenExample) -> int | None:
@@ -348,18 +354,25 @@ def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) ->
     return None if example.query is None else (example.query, example.query + 1)
 
 
-def _shown_text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
+def _shown_text(survey: Survey, id: int, span: tuple[int, int], query: int | None = None) -> ShownText:
     """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
 
-    A picture has a single label, which says how many tokens it has.
+    A picture has a single label, which names the query's patch, or says how many tokens the picture has.
+
+    Args:
+        survey: the survey.
+        id: the number of the text or picture.
+        span: the range of tokens; a picture ignores it.
+        query: the index of a picture's query; ``None`` for a text, and for the mean of all queries.
     """
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
     shown_tokens = slice(*span)
     is_picture = not example.row  # a text has a row in its file, from 1
+    picture_label = f"all {len(tokens)} tokens" if query is None else f"at {tokens.labels[query]}"
     place = replace(example, source=example.source.rpartition("/")[2]).place
     return ShownText(
-        labels=(f"{len(tokens)} tokens",) if is_picture else tokens.labels[shown_tokens],
+        labels=(picture_label,) if is_picture else tokens.labels[shown_tokens],
         spaces="-" if is_picture else spaces_before(tokens)[shown_tokens],
         place=place,
         whole=is_picture or span == (0, len(tokens)),

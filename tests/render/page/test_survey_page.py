@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.metrics.needs import Need
 from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -94,6 +95,15 @@ def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(show: O
     assert opened.evaluate(said) == f"shaded: what {labels[1]} looks at; at {labels[-2]} 100%"
     assert opened.evaluate("document.querySelector('.example .token.chosen').dataset.place") == "1"
     assert HOSTILE.split(maxsplit=1)[0] in opened.text("h1")
+
+
+def test_examples_of_a_survey_of_pictures_are_called_pictures(show: Opener, report: SurveyedHeads) -> None:
+    first, *others = report.frame.measures
+    pictured = replace(report.frame, measures=(replace(first, needs=frozenset({Need.PATCHES})), *others))
+    opened = show(replace(report, frame=pictured))
+    opened.until("document.querySelectorAll('.example').length === 20")
+    assert opened.text("#card section:has(.example) h3").startswith("Pictures, by ")
+    assert opened.text("#card th:last-child") == "pictures"
 
 
 def test_one_row_of_weights_is_enough(show: Opener) -> None:

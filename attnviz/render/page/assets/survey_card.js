@@ -64,11 +64,12 @@ function shownMetric(head, examples) {
 /** Returns the heading of the texts, with a choice of the metric if there are texts by several metrics. @param {string} name @param {SurveyExample[]} examples */
 function textsHeading(name, examples) {
   const names = METRIC_NAMES.filter((_, place) => examples.some(({ metric }) => metric === place));
-  if (names.length < 2) return make("h3", {}, `Texts, by ${name}`);
+  const examplesBy = `${survey.noun === "texts" ? "Texts" : "Pictures"}, by `;
+  if (names.length < 2) return make("h3", {}, examplesBy + name);
   const menu = make("select", { id: "texts-by", onchange: () => set({ textsBy: menu.value }).then(() => one("texts-by").focus()) });
   menu.append(...names.map((each) => make("option", { value: each, title: meaningOf(each) }, each)));
   menu.value = name;
-  return make("h3", {}, make("label", {}, "Texts, by ", menu));
+  return make("h3", {}, make("label", {}, examplesBy, menu));
 }
 
 /** @param {Float32Array} numbers @param {number} head @param {number} width */
@@ -110,7 +111,7 @@ function commandOf(head, { command: [before, after] }) {
 
 /** Every number of a head, with its interval, its spread and its deciles. @param {SurveyNumbers} numbers @param {number} head */
 function tableOf(numbers, head) {
-  const header = make("tr", {}, ...["metric", "mean", "± 95 %", "spread", "deciles", "texts"].map((name, place) => cell("th", name, place > 0 && place !== 4)));
+  const header = make("tr", {}, ...["metric", "mean", "± 95 %", "spread", "deciles", survey.noun].map((name, place) => cell("th", name, place > 0 && place !== 4)));
   const rows = METRIC_NAMES.map((name) => {
     const title = cell("td", name, false);
     title.title = meaningOf(name);

@@ -70,7 +70,7 @@ export function classesOf(numbers, head) {
   rows.forEach((name, row) => {
     const [mean, margin] = [numberOf(head, name), besideMean(numbers.margins, head, name) || 0];
     const middle = row * ROW + ROW / 2;
-    const said = `${metricText(name, mean, 1)} ± ${metricText(name, margin, 1)} over ${besideMean(numbers.counts, head, name)} texts`;
+    const said = `${metricText(name, mean, 1)} ± ${metricText(name, margin, 1)} over ${besideMean(numbers.counts, head, name)} ${survey.noun}`;
     const title = shape("title", {}, `${meaningOf(name)}: ${said}`);
     picture.append(
       shape("text", { x: left - 6, y: middle + 4, "text-anchor": "end" }, name),

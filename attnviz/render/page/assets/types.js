@@ -427,6 +427,7 @@
  * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.
  *
  * @typedef {object} SurveyData
+ * @property {"texts" | "pictures"} noun of the examples
  * @property {string[]} classes the metrics that are shares by class of token
  * @property {[number, number][]} offsets the first and last of each bin
  * @property {[number, number][]} positions
