@@ -113,7 +113,7 @@ def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int
     if any((reading.model_settings, reading.use) != (settings, first.use) for reading in readings):
         raise AttnvizError("the readings differ in medium, attention or generate; ablate over each kind by itself")
     if ablation.attention is not None or ablation.module is not None:
-        raise AttnvizError("a reading knows the part of its model; choose attention in attnviz.reading instead")
+        raise AttnvizError("attention and module are chosen with the reading; give them to attnviz.reading instead")
     with first.live.unchanged():
         reader = first.live.reader(settings, use)
         by = reader.read(ablation.by.example).inputs if isinstance(ablation.by, Reading) else ablation.by

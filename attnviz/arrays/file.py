@@ -145,11 +145,11 @@ def _mapped_tensors(path: Path) -> Arrays:
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
     """Returns the arguments of `from_arrays`: for each field (``weights``, …) a mapping from layers to arrays.
 
-    A field whose only array names no layer is that array. Labels, scale and mask are added if the file has them. If no
-    array is named after a field, all other arrays are weights.
+    If the only array of a field names no layer, the argument is the array. Labels, scale and mask are added if the
+    file has them. If no array is named after a field, all other arrays are weights.
 
     Raises:
-        AttnvizError: if labels or scale are not valid, or no array can be weights.
+        AttnvizError: if labels or scale are not valid, or one of these other arrays cannot be weights.
     """
     arguments: dict[str, Any] = {}
     for name in list(arrays):

@@ -149,8 +149,8 @@ class Capture:
         """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
         If the first call of a forward pass continues no chunks of the last pass, the calls of the last pass are
-        delivered. Every call is counted; nothing else is done with one whose part of an encoder-decoder is not chosen,
-        or that comes after a failure.
+        delivered. Notes the part of an encoder-decoder of every call. A call is otherwise ignored if its part is not
+        chosen, or after a failure.
         """
         part = observed.caller.part
         self.runs.note_attention()

@@ -251,7 +251,7 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
 
 
 def _checked_default(name: str, value: Any, path: Path) -> Default:
-    """Returns the default that a file sets, with its value converted and its path resolved.
+    """Returns the default that a file sets, converted; a value that is a path is resolved from the file's folder.
 
     Args:
         name: the name of the option.

@@ -184,7 +184,7 @@ def record_models(
         AttnvizError: if an input is a saved recording.
     """
     if not (text.is_run and (other is None or other.is_run)):
-        raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
+        raise AttnvizError("--with-model needs texts, but a recording is given; give a text, or leave out --with-model")
     recording_a = record(text, settings, selection, values=values)
     recording_b = record(text if other is None else other, replace(settings, model=model), selection, values=values)
     change = f"the change to {recording_b.model}"

@@ -194,7 +194,7 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     usual_suffix = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
         raise AttnvizError(
-            f"{suffix} is a film, which attnviz steps and attnviz film write; use {writes}{usual_suffix}"
+            f"{suffix} is a film, which only the commands steps and film write; use {writes}{usual_suffix}"
         )
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{usual_suffix}")

@@ -40,7 +40,7 @@ def chosen_sets(
 
 
 def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """Returns the heads that the user selected: names in their order, others in the model's; all for ``None``.
+    """Returns the selected heads: names in their order, a `Selection` in the model's order; all for ``None``.
 
     Raises:
         AttnvizError: if the model lacks a selected head or layer.

@@ -61,7 +61,7 @@ def _divergence(changed_logits: Tensor, clean_logits: Tensor) -> float:
 
 
 def cosine(run: MeasuredRun) -> float:
-    """Returns one minus the cosine between a token's features and those with all heads, as a mean over positions."""
+    """Returns 1 - the cosine of a token's features and those of the run with all heads, as a mean over positions."""
     changed_features, clean_features = (
         features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
     )

@@ -61,7 +61,10 @@ class OnDemandMaps(MaskedMaps):
         super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
         if self.visible.shape not in (shape, shape[1:]) or len(self.cells) != len(self.heads):
-            raise AttnvizError(f"layer {self.layer}: visible has shape {self.visible.shape}, not {shape}")
+            raise AttnvizError(
+                f"layer {self.layer}: visible has shape {self.visible.shape} and cells are of {len(self.cells)} heads; "
+                f"give {shape} or {shape[1:]}, and cells of {len(self.heads)} heads"
+            )
         self.visible.setflags(write=False)
 
     @cached_property

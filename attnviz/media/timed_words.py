@@ -72,7 +72,7 @@ def is_words_json(path: Path) -> bool:
 
 
 def _json(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns JSON with ``words``, as Whisper names them, each with its seconds to the millisecond."""
+    """Returns JSON with the start and end of each word in seconds, under the keys that Whisper uses."""
     entries = [{"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in words]
     content = {"format": "attnviz words", "version": 1, "seconds": round(seconds, 3), "words": entries}
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"

@@ -328,7 +328,7 @@ def measure_heads(
         stride: the stride over blocks of queries; 1 measures all.
 
     Raises:
-        AttnvizError: for maps without single cells that were not measured during capture.
+        AttnvizError: if maps have no single cells and were not measured during capture.
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
@@ -358,7 +358,7 @@ def measure(
         stride: the stride over blocks of queries; 1 measures all.
 
     Raises:
-        AttnvizError: for maps without single cells that were not measured during capture.
+        AttnvizError: if maps have no single cells and were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names

@@ -58,6 +58,6 @@ def _prepare_thread() -> None:
 
 
 def _wait_for(futures: list["Future[None]"], label: str) -> None:
-    """Waits for all futures, with a labelled progress bar; raises the error of the first that failed."""
+    """Waits for the futures in order, with a progress bar; raises the error of the first in order that failed."""
     for future in track(futures, label):
         future.result()

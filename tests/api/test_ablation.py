@@ -137,7 +137,7 @@ def test_a_generated_text_follows_and_the_settings_of_the_model_return() -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "encoder"}, "a reading knows the part of its model; choose attention in attnviz.reading"),
+        ({"attention": "encoder"}, "attention and module are chosen with the reading; give them to attnviz.reading"),
         ({"metric": "logit:bird"}, "has no label 'bird'; use 'cat', 'dog' or 'temple'"),
         ({"metric": "loss"}, "the model reads no token ids"),
         ({"heads": ["7.0"]}, "no head"),

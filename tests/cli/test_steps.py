@@ -104,7 +104,7 @@ def test_recordings_on_one_scale(tmp_path: Path) -> None:
             ["film", "a.safetensors", "b.safetensors", "-o", "x.png"],
             "a film is a .gif or .apng file, and not 'x.png'; use -o film.gif",
         ),
-        (["show", "a cat", "-o", "x.gif"], ".gif is a film, which attnviz steps and attnviz film write"),
+        (["show", "a cat", "-o", "x.gif"], ".gif is a film, which only the commands steps and film write"),
     ],
 )
 def test_refusals_are_one_line(

@@ -144,7 +144,7 @@ WRONG = {
     "explain Life -o x.png": "choose .txt, .html or .md",
     "show Life -o run2.safetensors": "use attnviz record TEXT -o run2.safetensors",
     "show Life -o x.pgn": "did you mean .png?",
-    "show Life -o x.gif": ".gif is a film, which attnviz steps and attnviz film write; use picture.png",
+    "show Life -o x.gif": ".gif is a film, which only the commands steps and film write; use picture.png",
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
@@ -175,7 +175,7 @@ ADVISED = {
     ),
     "compare run.safetensors Life": ("use --with TEXT to compare", "compare run.safetensors --with 'Time is money'"),
     "compare run.safetensors": ("add a second recording", "compare run.safetensors run.safetensors"),
-    "compare run.safetensors --with-model trained": ("leave it out", "compare run.safetensors run.safetensors"),
+    "compare run.safetensors --with-model trained": ("leave out --with-model", "compare run.safetensors run.safetensors"),
     "compare Life --causal --sort previous": ("--sort change", "compare Life --causal --sort change"),
     "explain Life --json": ("attnviz show --json prints", "show Life --json"),
     "explain Life --step composition": (
@@ -276,7 +276,7 @@ ADVISED = {
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
     "show 'a b c d e f g h' --size 2in --bare --annotate --table both -o x.svg": (
-        "omits the remark on this; use fewer tokens or heads",
+        "leaves no room to say so; use fewer tokens or heads",
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),
     "survey notes.txt --model trained": (

@@ -35,7 +35,7 @@ class FolderReader(Reader):
 
     @cached_property
     def folder(self) -> Path:
-        """The model's folder; finding it imports nothing heavy."""
+        """The model's folder; raises AttnvizError if a device map is set and accelerate is not installed."""
         folder = self.find_folder()
         if self.settings.device_map is not None:
             refuse_missing_library("accelerate")

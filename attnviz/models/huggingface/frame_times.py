@@ -66,7 +66,7 @@ class OwnFrameConvolution(OwnValueAttention):
 
 
 def _keeps_length(arguments: dict[str, Any]) -> bool:
-    """True if a convolution of stride 1 returns as many frames as it reads, or one more (an even kernel)."""
+    """True if a convolution of stride 1, without dilation, returns as many frames as it reads, or one more."""
     padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
     if isinstance(padding, str):
         return padding == "same"

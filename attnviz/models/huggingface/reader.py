@@ -118,7 +118,7 @@ class HuggingFaceReader(FolderReader):
 
     @cached_property
     def padding_id(self) -> int:
-        """The id of the tokenizer's padding token."""
+        """The id of the tokenizer's padding token; 0 if it has none."""
         return self.loaded[1].pad_token_id or 0
 
     @cached_property

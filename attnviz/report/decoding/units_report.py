@@ -88,7 +88,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         results=UnitNumbers(checks, recording.model),
         summary=lambda: _summary(checks),
         panels=lambda: _panels(checks),
-        refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
+        refusal="the effects of hiding units are one picture; use -o units.png, or -o units.csv for numbers",
         list_remarks=_column_remarks(checks),
         picture_remarks=(caption, f"Columns are {checks.by}, those with the largest share first."),
         about={"recording": origin(recording)},
@@ -128,7 +128,7 @@ def _quoted(label: str) -> str:
 def _summary(checks: UnitChecks) -> Summary:
     """Returns a list with a row per unit, the largest share first; a number that was not measured has no column."""
 
-    def formatted(values: Float64Array, spec: str) -> Any:
+    def formatter(values: Float64Array, spec: str) -> Any:
         """Returns the function that writes a unit's number in this format; "" for NaN."""
         return lambda unit: format_or_blank(float(values[unit]), spec)
 
@@ -141,15 +141,15 @@ def _summary(checks: UnitChecks) -> Summary:
     columns = [
         Column[int](singular(checks.by), lambda unit: first_words(checks.units[unit], MAX_LABEL_CHARACTERS), align="<"),
         Column[int]("tokens", lambda unit: str(int(checks.tokens[unit]))),
-        Column[int]("share", formatted(checks.shares, ".2f"), lambda unit: float(checks.shares[unit])),
-        Column[int]("lift", formatted(checks.lifts, ".1f")),
-        Column[int](f"top {STRONGEST_TOKENS}", formatted(checks.strongest, ".2f")),
+        Column[int]("share", formatter(checks.shares, ".2f"), lambda unit: float(checks.shares[unit])),
+        Column[int]("lift", formatter(checks.lifts, ".1f")),
+        Column[int](f"top {STRONGEST_TOKENS}", formatter(checks.strongest, ".2f")),
     ]
     if checks.calibrated is not None:
-        columns.append(Column("calibrated", formatted(checks.calibrated, "+.3f")))
+        columns.append(Column("calibrated", formatter(checks.calibrated, "+.3f")))
     if checks.reversed is not None:
-        columns.append(Column("reversed", formatted(checks.reversed, ".2f")))
-    columns.append(Column("lost", formatted(checks.lost, "+.2f"), bar))
+        columns.append(Column("reversed", formatter(checks.reversed, ".2f")))
+    columns.append(Column("lost", formatter(checks.lost, "+.2f"), bar))
     return list_summary(_order(checks), columns)
 
 

@@ -88,9 +88,7 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
     length_of = bar_length([part.adds for part in sorted_parts])
     other_parts = sorted_parts[len(shown_parts) :]
     rows_of_others = (
-        [LogitPart(f"{len(other_parts)} others", "other", sum(part.adds for part in other_parts))]
-        if other_parts
-        else []
+        [LogitPart(f"{len(other_parts)} more", "other", sum(part.adds for part in other_parts))] if other_parts else []
     )
     advice = options.look.format_options(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)

@@ -348,4 +348,4 @@ def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[i
     others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
     if not others:
         return indices[0], ""
-    return indices[0], f"“{name}” is also at {others}; use {option('query', indices[1])} for that one."
+    return indices[0], f"“{name}” is also at {others}; {option('query', indices[1])} chooses the one at {indices[1]}."

@@ -107,7 +107,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     assert "“was” (1)" in report_of(recording, style="text", query="was").panels[0].title
     first = report_of(recording, style="text", query="it")
     assert "“it” (0)" in first.panels[0].title
-    assert "“it” is also at 2; use query=2 for that one." in first.remarks
+    assert "“it” is also at 2; query=2 chooses the one at 2." in first.remarks
 
 
 @pytest.mark.parametrize(

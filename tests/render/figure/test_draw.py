@@ -326,7 +326,7 @@ def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recordi
 def test_bare_refuses_numbers_that_the_cells_cannot_hold_instead_of_leaving_that_unsaid() -> None:
     said = report_of(recorded(8, words(40), words(40)), annotate=True, size="column")
     assert any("too small for numbers" in text.get_text() for text in shown_texts(figure(said)))
-    with pytest.raises(AttnvizError, match="too small for numbers; use fewer tokens or heads, or a larger size"):
+    with pytest.raises(AttnvizError, match="too small for numbers, and bare"):
         figure(report_of(recorded(8, words(40), words(40)), annotate=True, size="column", bare=True))
 
 

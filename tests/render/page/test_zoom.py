@@ -192,7 +192,7 @@ def test_bias_given_cell_by_cell_is_pooled_and_said(show: Opener) -> None:
     opened = show(report)
     opened.open_head(0)
     assert opened.evaluate("page.block") > 1
-    assert "bias that is given cell by cell" in opened.text(".remarks")
+    assert "bias is stored cell by cell" in opened.text(".remarks")
 
 
 def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> None:

@@ -130,7 +130,7 @@ def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: 
 def test_a_query_is_found_by_token_or_number() -> None:
     tokens = tokenize("one two one 7")
     assert find_query(tokens, "two") == (1, "")
-    assert find_query(tokens, "one") == (0, f"“one” is also at 2; use {option('query', 2)} for that one.")
+    assert find_query(tokens, "one") == (0, f"“one” is also at 2; {option('query', 2)} chooses the one at 2.")
     assert find_query(tokens, "7") == (3, "")
     assert find_query(tokens, "2") == (2, "")
     assert find_query(tokens, None) == (3, "")
