@@ -466,3 +466,8 @@ def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
     monkeypatch.setattr("attnviz.models.huggingface.folder.find_spec", lambda name: None if name == "accelerate" else 1)
     assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
     assert "accelerate is not installed; run pip install" in capsys.readouterr().err
+
+
+def test_a_model_that_takes_use_cache_is_run_without_a_cache(llama: str) -> None:
+    reader: Any = open_reader(ModelSettings(model=llama))
+    assert reader.inputs_of(torch.tensor([[4, 5]]))["use_cache"] is False

@@ -15,7 +15,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load
-from attnviz.models.huggingface.replay import answer_tokens, decoded_spans
+from attnviz.models.huggingface.replay import answer_tokens, decoded_spans, refuse_unknown_ids
 from attnviz.text.server_answer import ServerAnswer
 from tests.models.huggingface.chats import chat_model, chat_tokenizer
 
@@ -223,3 +223,14 @@ def test_python_refuses_ids_that_make_no_sense(
 def test_an_infinite_log_probability_of_the_server_is_left_out(model: Any, answer: dict[str, Any]) -> None:
     recording = attnviz.replay(model, ids_of(answer), logprobs=[math.nan, *logprobs_of(answer)[1:]])
     assert "This is the model" in recording.remarks[0]
+
+
+def test_the_first_id_after_the_vocabulary_is_labelled_by_its_number_and_refused_by_a_model_without_it() -> None:
+    tokenizer = chat_tokenizer("llama")
+    size = len(tokenizer)
+    answer = ServerAnswer((5, size - 1), (size,))
+    last_label = tokenizer.convert_ids_to_tokens(size - 1)
+    assert answer_tokens(tokenizer, answer).labels[1:] == (last_label, f"[{size}]")
+    refuse_unknown_ids(answer, size + 1, "tiny")
+    with pytest.raises(AttnvizError, match=f"tiny has only {size} tokens"):
+        refuse_unknown_ids(answer, size, "tiny")

@@ -1,6 +1,7 @@
 """The numbers of a head of a model under the capture: each follows from those before, and they are the model's own."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.models.reading.captured_computation import computation_of
+from attnviz.models.reading.captured_computation import LayerCalls, computation_of
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.prepared import Prepared
 from attnviz.text.tokens import Tokens
@@ -142,3 +143,30 @@ def test_a_model_is_the_same_after_it_was_explained() -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+def test_keys_of_decoder_attention_are_the_tokens_and_not_the_context() -> None:
+    config = transformers.BartConfig(
+        vocab_size=50, d_model=WIDTH, encoder_layers=2, decoder_layers=2, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=40,
+    )  # fmt: skip
+    inputs = {"input_ids": IDS[:, :3], "decoder_input_ids": IDS}
+    prepared = Prepared(inputs, READ, Tokens.numbered(3), "decoder")
+    model = cast("Any", transformers.BartModel)(config).eval()
+    assert computation_of(model, prepared, LAYER, "tiny").key_tokens == READ
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_searched"),
+    [({}, True), ({"output": None}, False), ({"values": None}, False), ({"postprocess": "projected"}, False)],
+)
+def test_the_projection_is_searched_if_output_and_values_are_known_and_the_kernel_did_not_apply_it(
+    fields: dict[str, Any], is_searched: bool
+) -> None:
+    searched_outputs: list[Any] = []
+    search = SimpleNamespace(expect=lambda output, receive: searched_outputs.append(output))
+    layer_calls: Any = LayerCalls(model_of("GPT2"), LAYER, None)
+    layer_calls.block = SimpleNamespace(capture=SimpleNamespace(observer=SimpleNamespace(search=search)))
+    call = SimpleNamespace(**{"output": "output", "values": "values", "postprocess": None} | fields)
+    layer_calls._receive_call(None, (), call, 0)
+    assert searched_outputs == ["output"] * is_searched
