@@ -32,3 +32,8 @@ def test_refuses_text_that_no_file_can_hold() -> None:
 
 def stored_media(*about: dict[str, str]) -> list:  # type: ignore[type-arg]
     return MemoryTensors({"media": list(about)}, {}, "a file").stored_entries("media")
+
+
+def test_the_longer_text_is_chosen_and_the_first_of_two_equally_long_ones() -> None:
+    assert Text("ab").longer_of(Text("abc")) == Text("abc")
+    assert Text("ab").longer_of(Text("cd")) == Text("ab")
