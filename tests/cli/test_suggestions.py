@@ -175,7 +175,10 @@ ADVISED = {
     ),
     "compare run.safetensors Life": ("use --with TEXT to compare", "compare run.safetensors --with 'Time is money'"),
     "compare run.safetensors": ("add a second recording", "compare run.safetensors run.safetensors"),
-    "compare run.safetensors --with-model trained": ("leave out --with-model", "compare run.safetensors run.safetensors"),
+    "compare run.safetensors --with-model trained": (
+        "leave out --with-model",
+        "compare run.safetensors run.safetensors",
+    ),
     "compare Life --causal --sort previous": ("--sort change", "compare Life --causal --sort change"),
     "explain Life --json": ("attnviz show --json prints", "show Life --json"),
     "explain Life --step composition": (
