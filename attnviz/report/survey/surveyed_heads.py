@@ -293,14 +293,17 @@ def _examples_with_weights(
 
 def _text_key(survey: Survey, example: ChosenExample) -> tuple[int, tuple[int, int], int | None]:
     """Returns what the text of an example shows: its number, a range of tokens, and for a picture the query's index."""
-    is_picture = survey.example_noun == "pictures"
-    return example.id, example.span, example.query if is_picture else None
+    return example.id, example.span, example.query if _is_picture(survey, example.id) else None
+
+
+def _is_picture(survey: Survey, id: int) -> bool:
+    """True if an example is a picture: it has no row in a file, and a text has one, from 1."""
+    return not survey.examples.texts[id].row
 
 
 def _shown_query(survey: Survey, example: ChosenExample) -> int | None:
     """Returns the index of an example's query among the shown tokens; ``None`` for a mean, and for a picture."""
-    is_picture = not survey.examples.texts[example.id].row  # a text has a row in its file, from 1
-    return None if example.query is None or is_picture else example.query - example.span[0]
+    return None if example.query is None or _is_picture(survey, example.id) else example.query - example.span[0]
 
 
 def _weight_requests(
@@ -354,7 +357,7 @@ def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) ->
     return None if example.query is None else (example.query, example.query + 1)
 
 
-def _shown_text(survey: Survey, id: int, span: tuple[int, int], query: int | None = None) -> ShownText:
+def _shown_text(survey: Survey, id: int, span: tuple[int, int], query: int | None) -> ShownText:
     """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
 
     A picture has a single label, which names the query's patch, or says how many tokens the picture has.
@@ -368,7 +371,7 @@ def _shown_text(survey: Survey, id: int, span: tuple[int, int], query: int | Non
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
     shown_tokens = slice(*span)
-    is_picture = not example.row  # a text has a row in its file, from 1
+    is_picture = _is_picture(survey, id)
     picture_label = f"all {len(tokens)} tokens" if query is None else f"at {tokens.labels[query]}"
     place = replace(example, source=example.source.rpartition("/")[2]).place
     return ShownText(
