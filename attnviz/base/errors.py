@@ -89,10 +89,7 @@ def or_list(names: Iterable[object]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[object]) -> str:
-    """Returns the question ``did you mean dark? `` with the one of ``names`` closest to ``name``.
-
-    Ignores case; returns "" if none is close.
-    """
+    """Returns the question ``did you mean dark? `` about the closest of ``names``, ignoring case; "" if none is close."""
     from difflib import get_close_matches
 
     by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
@@ -123,7 +120,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def overflow_error(what: str, dtype: str) -> AttnvizError:
-    """Returns the error for scores that are too large for a dtype; it advises float32, or a smaller scale in others.
+    """Returns the error for scores that overflow in a dtype: it advises float32 for half dtypes, else a smaller scale.
 
     Args:
         what: the subject of the sentence, in the plural, such as ``scores of layer 3``.

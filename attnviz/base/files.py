@@ -30,8 +30,8 @@ def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
 def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     """Opens a temporary file for writing, and renames it to ``path`` when it is complete and on disk.
 
-    An error, or a signal that ends the process, removes the temporary file. ``force`` replaces an existing file (if the
-    path is a link, the file that it leads to), and keeps its mode and, if permitted, its owner.
+    An error, or a signal that ends the process, removes the temporary file. ``force`` replaces an existing file, or the
+    file that a link leads to. The new file has the mode and, if permitted, the owner of the replaced one.
 
     Raises:
         AttnvizError: if the target exists and ``force`` is False, or cannot be written.
@@ -97,7 +97,7 @@ def refuse_target(path: Path, force: bool = False) -> None:
 
 
 def _checked_target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
-    """Returns the path with links resolved, and the status of the file there; ``None`` for the status if none exists.
+    """Returns the path with links resolved, and the status of the file there, or ``None`` if there is no file.
 
     Raises:
         AttnvizError: as `refuse_target` does.

@@ -152,7 +152,7 @@ def _machine_memory() -> int | None:
 def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/cgroup") -> list[int]:
     """Returns the free bytes of each control group that limits the memory of this process (versions 2 and 1).
 
-    Groups whose limit or use is unknown are left out; the list is empty if there are no others.
+    Groups whose limit or use is unknown are left out.
 
     Args:
         root: the folder of the control groups.
@@ -170,9 +170,8 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/c
             group = "/".join([folder, *parts[:depth]])
             limit, used_bytes = _number_in(f"{group}/memory.{limit_file}"), _number_in(f"{group}/memory.{usage_file}")
             if limit is not None and used_bytes is not None:
-                reclaimable = _fields_of(f"{group}/memory.stat").get(
-                    "inactive_file", 0
-                )  # the kernel frees it on demand
+                # The kernel frees inactive pages of files on demand.
+                reclaimable = _fields_of(f"{group}/memory.stat").get("inactive_file", 0)
                 free_bytes.append(limit - used_bytes + reclaimable)
     return free_bytes
 

@@ -177,7 +177,7 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
 
     Args:
         path: the path of the file.
-        mark: bytes that a file of interest contains, so that others are not parsed; every file contains the default.
+        mark: bytes without which a file is not parsed; every file contains the default.
 
     Raises:
         AttnvizError: if it is too long, is not TOML, is nested too deeply, or has a key of more than `MAX_KEY_PARTS`

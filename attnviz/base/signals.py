@@ -31,8 +31,6 @@ class CleanupHandler:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Cleans up, restores the handler that this one replaced, and passes the signal to it.
 
-        A handler of the system, which Python cannot call, gets the signal by raising it again.
-
         Args:
             number: the number of the signal.
             frame: the frame that the signal interrupted.
@@ -42,7 +40,7 @@ class CleanupHandler:
         signal.signal(number, previous_handler)
         if callable(previous_handler):
             previous_handler(number, frame)
-        else:
+        else:  # the system's handler, which Python cannot call
             signal.raise_signal(number)
 
     def install(self) -> None:

@@ -33,14 +33,14 @@ LAG = Measure("lag", "lag", "seconds", "median of a head's word ends less those 
 
 
 def is_aligned(maps: LayerMaps) -> bool:
-    """True if the queries are tokens of a text and the keys are frames of a sound, so that words have seconds."""
+    """True if the queries are tokens of a text and the keys are frames of a sound."""
     return isinstance(maps.key_tokens.canvas, Sound) and bool(len(_text_span(maps.query_tokens)))
 
 
 def alignment_heads(recording: Recording) -> list[tuple[LayerMaps, int]]:
-    """Returns the heads that align words with seconds according to the model's makers, with their maps.
+    """Returns the maps and the number of each alignment head that the settings of the recording name.
 
-    Empty if the settings of the recording name no such heads, or if any of them was not recorded.
+    Empty if the settings name none, or if one of them was not recorded.
     """
     names = {(int(layer), int(head)) for layer, head in recording.settings.get("alignment_heads", ())}
     aligned_maps = [maps for maps in recording.maps if is_aligned(maps)]
@@ -66,9 +66,9 @@ def with_spoken_words(recording: Recording) -> Recording:
 
 
 def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
-    """Returns the tokens and the frames of each word that is heard, in the order of the sound.
+    """Returns the range of tokens and the range of frames of each spoken word, in the order of the text.
 
-    Empty if the frames have no groups from `with_spoken_words`. A word whose letters take no frame is left out.
+    Empty if the frames have no groups of `with_spoken_words`. A word without frames is left out.
 
     Args:
         tokens: the tokens of the decoder.
@@ -89,7 +89,7 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
 
 
 def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:
-    """Returns the word or the pause of each frame as groups; frames after the sound have none.
+    """Returns the frames grouped by word or pause; frames after the end of the sound are in no group.
 
     Args:
         words: the words with their seconds.
@@ -107,7 +107,7 @@ def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) 
 def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[TimedWord]) -> HeadFrame:
     """Returns a table with the alignment and the lag, in seconds, of each head that attends from a text to a sound.
 
-    Both are NaN if no word is also in the reference.
+    Both are NaN if no word of the head matches the reference.
 
     Args:
         heads: the maps and the number of each head; heads that do not attend from a text to a sound are left out.
@@ -159,13 +159,13 @@ def first_frames(weights: FloatArray | Float64Array) -> IntArray:
 def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
     """Returns rows and columns of the path of least cost from the first cell to the last, ``(steps,)`` each.
 
-    A step goes one row down, one column across, or both (dynamic time warping). Sums are computed along anti-diagonals,
-    whose cells do not depend on each other.
+    A step goes one row down, one column across, or both (dynamic time warping).
 
     Args:
         cost: ``(rows, columns)``.
     """
     rows, columns = cost.shape
+    # Cells of an anti-diagonal do not depend on each other, so that numpy computes a whole one at once.
     # The least cost of a path to the cell (row, diagonal - row), at row + 1; column 0 stands for cells above row 0.
     path_costs = np.full((rows + columns - 1, rows + 1), np.inf)
     shifted_rows = np.full((rows, rows + columns - 1), np.inf)
@@ -208,24 +208,21 @@ def _least_cost_path(path_costs: Float64Array, columns: int) -> tuple[IntArray, 
 
 
 def frame_times(frames: Tokens) -> Float64Array:
-    """Returns the second at the middle of each frame of the sound, ``(frames,)``, without those after its end."""
+    """Returns the second at the middle of each frame, ``(frames,)``; frames after the sound's end are left out."""
     sound = frames.canvas
     assert isinstance(sound, Sound)
     return sound.middles(frames.places[frames.medium >= 0])
 
 
 def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> tuple[float, float]:
-    """Returns the median of the errors of word ends, and their mean distance from it, in seconds.
+    """Returns the lag and the jitter of word ends in seconds; both are NaN if no words match.
 
-    An error is the end of a word minus its end in the reference. Words are compared with those of the same
-    letters, in order.
+    An error is the end of a word minus the end of its match in the reference. The lag is the median error. The jitter
+    is the mean absolute difference between the errors and the lag.
 
     Args:
         words: the words of one head.
         reference: words with the true seconds.
-
-    Returns:
-        Lag and jitter; NaN if no word is in both.
     """
     pairs = matching_words(words, reference)
     if not pairs:
@@ -236,9 +233,9 @@ def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -
 
 
 def matching_words(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -> list[tuple[TimedWord, TimedWord]]:
-    """Returns the pairs of a word and the word of the reference with the same letters and digits, in order.
+    """Returns pairs of a word and its match in the reference, which has the same letters and digits, in order.
 
-    Words without a match on the other side are left out, so the list is empty if none match.
+    Words without a match are left out.
     """
     from difflib import SequenceMatcher
 
@@ -258,9 +255,9 @@ def _letters(text: str) -> str:
 
 
 def _median_filtered(rows: Float64Array) -> Float64Array:
-    """Returns the median of `MEDIAN_FRAMES` values around each, along the last axis, reflected at both ends.
+    """Returns the running median of `MEDIAN_FRAMES` values along the last axis, which is reflected at both ends.
 
-    A shorter axis has a window as wide as it allows.
+    The window is narrower on a shorter axis.
     """
     margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
     padded = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
@@ -269,18 +266,18 @@ def _median_filtered(rows: Float64Array) -> Float64Array:
 
 
 def _text_span(tokens: Tokens) -> range:
-    """Returns the positions of the text's tokens, between the decoder's start and its end.
+    """Returns the positions from the first to the last token that is not special.
 
-    Empty if there are none, or if no token stands before them, whose row would predict the first.
+    Empty if all tokens are special, or if the first is not, since no row then predicts it.
     """
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
 
 
 def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text with their seconds, which do not include punctuation around a word.
+    """Returns the words of the text with their seconds.
 
-    A word without letters and digits has the seconds of all its tokens.
+    A word lasts from its first to its last token with a letter or digit; without such tokens, over all its tokens.
 
     Args:
         tokens: the tokens of the decoder.

@@ -63,8 +63,7 @@ class Policy(ABC):
         """Returns the function that marks the keys that the cache holds at each step.
 
         It takes the queries of some steps, ``(steps,)``, and their rows of weights, ``(heads, steps, keys)``, and
-        returns ``(steps, keys)``, True for held keys. Call it with steps in order. A cache that drops keys holds the
-        key of a step's own token.
+        returns ``(steps, keys)``, True for held keys. Call it with steps in order.
         """
 
 
@@ -156,8 +155,7 @@ class HeavyHitters(Policy):
     def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the keys that the cache holds at each step.
 
-        The function remembers the held keys and their sums of weights from call to call, so it must be called with the
-        steps in order, each once.
+        The function updates the held keys from call to call: call it once for each step, in order.
         """
         sums, recent = cache.prompt_sums, self.h2o // 2
         held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
@@ -201,7 +199,7 @@ class SnapKV(Policy):
         return self.snapkv
 
     def keeper(self, cache: DecodingCache) -> Keeper:
-        """Returns the function that marks the chosen keys of the prompt and every key after the prompt."""
+        """Returns the function that marks the held keys of the prompt and all later keys up to each query."""
         prompt_keys = self._held_prompt_keys(cache)
 
         def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
@@ -215,10 +213,9 @@ class SnapKV(Policy):
     def _held_prompt_keys(self, cache: DecodingCache) -> IntArray:
         """Returns the indices of the prompt's keys that the cache holds, ascending.
 
-        These are the last `window` keys, and the `snapkv - window` earlier keys with the most votes. A key's votes are
-        the weights that the last `window` queries of the prompt give it, summed over these queries, and averaged over
-        the `kernel` keys around it and over the heads that share the cache. All keys are held if the prompt has fewer
-        than `snapkv`, or at most `window`.
+        All keys are held if the prompt has fewer than `snapkv`, or at most `window`. Else these are the last `window`
+        keys, and the `snapkv - window` earlier keys with the most votes. A key's votes are its weights from the last
+        `window` queries of the prompt: a sum over queries, a mean over heads, and a mean over `kernel` keys around it.
         """
         if cache.prompt < self.snapkv or cache.prompt <= self.window:
             return np.arange(cache.prompt)

@@ -39,7 +39,7 @@ BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long ma
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """Computes `COMPARISON_MEASURES` of every selected head: long maps in bands of queries, pooled maps by blocks.
+    """Returns the `COMPARISON_MEASURES` of every selected head; pooled maps are compared block by block.
 
     Args:
         a: the recording before the change.

@@ -28,7 +28,7 @@ Heads = list[tuple[CellMaps, int]]
 def combined_name(method: str, names: Sequence[str]) -> str:
     """Returns the name of a combination, such as ``mean of heads 0.1, 0.2``.
 
-    It gives the number of the heads instead of their names if there are more than `MAX_NAMED_HEADS`.
+    More than `MAX_NAMED_HEADS` heads are counted, not named.
 
     Args:
         method: ``mean``, ``max`` or ``rollout``.
@@ -41,7 +41,7 @@ def combined_name(method: str, names: Sequence[str]) -> str:
 
 
 def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
-    """Returns one map of weights that combines heads; its scores are NaN, because only weights are combined.
+    """Returns one map that combines the weights of heads; its scores are NaN.
 
     Args:
         heads: maps with the number of a head, in the order in which the layers run.
@@ -159,8 +159,8 @@ def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tup
 
     Args:
         layers: one matrix ``(tokens, tokens)`` or more, the first layer first; the iterator is used up.
-        tracks_paths: True to follow the paths by a product of their own, since weights may underflow to 0 where a path
-            exists, as they do without a residual. If False, the reached cells are those with a weight above 0.
+        tracks_paths: True to compute the reached cells in a separate product, because weights may underflow to 0
+            where a path exists. If False, the reached cells are those with a weight above 0.
     """
     product = next(layers)
     reached_cells = (product > 0).astype(np.float32)
@@ -181,8 +181,8 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
     Maps of contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
     ‖α_h,ik f_h(x_k)‖, so that heads with larger outputs count more. This is the norm-based mixing of Kobayashi et al.
     2021, "Incorporating Residual and Normalization Layers", with layers multiplied as in Ferrando et al. 2022,
-    "Measuring the Mixing of Contextual Information"; unlike there, the norms of heads are added, and ``residual`` fixes
-    the share of the residual connection.
+    "Measuring the Mixing of Contextual Information". Both papers add vectors of heads and take the residual from the
+    model; here the norms of heads are added, and ``residual`` is the share of the residual connection.
 
     Args:
         heads: maps of one layer with the number of a head.
@@ -223,11 +223,7 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError if rollout cannot multiply the layers of these heads.
-
-    It cannot for cross-attention, different numbers of queries and keys, layers that do not follow one another, or more
-    than `MAX_ROLLOUT_TOKENS` tokens.
-    """
+    """Raises AttnvizError for maps that are not square self-attention, a missing layer, or too many tokens."""
     maps, _ = heads[0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         raise AttnvizError(

@@ -41,7 +41,7 @@ class NumberChange:
 
     @property
     def clearness(self) -> float:
-        """The size of the difference in standard errors: 0 if the margin is unknown, infinite if it is 0."""
+        """The absolute difference in standard errors; 0 if the margin is unknown, infinite if only the margin is 0."""
         if math.isnan(self.margin) or self.difference == 0:
             return 0.0
         return abs(self.difference) * NORMAL_95 / self.margin if self.margin > 0 else math.inf
@@ -70,7 +70,7 @@ class HeadChanges:
         return [header, *map(self._row, self.changes)]
 
     def _row(self, change: NumberChange) -> list[Any]:
-        """Returns the row of a change under the header of `as_rows`; that of a set of heads has no metric."""
+        """Returns the row of a change under the header of `as_rows`."""
         numbers = [change.before, change.after, change.difference, change.margin]
         if self.of_sets:
             return [change.name, *numbers]
@@ -83,8 +83,7 @@ class HeadChanges:
     def _json(self, change: NumberChange) -> dict[str, Any]:
         """Returns a change as JSON values; a margin or number of standard errors that is not finite is ``None``.
 
-        A change of a set of heads has a list of heads in place of the head, the metric, the standard errors and the
-        numbers of texts.
+        For a set of heads, it lists the heads and has no metric, standard errors or numbers of texts.
         """
         numbers = {
             "before": change.before,

@@ -90,7 +90,7 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
     of a head, or a part of its pattern.
 
     Raises:
-        AttnvizError: for a word with an operator or a colon that is no test, or with an unknown metric.
+        AttnvizError: for an unknown metric, a value that the test refuses, or another word with an operator or a colon.
     """
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
     if minuses:
@@ -154,9 +154,9 @@ def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
 
 
 def _head_test(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of the heads in a list: names as in ``head:4.11,5.0`` if it has a point, else numbers.
+    """Returns the predicate of the heads that ``value`` lists: names as in ``4.11,5.0``, or numbers as in ``0,2-4``.
 
-    Numbers, as in ``head:0,2-4``, choose heads in every layer.
+    A number chooses a head in every layer.
 
     Raises:
         AttnvizError: if numbers cannot be read.

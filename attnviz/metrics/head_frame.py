@@ -148,7 +148,7 @@ class HeadFrame:
         return next(index for index, row in enumerate(self.rows) if row.name == name)
 
     def column(self, name: str, field: str = "values") -> Float64Array:
-        """Returns the numbers of a measure, ``(rows,)``; NaN if the frame does not know them.
+        """Returns the numbers of a measure, ``(rows,)``; NaN if the field is ``None``.
 
         Args:
             name: the name of the measure.
@@ -211,9 +211,9 @@ class HeadFrame:
         return self.with_columns(other.measures, values_and_nan[sources])
 
     def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
-        """Returns the frame with the names that a user gave to single heads, by layer and number of the head.
+        """Returns the frame with a user's names of heads, by layer and number; unchanged if ``names`` is empty.
 
-        Other names are removed; without any names the frame is unchanged.
+        Heads that are not in ``names`` lose their names.
         """
         if not names:
             return self
@@ -238,9 +238,8 @@ class HeadFrame:
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
         """Returns this frame's values less those of ``other``, where both have the row and measure.
 
-        Rows and measures are in the order of ``other``. Spreads, counts and deciles are unknown. Margins assume
-        independent texts: the square of a margin is the sum of the squares of both; they are unknown if either frame
-        has none.
+        Rows and measures are in the order of ``other``. Spreads, counts and deciles are ``None``, and margins if either
+        frame has none. A margin is √(a² + b²) of both margins, which assumes independent texts.
         """
         after, before = common_frames(self, other)
         margins = None
@@ -286,17 +285,13 @@ class HeadFrame:
     def reason_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
 
-        Patches of an image are no sequence, unlike the tokens of a text. So the sentence says that a measure needs a
-        sequence only if the frame has metrics of patches.
+        A sequence is named as a condition only if the frame has metrics of patches, since a text always is one.
         """
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)
 
     def _absent_metrics(self, sort: str) -> tuple[Measure, ...]:
-        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else ``()``.
-
-        `selected_rows` then refuses it with its conditions, not as an unknown name.
-        """
+        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else ``()``."""
         metric = METRICS.get(sort.removeprefix("-"))
         if metric is None or metric.name in self.names or Need.PATCHES not in metric.needs:
             return ()

@@ -68,8 +68,8 @@ class KeptMass:
     def retrieves(self) -> BoolArray:
         """True for retrieval heads, which must keep the whole text, ``(heads,)``; the others are streaming heads.
 
-        A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most, or
-        the one with most; these are the defaults of DuoAttention's split in mlx-lm.
+        A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most such
+        weight, at least one head. Source: the defaults of DuoAttention's split in mlx-lm.
         """
         max_heads = max(1, round(MAX_RETRIEVAL * len(self.heads)))
         ranks = np.empty(len(self.heads), dtype=np.int64)
@@ -120,7 +120,7 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
 
 
 def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
-    """Returns four policies that hold half of the keys of the last step, at least 2, for a user who named none.
+    """Returns four policies with a budget of half of the keys of the last step, at least 2.
 
     Raises:
         AttnvizError: if no steps are known, or a selected head does not exist.
@@ -133,7 +133,7 @@ def default_policies(recording: Recording, selection: Selection) -> tuple[str, .
 
 
 def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
-    """Returns the queries that are steps, ``(steps,)``: those that the user chose, else those of the written tokens.
+    """Returns the queries that are steps, ``(steps,)``: the chosen ones without query 0, else `written_tokens`.
 
     Raises:
         AttnvizError: if the chosen queries are outside of the text, or only its first query; or if the user chose none
@@ -170,7 +170,7 @@ def _refuse_budgets(policies: Sequence[Policy], policy_texts: Sequence[str], key
 
 
 def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
-    """Raises AttnvizError if, in one of the heads, the query of this index sees a later key."""
+    """Raises AttnvizError if the query with the index ``query`` sees a later key in one of the heads."""
     for maps, head in heads:
         later = slice(query + 1, len(maps.key_tokens))
         if maps.visibility(head, slice(query, query + 1), later).any():
@@ -180,10 +180,7 @@ def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> Non
 def _measured_mass(
     heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], policy_texts: tuple[str, ...]
 ) -> KeptMass:
-    """Measures heads over the same tokens at each step of decoding, and returns the result.
-
-    For each policy, it has the weight on the keys in the cache, the number of these keys, and the keys with the largest
-    lost weight; for each head, the number of visible keys and the mean weight on far keys.
+    """Measures the weight that each policy keeps in each head at each step of decoding.
 
     Args:
         heads: pairs of maps and the number of a head in them.
@@ -256,7 +253,7 @@ def _caches(
 
 
 def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
-    """Returns the heads that read the same keys as a head, as grouped heads do; the head alone if keys are unknown."""
+    """Returns the heads that share the key head of ``head``; ``head`` alone if the maps have no factors."""
     factors = maps.score_factors()
     if factors is None:
         return (head,)
@@ -268,10 +265,10 @@ def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
 def _marker(
     policy: Policy, cache: DecodingCache, heads: Sequence[int]
 ) -> Callable[[IntArray, FloatArray], list[BoolArray]]:
-    """Returns a function that returns, for each of some heads, ``(steps, keys)`` with True for held keys.
+    """Returns a function that marks the held keys of each head, as a list of ``(steps, keys)``.
 
-    It takes the queries of some steps and their rows of all heads of the cache, ``(heads, steps, keys)``. Heads that
-    share a cache hold the same keys; under a policy that drops none, each head reads keys of its own choice.
+    It takes the queries of some steps and their rows of all heads of the cache, ``(heads, steps, keys)``. A policy that
+    drops keys marks the same keys for all heads; another marks them for each head.
 
     Args:
         policy: the policy.

@@ -58,7 +58,7 @@ def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
 
 
 def example_noun(measures: Iterable[Measure]) -> str:
-    """Returns ``pictures`` if a measure needs patches of images, else ``texts``: what means over examples are over."""
+    """Returns ``pictures`` if a measure needs patches of images, else ``texts``."""
     return "pictures" if any(Need.PATCHES in measure.needs for measure in measures) else "texts"
 
 

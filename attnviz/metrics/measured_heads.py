@@ -77,8 +77,8 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
         top: the number of heads to keep; ``None`` for all.
 
     Raises:
-        AttnvizError: for an unknown metric, a metric that applies to no head, or a ``top`` below 1; or if a head can no
-            longer be measured.
+        AttnvizError: for an unknown metric, a metric that applies to no head, a head that cannot be measured, or a
+            ``top`` below 1.
     """
     if sort is None:
         rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
@@ -141,7 +141,7 @@ def _head_row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
 
 
 def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
-    """Returns the numbers as an array, ``(heads, measures)``; the shape holds for no head, too."""
+    """Returns the numbers as an array, ``(heads, measures)``, also for no head."""
     return np.array(numbers, dtype=np.float64).reshape(len(numbers), measures)
 
 
@@ -172,9 +172,9 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:
-    """Returns the label of the token with most weight if all texts have the same.
+    """Returns the label of the sink token if all texts have the same label.
 
-    Else ``first token`` if it is the first token of every text, or ``various tokens``.
+    Else ``first token`` if the sink is the first token of every text, or ``various tokens``.
     """
     [(label, count)] = Counter(text_numbers.sink_label for text_numbers in numbers).most_common(1)
     if count == len(numbers):

@@ -183,8 +183,7 @@ def near_tokens(grid: Grid) -> Cells:
 def own_sentence(grid: Grid) -> Cells:
     """Returns the cells of keys in the query's sentence (the blocks of Kovaleva et al. 2019, figure 1).
 
-    Special tokens belong to no sentence, so that they have no cells, as queries or as keys. Nor has any query of a text
-    with a single sentence.
+    Special tokens have no cells, neither as queries nor as keys. A text with a single sentence has none.
     """
     has_two_sentences = (grid.all_key_numbers("sentences") > 0).any(axis=-1, keepdims=True)
     return grid.cells(grid.same_numbers("sentences", has_two_sentences))
@@ -519,12 +518,12 @@ def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRo
 
 
 def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
-    """Returns those of the named metrics that have a number for each query, by name."""
+    """Returns the named metrics that have a number for each query, by name."""
     return {name: METRICS[name] for name in names if METRICS[name].columns is None}
 
 
 def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
-    """Returns means over queries, ``(metrics, heads)``, and how many queries each is over; NaN for a mean over none.
+    """Returns means over queries, ``(metrics, heads)``, NaN over none, and the number of queries in each mean.
 
     Args:
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.

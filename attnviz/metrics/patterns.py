@@ -68,15 +68,14 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
-    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
+    """Returns the patterns of a head, the clearest first; empty if every mean is NaN or over under `MIN_QUERIES`.
 
-    A head of nearly uniform rows has `UNIFORM` alone. A head without a clear share has `OWN_SENTENCE` or `LOCAL` if
-    most of its weight stays within a sentence, or near the query among many keys, and `MIXED` if not.
+    A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL` or `MIXED`.
 
     Args:
-        numbers: its metrics by name; NaN where one does not apply.
+        numbers: the head's metrics by name; NaN where one does not apply.
         counts: the number of queries, or texts, that each metric is a mean of.
-        keys: the number of keys that at least one of its queries sees.
+        keys: the number of keys that at least one query of the head sees.
         sink: the label of the token that receives most weight.
     """
     values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}

@@ -101,7 +101,7 @@ class PickedCells:
 
 
 def first_cells(indices: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns where the cells of each query that has any begin in ``indices``; empty for ``None``.
+    """Returns the index of each query's first cell in ``indices``; empty for ``None``.
 
     Args:
         indices: the row and column indices of cells, row by row.
@@ -181,7 +181,7 @@ class QueryGrid(Grid):
 
     @cached_property
     def all_hidden_later(self) -> bool:
-        """True if all keys beyond the grid's last key are later than all its queries and hidden from them."""
+        """True if all keys after the grid's last key are later than all its queries and hidden from them."""
         return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property

@@ -57,11 +57,9 @@ class Quest(Policy):
         def read_keys(steps: IntArray, rows: FloatArray) -> BoolArray:
             """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; False after its query.
 
-            ``queries``, ``keys`` and the least and largest features of ``pages`` are those of the enclosing `keeper`.
-
             Args:
                 steps: the index of the query of each step.
-                rows: ``(steps, keys)``, of which only the number of keys is used.
+                rows: ``(1, steps, keys)``; only the number of keys is used.
             """
             step_queries = np.asarray(queries[steps], dtype=np.float32)
             bounds = _bounds(step_queries, least_features, largest_features)

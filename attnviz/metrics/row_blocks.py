@@ -147,7 +147,7 @@ class NumpyRows(GridRows):
             maps: the maps of the attention call.
             heads: the numbers of the heads.
             weights: ``(heads, queries, keys)``, 0 where not visible.
-            scores: ``(heads, queries, keys)``, before the mask.
+            window: the window of the same heads, queries and keys, with the scores before the mask.
         """
         super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
         self.maps, self.heads, self.weights, self.window = maps, heads, weights, window
@@ -259,8 +259,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     Args:
         maps: the maps of the attention call.
         heads: the numbers of the heads, all with the same visible cells.
-        stride: of every ``stride`` blocks of queries only the last is measured, which sees most keys; of fewer blocks,
-            the last of all.
+        stride: only the last of every ``stride`` blocks of queries is measured; of fewer blocks, the last.
     """
     query_count, key_count = len(maps.query_tokens), len(maps.key_tokens)
     is_long_map = is_long(query_count, key_count)

@@ -127,10 +127,9 @@ def step_queries(tokens: Tokens, chosen_span: Span = ALL_QUERIES) -> IntArray:
 
 
 def written_tokens(tokens: Tokens) -> IntArray:
-    """Returns the indices of the tokens that the model is taken to have written.
+    """Returns the indices of the generated tokens, else of the last turn, else of the last passage.
 
-    They are the generated tokens; without them those of the last turn, else of the last passage; and in a text without
-    turns and passages all tokens but the first, which may be none.
+    In other texts, returns the indices of all tokens but the first.
     """
     generated = tokens.groups.get(GENERATED)
     if generated is not None:
@@ -177,7 +176,7 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
 
 
 def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
-    """Measures what some heads look at in each step, and returns it with the tokens and units.
+    """Measures the weights of heads on units and on written tokens in each step.
 
     Args:
         heads: the maps and the number of each head, all over the same tokens.
@@ -221,8 +220,7 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
 def _key_columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
     """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's.
 
-    There is a column for each unit with a token outside the sink, or one for all tokens if the units are tokens; the
-    last column is the sink.
+    Each unit with a token outside the sink has a column; if the units are tokens, all share one. The sink is last.
 
     Args:
         keys: the units of the keys.

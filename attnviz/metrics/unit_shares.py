@@ -243,7 +243,7 @@ def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
 def _units_of_columns(shares: tuple[UnitShares, ...]) -> tuple[NumberedUnit, ...]:
     """Returns the earlier units with the largest shares, at most `MAX_UNIT_COLUMNS`.
 
-    They are in the order of the text; units that only a later attention call has come after those of the first.
+    They are in the order in which they first occur in the attention calls.
     """
     largest_shares: dict[NumberedUnit, float] = {}
     for call_shares in shares:
@@ -295,11 +295,9 @@ def sink_tokens(keys: Units, by: str) -> BoolArray:
 
 
 def answer_units(tokens: Tokens, by: str) -> str:
-    """Returns the name of the units of which the last is the answer: turns or passages if there are any, else ``by``.
+    """Returns the name of the units of which the last is the answer.
 
-    Args:
-        tokens: the tokens of an axis.
-        by: the name of the units that are looked at; turns and passages are their own answer's.
+    It is ``by`` if that is turns or passages; else turns or passages if the tokens have them; else ``by``.
     """
     if by in REMAINDER_LABELS:
         return by
@@ -331,8 +329,8 @@ def _add_streamed(
 ) -> None:
     """Adds the weights of each query on each column to ``weights`` in place.
 
-    For each run of keys in one column, the engine of overviews computes the mean weight, which is faster on long runs
-    than computing all cells; the mean times the number of visible keys is the weight on the run.
+    The weight on a run of keys in one column is its mean by `overview` times its number of visible keys. This is faster
+    on long runs than computing all cells.
 
     Args:
         maps: the attention call, with factors.

@@ -137,7 +137,7 @@ def capture_call(
 
 
 def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-    """Returns numbered tokens for the queries and keys of a call, in any text (``item``)."""
+    """Returns numbered tokens for the queries and keys of a call; ``item`` is ignored."""
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 

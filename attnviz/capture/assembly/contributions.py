@@ -46,7 +46,7 @@ class ValueNormRecorder:
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
             """Adds the norms of ``call``'s values, and their errors, to the fields of each text in ``captured``.
 
-            If it has received a projection before, it removes them and sets `SEVERAL_MAPS` instead.
+            A second projection removes the norms and sets `SEVERAL_MAPS` instead.
             """
             if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
                 for fields in captured.fields:
@@ -138,8 +138,7 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
-    recorded, the model's own output is used. Queries that see no key in some head are not compared; the difference is 0
-    if none is.
+    recorded, the model's own output is used. A query that sees no key in some head counts as a difference of 0.
 
     Args:
         call: the call, with values.

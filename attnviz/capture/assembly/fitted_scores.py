@@ -55,8 +55,7 @@ class Fit(NamedTuple):
 def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
     """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
 
-    The biases' part of the scores and of the products of queries and keys is removed first, so that the scale fits the
-    residuals alone.
+    Biases are fitted to the scores and to the products of queries and keys; the scale then fits the residuals of both.
 
     Args:
         sample: the scores to fit.

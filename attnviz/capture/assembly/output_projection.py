@@ -269,7 +269,7 @@ class ProjectionSearch:
         return True
 
     def _may_hold_output(self, place: OperandPlace) -> bool:
-        """True if the operand has as many elements as a searched output, or a multiple of them, and so may hold it."""
+        """True if the operand's number of elements is a multiple of that of a searched output."""
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:

@@ -165,9 +165,7 @@ def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, dev
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:
-    """Returns a fitted scale rounded to 1/√features, else to four digits.
-
-    A rounding that changes the scale by more than the rounding error is left out.
+    """Returns a fitted scale rounded to 1/√features, else to four digits; unchanged if both differ too much from it.
 
     Args:
         scale: the fitted scale.
