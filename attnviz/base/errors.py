@@ -89,7 +89,7 @@ def or_list(names: Iterable[object]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[object]) -> str:
-    """Returns the question ``did you mean dark? `` about the closest of ``names``, ignoring case; "" if none is close."""
+    """Returns the question ``did you mean dark? `` for the closest name, ignoring case; "" if no name is close."""
     from difflib import get_close_matches
 
     by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}

@@ -306,8 +306,6 @@ def _factored_fields(
 ) -> list[dict[str, Any]]:
     """Returns the fields of ``FactoredMaps`` for each text of a call.
 
-    The log-sum-exp comes from the kernel if the kernel computed a complete one, else from the queries and keys.
-
     Args:
         call: the call.
         heads: the chosen heads, by their numbers in the call.

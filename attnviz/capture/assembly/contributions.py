@@ -164,9 +164,7 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
 
 
 def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``.
-
-    The copy is in float64 if the matrix is, else in float32.
+    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``, in float32 or float64.
 
     Args:
         matrix: ``(batch * queries, features)``.

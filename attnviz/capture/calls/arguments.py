@@ -72,8 +72,6 @@ def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tenso
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
     """Returns the output of an encoder layer, ``(batch, queries, width)``.
 
-    With ``norm_first`` the second layer norm precedes the feed-forward part, and the first one was applied before the
-    attention; else each follows a residual sum.
 
     Args:
         arguments: the arguments of the layer's kernel by name.
@@ -93,7 +91,7 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
         return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
 
     residual = tokens + attention_output
-    if arguments["norm_first"]:
+    if arguments["norm_first"]:  # the first layer norm was applied before the attention
         return residual + feed_forward(layer_norm(residual, 2))
     residual = layer_norm(residual, 1)
     return layer_norm(residual + feed_forward(residual), 2)

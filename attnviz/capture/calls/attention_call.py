@@ -142,9 +142,8 @@ class AttentionCall(ABC):
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """Returns for each text the largest difference between weights @ values and the model's output.
 
-        It is measured on at most 32 queries; those that see no key count as 0. Each is ``None`` if values or output are
-        unknown. If a fused kernel did more than mix values, its further steps are applied to the mixed values of
-        all heads, and the result is compared with the kernel's output.
+        It is measured on at most 32 queries; those that see no key count as 0. All differences are ``None`` if values
+        or output are unknown. With ``postprocess``, the mixed values of all heads are postprocessed and compared.
 
         Args:
             heads: the heads that are compared, by their numbers in the call.
@@ -466,15 +465,13 @@ def shared_or_per_head_cells(visible: Tensor) -> Tensor:
 def hidden_cells(scores: Tensor) -> Tensor:
     """Returns True for each number of a mask, or of masked scores, that stands for a masked cell.
 
-    Masked cells hold -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias
-    that falls steadily with distance (ALiBi) also has numbers between; then only -inf and the lowest of the type count
-    as masked.
+    Numbers up to `MASK_THRESHOLD` stand for masked cells. If others are below `STEEP_BIAS`, as in ALiBi, only -inf and
+    numbers near the lowest of the dtype do.
     """
     is_hidden = scores <= MASK_THRESHOLD
     if ((scores < STEEP_BIAS) & ~is_hidden).any():
-        return (
-            scores <= torch.finfo(scores.dtype).min / 2
-        )  # scores that were added to the lowest number change it little
+        # Scores that were added to the lowest number change it little.
+        return scores <= torch.finfo(scores.dtype).min / 2
     return is_hidden
 
 

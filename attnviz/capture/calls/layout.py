@@ -100,13 +100,12 @@ def _folding_plan(layout: Layout, last_roles: tuple[Role, Role]) -> tuple[tuple[
 def roles_of(
     parts: Sequence[WeightsPart], dims: int, heads: int | None, batches: Collection[BatchShape] = ()
 ) -> dict[int, Roles] | None:
-    """Returns the roles of the parts of the weights, without those of the keys, by mark.
+    """Returns the roles of the parts by mark; ``None`` if the stated heads do not fit the part before the queries.
 
-    Each part has a default role by its label. The default roles stay if a part is features (an axis of heads may then
-    be joined from parts), or if the shared axes are known to be texts. Otherwise the first rule that fits changes them:
-    a part or pair of parts of the stated number of heads becomes heads; if no number is stated, the unlabelled part
-    before the queries becomes heads; an axis of texts and heads folded into one is split. ``None`` if a number of heads
-    is stated and does not fit the unlabelled part before the queries.
+    Each part has a default role by its label. These stay if a part is features, or if the shared axes are all texts.
+    Otherwise the first of these rules changes them. A part or pair of parts of the stated number of heads becomes
+    heads. If no number is stated, the unlabelled part before the queries becomes heads. An axis of texts and heads
+    folded into one is split.
 
     Args:
         parts: the parts.
@@ -143,10 +142,9 @@ def roles_of(
 
 
 def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[int, Roles]:
-    """Returns the role heads for each part of an axis, by mark, if their sizes multiply to the number of heads.
+    """Returns the role heads for each part of an axis, by mark; {} unless the parts together are the heads.
 
-    Otherwise, or if a part is tokens or none is features, the result is empty. A mixture of attention heads splits some
-    of its heads from the rows of its experts, and the others from features.
+    A mixture of attention heads has some heads split from the rows of its experts, and the others from features.
     """
     labels = {part.label for part in parts}
     is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in parts) == heads
@@ -167,10 +165,7 @@ def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection
 
 
 def _default_role(part: WeightsPart) -> Role:
-    """Returns the role of a part of the weights by its label: heads for features; else batch if the values share it.
-
-    Other parts are queries.
-    """
+    """Returns ``heads`` for a part of features, else ``batch`` if the values share it, else ``queries``."""
     if part.label == FEATURES:
         return "heads"
     return "batch" if part.shared else "queries"
@@ -208,10 +203,9 @@ class UseLayout:
 
 
 def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] = ()) -> UseLayout | None:
-    """Returns the layouts of a product of weights and values.
+    """Returns the layouts of a product of weights and values; ``None`` if the weights have none.
 
-    In the result, the layout of a tensor is ``None`` if its axes do not fit the roles. The whole result is ``None`` if
-    the module's number of heads fits no part of the weights, or if a part of the weights has no role.
+    The layout of any other tensor is ``None`` if its axes do not fit the roles.
 
     Args:
         use: the product.
@@ -261,7 +255,7 @@ def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts; ``None`` if a part of an axis but the keys has no role.
+    """Returns the layout of axes by the marks of their parts; ``None`` if a part outside the axis of keys has no role.
 
     Args:
         axes: the axes.
@@ -404,8 +398,7 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
     """Returns the roles of a leading axis of the keys.
 
-    They are those of the same axis of the queries if the sizes agree; none for size 1; else key heads if that axis has
-    heads, else texts.
+    These are the roles of the same axis of the queries if the sizes agree.
 
     Args:
         size: the size of the axis.

@@ -263,10 +263,7 @@ def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights in a product may be a permutation of the softmax's output.
-
-    They may if they are as many, and if sum, largest and smallest number and norm agree.
-    """
+    """True if both tensors have equally many numbers, with equal sum, extremes and norm, as permutations have."""
     if operand.numel() != probabilities.numel():
         return False
     left, right = (tensor.float() for tensor in (operand, probabilities))

@@ -26,7 +26,7 @@ class SoftmaxTensors(Protocol):
 def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """Returns the tensor that a torch function writes its result into: ``out``, else its first argument if in place.
 
-    ``None`` if the function does neither, so it allocates its result, or if the target is no tensor.
+    ``None`` if the function does neither, or if the target is no tensor.
 
     Args:
         name: the name of the function.
