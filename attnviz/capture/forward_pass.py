@@ -45,9 +45,9 @@ class OtherCall:
     is_called_attention: bool = False
 
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
-        """True if the result may be the weights of this call, computed a second time and multiplied with nothing.
+        """True if this is an unused softmax of the call's module, with equally many keys and no more queries.
 
-        It then is an unused softmax of the same module, with as many keys and no more queries than the call.
+        It may then be the weights of the call, computed a second time.
         """
         queries, keys = self.shape[-2:]
         has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
@@ -160,8 +160,7 @@ class ForwardPass:
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys.
 
-        Does nothing if no such attention was found there, or if calls were recorded: of every chosen layer, or of any
-        layer if none were chosen.
+        Does nothing if calls were recorded of every chosen layer, or of any layer if none is chosen.
         """
         layers = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
@@ -181,11 +180,7 @@ class ForwardPass:
         return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_call(self) -> None:
-        """Raises AttnvizError if no attention call of the chosen part was observed.
-
-        The message says why: unreadable tensors, a model that was not called, another part of an encoder-decoder, or
-        else what was observed instead.
-        """
+        """Raises AttnvizError if no attention call of the chosen part was observed; the message says why."""
         if self.head_counts:
             return
         if self.unreadable:

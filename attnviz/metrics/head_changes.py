@@ -41,7 +41,7 @@ class NumberChange:
 
     @property
     def clearness(self) -> float:
-        """The absolute difference in standard errors; 0 if the margin is unknown, infinite if only the margin is 0."""
+        """The absolute difference in standard errors: 0 if the margin is unknown, infinite if the margin alone is 0."""
         if math.isnan(self.margin) or self.difference == 0:
             return 0.0
         return abs(self.difference) * NORMAL_95 / self.margin if self.margin > 0 else math.inf

@@ -180,11 +180,7 @@ class DataFlow:
         return None
 
     def _share_node(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """Gives a function's result the node of its only input if their nodes would be equal; returns True if it did.
-
-        The nodes would be equal if shapes and strides are, an observed function computed the input, the input's node
-        holds only axes and lineage, and no inner function has given the result a node.
-        """
+        """Gives a function's result the node of its only input if both would be equal; returns True if it did."""
         if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
@@ -301,8 +297,8 @@ class DataFlow:
     ) -> None:
         """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
 
-        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or of vectors give no
-        candidates: their results get a node by the rules of other functions.
+        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or vectors are followed
+        as other functions.
 
         Args:
             logits: the input.
@@ -439,9 +435,8 @@ class DataFlow:
     ) -> None:
         """Keeps the node of a function's result that `node_after` derives from its inputs.
 
-        A new tensor that a module of the model fills is a constant; if it is filled elsewhere, it gets no node here, so
-        it counts as an input of the model. The last function of a softmax that is written as several makes its result a
-        candidate for attention.
+        The result of a filling function is a constant inside the model's modules, and gets no node outside. The last
+        function of a softmax that is written as several makes its result a candidate for attention.
 
         Args:
             name: the name of the function.

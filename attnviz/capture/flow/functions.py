@@ -111,8 +111,6 @@ def _node_after_one_input(
 ) -> Node:
     """Returns the node of the result of a function of one tensor, other than an embedding.
 
-    The node keeps the scores and candidates of the tensor whose axes it still has.
-
     Args:
         name: the name of the function.
         source: the tensor.
@@ -201,10 +199,9 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
 
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of a part.
+    """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of some rows.
 
-    The tensor's lineage is returned unchanged if the tensor is a constant, if the result is no view of it, or if the
-    view is not smaller than the tensor, leaves out features only, or does not cover consecutive rows.
+    The lineage is unchanged for constants, and for views that leave out only features.
 
     Args:
         source: the tensor.

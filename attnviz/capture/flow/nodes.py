@@ -48,13 +48,7 @@ class Scores:
         return self.projected and bool(left and right) and not left & right
 
     def with_keys_second(self, key_marks: set[int]) -> "Scores":
-        """Returns the scores with the keys as the second operand: with operands swapped if the first one is the keys.
-
-        Else the scores are returned unchanged.
-
-        Args:
-            key_marks: the marks of the axis of keys; the first operand is the keys if it has one of them.
-        """
+        """Returns the scores with swapped operands if the first one has a mark of the keys; else unchanged."""
         if not key_marks & self.left:
             return self
         return Scores(

@@ -25,7 +25,7 @@ def steps_after(
 ) -> Steps | None:
     """Returns the progress of a function's result in a softmax that is written as several functions.
 
-    ``None`` if the function is no step of a softmax, which depends on the progress of its inputs.
+    ``None`` if the function is no further step of a softmax.
 
     Args:
         name: the name of the function.

@@ -62,10 +62,9 @@ class Chunks:
         return self.is_step and observed.may_be_step
 
     def add_step(self, call: AttentionCall) -> bool:
-        """Adds a call as the next step if it is one query over the same keys and values.
+        """Adds a call as the next step if it is one query over the same keys and values; returns True if it did.
 
-        Since the keys stay the same, they belong to another text than the queries: the chunks become cross-attention.
-        Returns True if the call was added; else False, and nothing changes.
+        The chunks then become cross-attention: in self-attention, each step would add a key.
         """
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _have_same_keys(self.calls[0], call):
             return False
@@ -146,10 +145,11 @@ class Chunks:
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:
     """Returns the index of a call's first key in each longer axis that its keys may be a piece of.
 
+    The result is {} if there are as many texts as queries and keys, since the pieces may then be texts.
+
     Args:
         call: the call.
-        keys: the pieces in the lineage of its keys. They may be texts instead if there are as many texts as queries
-            and keys; then the result is empty.
+        keys: the pieces in the lineage of its keys.
     """
     batch, _, queries, key_count = call.shape
     may_be_texts = batch == queries == key_count

@@ -52,10 +52,9 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[st
 def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool) -> None:
     """Raises AttnvizError if torch.compile has merged modules, so that the caller of attention cannot be known.
 
-    It is for a module that calls attention a second time. A compiler that calls torch function by function shows calls,
-    but no inner module is called: the calls of several layers, or of a layer that runs again, all seem to come from the
-    outermost module. Refused are a compiled module with several layers, and a module within a compiled one
-    that was not called itself.
+    Call this when a module calls attention a second time. Compiled code calls no inner modules, so all attention seems
+    to come from the outermost one. This refuses a compiled module with several layers, and a module within a compiled
+    one that was not called itself.
 
     Args:
         modules: the modules of the model by path.

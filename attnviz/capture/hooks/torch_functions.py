@@ -299,10 +299,9 @@ class Observer:
             self._report_product(use)
 
     def _report_product(self, use: Use) -> None:
-        """Reports a product that sums over a normalised axis to the listener.
+        """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable.
 
-        It is reported as unreadable; as no map of queries and keys, with the reason of ``use.refusal`` or because the
-        module's heads do not fit; or as attention. Attention also sets `windows`.
+        Attention also sets `windows`.
         """
         # The dataflow drops the tensors of the candidate after the report, but the call is built later.
         use_copy = replace(use, candidate=replace(use.candidate))
@@ -331,7 +330,7 @@ class Observer:
     def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
         """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common.
 
-        The caller is unchanged if they have one, if the scores are unknown, or if a torch function tells the kind.
+        The caller is unchanged if a torch function tells the kind, or if the scores are unknown.
         """
         is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
         return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
@@ -412,7 +411,7 @@ class Observer:
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
         """Sets `windows` to the windows of a call, or to ``None`` if it has none.
 
-        In the latter case, tokens are no longer followed, and later calls have no windows.
+        After a call without windows, tokens are no longer followed, and later calls have none.
 
         Args:
             queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.

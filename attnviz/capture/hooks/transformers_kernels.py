@@ -141,10 +141,10 @@ def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
 
 
 def _with_factors(build_observed: BuildCall, build_kernel_call: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """Returns a call that was observed inside a kernel, with the kernel's factors if it is dense.
+    """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if that is ``None``.
 
     Args:
-        build_observed: returns the observed call; ``None`` if that is no attention. Then the kernel's call is returned.
+        build_observed: returns the call that was observed inside the kernel; ``None`` if it is no attention.
         build_kernel_call: returns the kernel's call, by its factors.
     """
     call = build_observed()
