@@ -113,8 +113,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def available_memory() -> int | None:
     """Returns the bytes of main memory that this process can still allocate; ``None`` if the system does not tell.
 
-    It is the minimum of the machine's free memory, of the free memory of its control groups (a container's limits), and
-    of what the limits of the process (``ulimit -v``, ``ulimit -d``) leave.
+    It is the minimum over the machine, the control groups (limits of a container), and the limits of the process
+    (``ulimit -v``, ``ulimit -d``).
     """
     limits = (_machine_memory(), *_group_memory(), *_process_memory())
     known_limits = [limit for limit in limits if limit is not None]

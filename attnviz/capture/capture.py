@@ -148,9 +148,8 @@ class Capture:
     def _on_attention(self, observed: ObservedCall) -> None:
         """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
-        If the first call of a forward pass continues no chunks of the last pass, the calls of the last pass are
-        delivered. Notes the part of an encoder-decoder of every call. A call is otherwise ignored if its part is not
-        chosen, or after a failure.
+        If the first call of a forward pass continues no chunks, the calls of the last pass are delivered. Only notes
+        the part of an encoder-decoder if that part is not chosen, or after a failure.
         """
         part = observed.caller.part
         self.runs.note_attention()

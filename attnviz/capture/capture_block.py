@@ -134,8 +134,8 @@ class CaptureBlock:
     def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
         """Notes that a thread without a block calls a module; begins to observe the thread if it is not observed yet.
 
-        If blocks of several threads contain the module, it is unknown to which of them the call belongs: the block then
-        does not begin to observe the thread, and notes that it missed a call.
+        If blocks of several threads contain the module, the call may belong to any of them: the block then only notes
+        that it missed a call.
 
         Args:
             module: the module.

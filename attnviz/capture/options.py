@@ -85,7 +85,7 @@ class CaptureOptions:
         They have the user's labels if there are as many labels as tokens; otherwise they are numbered. A text written
         step by step may have one more label, since no step reads the last token. Its tokens get the groups
         ``generated``, which tell the prompt from later tokens, unless the labels have such groups. The keys of
-        cross-attention have the labels of ``context``; so has the encoder of an encoder-decoder, if these are given.
+        cross-attention have the labels of ``context``; if these are given, so has an encoder.
 
         Args:
             call: the call.

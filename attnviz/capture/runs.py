@@ -114,9 +114,8 @@ class RunCounter:
     def _note_batch(self, top_module: str, inputs: tuple[object, ...]) -> None:
         """Notes the shapes of the inputs that a module is called with.
 
-        `shapes` gets the first two axes of each input of ids or features; `batches` the number of texts, which is the
-        largest first axis; `second_axes` the first two axes, exchanged, of each input with three axes. Nested tensors
-        and vectors are left out; if there are no others, only `shapes` changes, to an empty list.
+        Sets the entries of the top-level module in `shapes`, and if an input has two axes or more, in `batches` and
+        `second_axes`. Nested tensors are left out.
 
         Args:
             top_module: the path of the top-level module that is, or contains, the module; "" for the model itself.

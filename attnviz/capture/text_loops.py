@@ -85,8 +85,7 @@ class TextLoops:
         """True if the rows of a piece are the texts of a call, and not its queries.
 
         The piece must have a row for each text of the call, and be part of a longer axis with a row for each text of
-        the batch. If the number of texts in the batch is unknown, or that axis may also be tokens, the rows are taken
-        for texts unless there are as many queries; one query that sees only one key is a text of one token.
+        the batch. If that axis may also be tokens, the numbers of queries and keys decide.
 
         Args:
             piece: a range of rows in a longer tensor.

@@ -148,8 +148,8 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
     """Returns the numbers of one head over several texts as one, and the standard deviation of each metric over them.
 
-    Values are means that ignore NaN, and NaN if no text has the metric; counts are sums, and the number of keys is the
-    largest. A standard deviation is NaN if fewer than two texts have the metric.
+    Means and deviations ignore NaN. They are NaN if too few texts have the metric: none, or fewer than two. Counts are
+    sums, and the number of keys is the largest.
 
     Args:
         numbers: the head's numbers in each text.

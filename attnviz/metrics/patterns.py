@@ -68,7 +68,7 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
-    """Returns the patterns of a head, the clearest first; empty if no metric has a number over `MIN_QUERIES`.
+    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
 
     A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL` or `MIXED`.
 

@@ -426,8 +426,8 @@ def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
 def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArray) -> Float64Array:
     """Returns the lookback ratio of each head, ``(heads,)``, the mean over the queries; NaN in cross-attention.
 
-    The ratio is b / (b + w): b is the mean weight of a visible key in the columns that end before the last unit starts,
-    and w that of a visible key in the other columns. It is 0 if both are 0.
+    The ratio is b / (b + w), or 0 if both are 0: w is the mean weight of a visible key in ``last_columns``, and b that
+    of a visible key in the other columns.
 
     Args:
         weights: ``(heads, queries, columns)``.

@@ -93,8 +93,8 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
     """Returns the norms of values after a linear map of each head, ``(batch, heads, keys)``.
 
-    If keys are many and outputs are wider than a head, the norms come from the small matrix G = W Wᵀ, as
-    ‖v W‖² = v G vᵀ. In all other cases, and for heads where this is too inexact, the values are mapped first.
+    For many keys and wide outputs, the norms come from the small matrix G = W Wᵀ, as ‖v W‖² = v G vᵀ, except in heads
+    where this is too inexact.
 
     Args:
         values: ``(batch, heads, keys, features of a head)``.
@@ -124,8 +124,8 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
 def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each exact head.
 
-    A square far below the largest that G allows is a small difference of large terms, and has lost its digits: a head
-    with such a square is not exact. Arguments as in `norms_after`.
+    A head is not exact if a square is far below the largest that G allows: as a small difference of large terms, it has
+    lost its digits. Arguments as in `norms_after`.
     """
     products = weights @ weights.mT
     squares = (values @ products).mul_(values).sum(-1)

@@ -30,9 +30,8 @@ class PositionRules(NamedTuple):
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
     """Returns the mask and the bias of these heads in each text; ``None`` if heads see different cells.
 
-    Without a mask tensor, all texts have a mask with the causality and window of the call. With one, `mask_of` finds
-    the rules that give the visible cells. The bias comes from the numbers of a floating-point mask, else from the
-    position biases of the call.
+    Without a mask tensor, the rules are the causality and window of the call. The bias comes from the numbers of a
+    floating-point mask, else from the position biases of the call.
 
     Args:
         call: the call.
@@ -110,8 +109,8 @@ def mask_of(cells: BoolArray) -> Mask:
 def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
     """Yields masks that may give these cells apart from padding, simple ones first.
 
-    Their rules come from the first and last visible key of each query, with the first queries aligned to the first
-    keys, or the last to the last. If no query sees a key, the only mask is one that hides nothing.
+    The rules come from the first and last visible key of each query. The first query is aligned to the first key, then
+    the last query to the last key.
 
     Args:
         cells: ``(queries, keys)``, True where visible.

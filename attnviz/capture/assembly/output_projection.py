@@ -225,7 +225,7 @@ class ProjectionSearch:
         """Reports the result of a function if it projects a searched output; True if it does.
 
         It does if one operand is a constant, and the other one holds a searched output or is the operand of the last
-        projection. False too if nothing is searched or the result is no tensor.
+        projection.
 
         Args:
             name: the name of the function.

@@ -94,9 +94,8 @@ class StepRows:
     def places(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible places of a call in the map; an empty list if it cannot continue this text.
 
-        A call of cross-attention comes below the last row, over the same keys. A call that reads no cached keys of this
-        text replaces the whole map. A call that reads cached keys is appended; if it reads fewer than there are, it may
-        instead overwrite the rows after those keys. No place is possible if the call's keys differ from those there.
+        Cross-attention comes below the last row, over the same keys. A call that reads no cached keys of this text
+        replaces the whole map. A call that reads cached keys is appended, or overwrites the rows after those keys.
         """
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
@@ -113,9 +112,8 @@ class StepRows:
     def _places_after_cached_keys(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible places of a call that reads cached keys: after the last row, or earlier.
 
-        The earlier place is after the rows of the cached keys. It is left out if the call reads all keys so far, or has
-        no new key and other weights than the rows there. No place is possible if the call reads more keys than there
-        are, or other keys.
+        The earlier place is after the rows of the cached keys. Empty if the call reads more keys than there are, or
+        other keys.
         """
         past_count, used_count = past_keys(call), used_keys(call)
         if past_count > self.keys:
@@ -125,6 +123,7 @@ class StepRows:
         places = self._place_if_keys_match(call, place_at_end, past_count)
         if past_count == self.keys:
             return places
+        # Without a new key, only a call that repeats the rows belongs at the earlier place.
         if self._has_no_new_key(call) and not self._has_rows_at(call, earlier_place.row):
             return places
         return places + self._place_if_keys_match(call, earlier_place, past_count)

@@ -49,11 +49,11 @@ class Windows:
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
-    """Returns which tokens each window of attention contains; ``None`` if the windows cannot be joined to whole maps.
+    """Returns the tokens in each window of attention; ``None`` if the windows cannot be joined to whole maps.
 
-    They cannot if there are no more windows than texts, or if each has a single key; if a query is in several windows;
-    if a window has tokens of several texts, or its queries and keys are of different texts; if queries and keys differ
-    in their numbers of texts or tokens; or if the features of a query or key come from several tokens.
+    They can if there are more windows than texts, each window has several keys, and each query is in one window. All
+    queries and keys of a window must be tokens of one text, and all features of a query or key must come from one
+    token. Queries and keys must have equally many texts and tokens.
 
     Args:
         queries: the token of each element of the queries, ``(..., tokens, features)``.
@@ -126,8 +126,7 @@ def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:
     """Returns a remark on layers whose windows were joined, and one on layers whose windows are shown as texts.
 
-    A remark is left out if there are no such layers. Calls whose rows come from several forward passes do not count as
-    layers of the second kind.
+    A remark is left out if there are no such layers. The second one leaves out calls over several forward passes.
 
     Args:
         calls: all recorded calls.

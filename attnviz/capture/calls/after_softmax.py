@@ -10,10 +10,9 @@ CHANGED = "the weights are changed between the softmax and the values; the maps 
 
 
 def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
-    """Returns the factor by which dropout scaled the weights that it kept; ``None`` if it did not change them.
+    """Returns the factor by which dropout scaled the kept weights; ``None`` if anything else, or nothing, changed them.
 
-    Dropout sets some weights to 0, and multiplies all others by one factor above 1. It keeps shape and dtype. After any
-    other change the result is ``None`` too.
+    Dropout sets some weights to 0, and multiplies all others by one factor above 1.
 
     Args:
         weights: the weights, ``(batch, heads, queries, keys)``.

@@ -370,12 +370,11 @@ def layout_of_queries(
 
 @lru_cache(MAX_CACHED)
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
-    """Returns the axes of a kernel's queries; the second is made one part if it is the axis of heads.
+    """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads; else unchanged.
 
-    The kernel defines ``(batch, heads, tokens, features)``, so the unlabelled parts of the second axis, which a gather
-    by index leaves, together are the heads. The joined part is labelled as features if a part of the axis is, or if the
-    axis of the keys is features of the same size. The axes are returned unchanged if they are not four, if a part of
-    the second is tokens, or if a part of it, and not all of it, has the number of heads that the module states.
+    The kernel defines ``(batch, heads, tokens, features)``. A gather by index leaves unlabelled parts in the second
+    axis, which together are the heads. They are not if a part is tokens, or if only one part of the axis has the number
+    of heads that the module states.
 
     Args:
         queries: the axes of the queries.

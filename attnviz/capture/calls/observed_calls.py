@@ -171,8 +171,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
 
     ``None`` if the tensors of the weights were dropped, or if several functions computed them and they are not the
     softmax of the logits. The note of the call says what changed the weights, what is lost, or why rows do not sum to
-    1; it is empty otherwise, or if only dropout changed the weights. Values and output are ``None`` if they, or the
-    weights in the product, cannot be folded.
+    1. Values and output are ``None`` if they, or the weights in the product, cannot be folded.
 
     Args:
         use: the product of weights and values.

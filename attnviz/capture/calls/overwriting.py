@@ -86,10 +86,9 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
 def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
     """Returns scores and weights of a softmax as they were before the model overwrote them, and a remark on losses.
 
-    The softmax is over the last axis. At most 32 rows of each map are compared. If they are a softmax, both tensors are
-    returned unchanged. If the weights sum to 1 but the scores do not give them, the scores were overwritten: they
-    become NaN, or −inf where the weight is 0. Otherwise the weights were overwritten, and are computed again from the
-    scores.
+    Compares at most 32 rows of each map. If the weights are not a softmax of the scores, but sum to 1, the scores were
+    overwritten: they become NaN, or −inf where the weight is 0. If they do not sum to 1, the weights were overwritten,
+    and are computed again.
 
     Args:
         logits: the input of the softmax, ``(..., queries, keys)``.

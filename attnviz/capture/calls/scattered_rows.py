@@ -32,8 +32,8 @@ def places_of_gather(
 ) -> PlacedRows:
     """Returns the places from which queries or keys were gathered; ``places=None`` if they are unknown.
 
-    They are known if the attention module gathered the rows, or another module gathered as many rows as there were; if
-    the rows are still in the order of the gathering; and if each comes from one place, no two of them from the same.
+    The places are known under three conditions. The attention module gathered the rows, or another module reordered all
+    of them. The rows are still in the order of the gather. Each row comes from one place, and all places differ.
 
     Args:
         gather: the numbers of the rows.

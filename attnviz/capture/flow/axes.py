@@ -88,8 +88,8 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
     """Returns the parts that an axis of this size and stride steps through.
 
-    An axis of size 1 has no parts. If the sizes of the parts do not multiply to the size of the axis, the result is one
-    part, with the label that all of them have; unknown if their labels differ, or there are none.
+    An axis of size 1 has no parts. If the sizes of the parts do not multiply to ``size``, the result is one part, with
+    the label that all of them share, else an unknown one.
 
     Args:
         atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.

@@ -198,8 +198,8 @@ class DataFlow:
     def node(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor; creates it if no observed function computed the tensor.
 
-        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with the result of a
-        softmax that no product has used yet is a view of that result. Any other tensor is an input.
+        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with an unused
+        softmax result is a view of it. Any other tensor is an input.
         """
         reference = self.references.get(id(tensor))
         if reference is not None and reference() is tensor:

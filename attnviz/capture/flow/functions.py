@@ -227,8 +227,8 @@ def _result_axes(
 ) -> Axes:
     """Returns the axes of the result of a function that is not a product; arguments as in `node_after`.
 
-    The rules are tried in order: a rule for the function; broadcasting, unless the function gathers by an index; the
-    axes of the first input, resized, if the number of axes is the same. Else the axes are unknown.
+    In order, these are tried: a rule for the function; broadcasting, unless the function gathers by an index; resizing
+    the axes of the first input, if the number of axes is the same; unknown axes.
     """
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     axes_by_rule = _axes_by_rule(name, inputs, nodes, result, args, kwargs)

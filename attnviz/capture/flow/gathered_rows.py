@@ -170,9 +170,8 @@ class GatheredRows:
     ) -> None:
         """Notes the gathered rows in the result of a function that does not gather; does nothing if no input has any.
 
-        A function that moves elements is repeated on the row numbers. After one that reshapes in place, or joins other
-        tensors to the gathered rows, the rows are unknown. Any other function keeps the rows if its result differs at
-        most in the number of features; else nothing is noted.
+        A function that moves elements is repeated on the row numbers. After a reshape in place, or a join with other
+        tensors, the rows are unknown. Any other function keeps the rows if at most the number of features changes.
 
         Args:
             name: the name of the function.

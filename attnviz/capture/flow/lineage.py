@@ -84,8 +84,8 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     """Returns the range of a tensor's first axis that a view covers; the view may be shorter along other axes too.
 
-    An example is the first words of one text. ``None`` if the view covers the whole first axis, does not lie in
-    consecutive rows of it, is empty, or has neither as many axes as the tensor nor one less.
+    ``None`` if the view is empty, covers the whole first axis, skips rows, or has neither as many axes as the tensor
+    nor one less.
 
     Args:
         source: the tensor.

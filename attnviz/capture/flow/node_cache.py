@@ -37,8 +37,8 @@ _cached_nodes: dict[Key, CachedNode] = {}
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
     """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
 
-    ``None`` if the node must not be cached, since it depends on more: if an input's node holds candidates, scores,
-    steps or operands, if the result may be a piece of its only input, or if a product is no projection.
+    ``None`` if the node depends on more: if the node of an input holds tensors, if the result may be a piece of its
+    only input, or if a product is no projection.
 
     Args:
         name: the name of the function.

@@ -262,9 +262,8 @@ def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
     """Marks softmax outputs that a sum or interpolation of several inputs combines.
 
-    An output that is in an input of the function, but no longer in its result, is marked as absorbed; the outputs that
-    are still in the result are then marked as mixed. Does nothing if the result still contains all of them or none,
-    or if the function is no addition, subtraction or interpolation.
+    Outputs that the result no longer contains are marked as absorbed, and those that it contains as mixed. Does nothing
+    if the result contains all of them or none, or if the function is no addition, subtraction or interpolation.
 
     Args:
         name: the name of the function.
@@ -283,10 +282,9 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the index of a tensor's last axis if the axis is the queries or keys of scores; else ``None``.
+    """Returns the index of a tensor's last axis if that is the queries or keys of scores; ``None`` otherwise.
 
-    ``None`` too if the tensor's node has no scores. An axis of size 1 has no mark: it counts if queries or keys of the
-    scores have no marks either.
+    An axis of size 1 has no mark: it counts if queries or keys of the scores have no marks either.
     """
     if node.scores is None:
         return None

@@ -228,8 +228,8 @@ class ModuleIndex:
     def _parsed_sibling_number(self, path: str) -> int | None:
         """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
 
-        A name that is only a number counts siblings. A name that ends in a number does so if siblings have the same
-        name with other numbers, such as ``block_1`` and ``block_2``; if the smallest of these is 1, 1 is subtracted.
+        A name that is only a number counts siblings. A name such as ``block_2`` counts them if there are siblings such
+        as ``block_1``; if the smallest number is 1, 1 is subtracted.
         """
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
@@ -273,9 +273,8 @@ class ModuleIndex:
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
         """Returns the number of a block among the layers.
 
-        Blocks have the same form if their paths differ in numbers alone. If the numbers differ at several levels, as in
-        lists within lists, the result is the index of the block among these blocks. If they differ at one level, it is
-        the number at that level; if at none, the last number of the path.
+        It is the number at the level of the path where blocks of the same form differ; the last number if none differ.
+        If they differ at several levels, as in lists within lists, it is the index of the block among them.
 
         Args:
             path: the path of the block, which has a number.

@@ -91,10 +91,9 @@ class TokenPlaces:
     ) -> None:
         """Notes the origin of a function's result; notes none if no input has an origin and none is numbered.
 
-        ``linear``, ``layer_norm`` and ``conv2d`` keep the origin of their input, or number its rows as new tokens. An
-        element-wise function keeps the origin with the fewest texts among those of the result's shape. ``pad`` pads
-        token numbers with -1. A function that moves elements is repeated on the numbers of the tokens, if all tensors
-        of its first argument have an origin. A tensor that a function writes to loses its origin.
+        A function of `SOURCES` keeps the origin of its input, or numbers its rows as new tokens. An element-wise
+        function keeps the origin with the fewest texts. A function that moves elements is repeated on the numbers of
+        the tokens, if all of them are known. A tensor that a function writes to loses its origin.
 
         Args:
             name: the name of the function.

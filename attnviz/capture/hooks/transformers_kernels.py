@@ -219,8 +219,7 @@ def _factored_call(
 def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
     """Returns the mask of a kernel with four axes, and True if causality and window hide further cells.
 
-    They do if there is no mask, or if it has two axes, ``(batch, keys)``, and so hides only padding. Any other mask
-    already holds them.
+    They do if there is no mask, or if it is ``(batch, keys)``, which hides only padding.
 
     Args:
         mask: a tensor, a block mask of flex attention, or ``None``.
