@@ -176,9 +176,9 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
         mask = call.whole_mask()
         mask_of_added_keys = False if mask.dtype == torch.bool else float("-inf")
         padded_mask = _padded_cells(mask, column, count, mask_of_added_keys)
-        # The mask already hides the cells that causality hides.
+        # The mask already hides the cells that causality and window hide.
         padded_keys = _padded_features(call.keys, column, count)
-        return replace(call, keys=padded_keys, values=values, causal=False, mask=padded_mask)
+        return replace(call, keys=padded_keys, values=values, causal=False, window=None, mask=padded_mask)
     assert isinstance(call, DenseCall)
     product, dropout = call.product, call.dropout
     if product is not None:
@@ -198,8 +198,8 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Returns calls over the same number of keys joined into one, with their queries concatenated.
 
-    All calls have the same class, which the result has too. Its output is ``None`` if the output of a call is unknown,
-    or if the calls have dropout that cannot be joined.
+    The result has the class of all calls. Its output is ``None`` if the output of a call is unknown, or if the calls
+    have dropout that cannot be joined.
     """
     output = _concatenated_queries([call.output for call in calls])
     values = _merged_parts([call.values for call in calls])
@@ -295,7 +295,7 @@ def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
 def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
     """Returns the calls joined along the queries; output and values are still those of the first call.
 
-    The mask of the result holds causality too. The log-sum-exp is ``None`` if that of a call is unknown.
+    The mask of the result contains causality and window. The log-sum-exp is ``None`` if that of a call is unknown.
     """
     keys = _merged_parts([call.keys for call in calls])
     return replace(
@@ -304,17 +304,17 @@ def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
         keys=calls[0].keys if keys is None else keys,
         mask=_joined_mask(calls),
         causal=False,
+        window=None,
         logsumexp=_concatenated_queries([call.logsumexp for call in calls]),
     )
 
 
 def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all calls, causality included, concatenated along the queries.
+    """Returns the masks of all calls, with causality and window, concatenated along the queries.
 
-    ``None`` if no call has a mask or is causal. The result is boolean if all masks are; else it is to be added to the
-    scores.
+    ``None`` if no call has any of these. The result is boolean if all masks are; else it is to be added to the scores.
     """
-    if all(call.mask is None and not call.causal for call in calls):
+    if all(call.mask is None and not call.causal and call.window is None for call in calls):
         return None
     masks = [call.whole_mask() for call in calls]
     if any(mask.dtype != torch.bool for mask in masks):

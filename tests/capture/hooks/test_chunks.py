@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
+from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
+from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.hooks.chunks import Chunks
 from attnviz.maps.layer_maps import cell_maps
 
 TOKENS, HEADS, FEATURES, BATCH = 7, 3, 4, 2
@@ -384,3 +387,24 @@ def test_rows_of_calls_that_do_not_follow_each_other_are_all_kept(rows: list[sli
 def test_whole_calls_after_a_chunk_are_texts_of_their_own() -> None:
     _, _, recording = called_alone([slice(0, 3), slice(0, 6), slice(0, 6)], torch.randn(1, 6, 8))
     assert [len(maps.query_tokens) for maps in recording.maps] == [3, 6, 6]
+
+
+@pytest.mark.parametrize("first_columns", [(0, 0), (0, 4)])
+def test_windows_of_chunks_count_positions_within_each_chunk(first_columns: tuple[int, int]) -> None:
+    keys = torch.randn(1, 1, 8, FEATURES)
+    axis = (0, 0, 1, 8)
+    width = 8 if first_columns == (0, 0) else 4
+    calls: list[AttentionCall] = [
+        FactoredCall(
+            queries=torch.randn(1, 1, 4, FEATURES), keys=keys[:, :, column : column + width], scale=1.0, window=2
+        )
+        for column in first_columns
+    ]
+    starts = [{axis: column} for column in first_columns]
+    site = CallSite(layer=0, head=None, module="attention", kind="self", stack="", part="encoder")
+    joined = Chunks(site, torch.Size([]), calls, (), starts, is_over_same=width == 8).joined()
+    expected = torch.zeros(8, 8)
+    for number, (call, column) in enumerate(zip(calls, first_columns, strict=True)):
+        rows = slice(4 * number, 4 * number + 4)
+        expected[rows, column : column + width] = call.weights([0], slice(None))[0, 0]
+    torch.testing.assert_close(joined.weights([0], slice(None))[0, 0], expected)
