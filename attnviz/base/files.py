@@ -147,7 +147,7 @@ def _copy_access(path: Path, replaced_status: os.stat_result) -> None:
 def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
     """Renames a complete file to its target, and flushes the folder; replaces a file only if ``force`` is True.
 
-    Without ``force``, the file may keep its temporary name too, which the caller removes.
+    Without ``force``, the temporary name may remain as a second one.
 
     Raises:
         FileExistsError: if the target exists and ``force`` is False, even if it was created a moment ago.

@@ -223,7 +223,7 @@ class HeadFrame:
         return replace(self, rows=rows, full_frame=named_full_frame)
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
-        """Returns the frame with more columns before its own; their spreads, margins, counts and deciles are NaN.
+        """Returns the frame with more columns before its own, which are NaN in all arrays but ``values``.
 
         Args:
             measures: the measures of the new columns.

@@ -130,10 +130,8 @@ def part_sums(weights: Float64Array, chosen: BoolArray, token_neighbours: tuple[
     has_changed = True
     while has_changed:
         previous_parts = parts.copy()
-        for sweep in (
-            tokens_with_neighbours,
-            reversed(tokens_with_neighbours),
-        ):  # forward and back, so that a part needs few passes
+        # Sweeps go forward and back, so that a part needs few passes.
+        for sweep in (tokens_with_neighbours, reversed(tokens_with_neighbours)):
             for token, neighbours in sweep:
                 largest = np.maximum(parts[token], parts[neighbours].max(axis=0))
                 parts[token] = np.where(parts[token] < 0, -1, largest)

@@ -10,7 +10,7 @@ CHANGED = "the weights are changed between the softmax and the values; the maps 
 
 
 def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
-    """Returns the factor by which dropout scaled the kept weights; ``None`` if anything else, or nothing, changed them.
+    """Returns the factor by which dropout scaled the kept weights; ``None`` unless dropout alone changed the weights.
 
     Dropout sets some weights to 0, and multiplies all others by one factor above 1.
 

@@ -154,8 +154,8 @@ def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[in
 def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection[BatchShape]) -> bool:
     """True if the axes that weights and values share are the texts of an input, so they contain no heads.
 
-    Texts are the first axis of an input, or the second one if the first has as many tokens as there are queries. In the
-    second case the shared axes contain heads if their size is the number of texts times the number of heads.
+    Texts are the first axis of an input, or the second if the first is as long as the queries. The shared axes contain
+    heads if their size is that second axis times ``heads``.
     """
     shared_size = prod(part.size for part in parts if part.shared)
     queries = prod(part.size for part in parts if not part.shared)

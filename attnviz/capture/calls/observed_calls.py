@@ -342,7 +342,7 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """Returns the roles of a part of the scores by its mark; queries if it has none, which a joined sink causes."""
+    """Returns the roles of a part of the scores by its mark; queries if the mark has none, as with a joined sink."""
     return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 

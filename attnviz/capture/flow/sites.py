@@ -407,7 +407,7 @@ class LayerNumbering:
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """Returns the outermost path between block and attention module whose module was called; else the block's.
+        """Returns the path of the outermost called module from block to attention module; ``block`` if none was called.
 
         Args:
             block: the path of the block.

@@ -126,9 +126,9 @@ class ObservingMode(TorchFunctionMode):
         return input_copy
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``scaled_dot_product_attention``; if possible by the operator of its kernel, for the log-sum-exp.
+        """Calls ``scaled_dot_product_attention``, or if possible the operator of its kernel for the log-sum-exp.
 
-        Other modes, and tensors that cannot be read, must see the function itself.
+        The function itself is called if other modes are active, or if an argument cannot be read.
 
         Args:
             func: the function.
