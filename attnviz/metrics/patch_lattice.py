@@ -79,7 +79,7 @@ class ImagePatches:
         return np.where((self._same_image(other) & same_size)[:, :, None], steps, np.nan)
 
     def distances_to(self, other: "ImagePatches") -> Float64Array:
-        """Returns distances of centres over the image's diagonal, ``(these, others)``; 0 between different images."""
+        """Returns distances of centres in diagonals of the image, ``(these, others)``; 0 between different images."""
         gaps = other.centres[None] - self.centres[:, None]
         return np.where(self._same_image(other), np.hypot(gaps[..., 0], gaps[..., 1]) / self.diagonals[:, None], 0)
 

@@ -51,7 +51,7 @@ def lower_patch(grid: Grid) -> Cells:
 
 
 def picture_distance(rows: "Rows") -> Array:
-    """Returns the mean distance from query to key over the image's diagonal, ``(heads, queries)``: Σ w · distance.
+    """Returns the mean distance from query to key in diagonals of the image, ``(heads, queries)``: Σ w · distance.
 
     Keys without a place add nothing. NaN for a query without a place. Source: Dosovitskiy et al. 2021, figure 7.
     """

@@ -236,7 +236,7 @@ def _measure_columns(shares: UnitShares, units: tuple[NumberedUnit, ...]) -> Flo
 
 
 def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
-    """Returns the number on the axis of the keys, and the label, of each unit of an attention call."""
+    """Returns the number and the label of each unit of an attention call."""
     return tuple(zip(shares.numbers.tolist(), shares.labels, strict=True))
 
 

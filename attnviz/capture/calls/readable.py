@@ -54,10 +54,7 @@ def unreadable_kind(*values: object) -> str | None:
 
 
 def hidden_from_run() -> AbstractContextManager[None]:
-    """Returns a context manager that hides a block's computations from modes, tensor subclasses and autograd.
-
-    It is a faster one if neither torch.jit.trace nor a dispatch mode is active.
-    """
+    """Returns a context manager that hides a block's computations from modes, tensor subclasses and autograd."""
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
         return _hidden_from_modes()
     return _HiddenBlock()

@@ -298,7 +298,7 @@ def key_axis(node: Node) -> int | None:
 def is_axis_of_operand(scores: Scores, key_marks: set[int]) -> bool:
     """True if an axis with these marks belongs to one operand of the scores only: to the queries or to the keys.
 
-    An axis without marks also counts if an operand has no marks: it is a single key, perhaps with a sink joined to it.
+    An axis without marks counts if an operand has none either: it is a single key, perhaps with a sink joined to it.
     """
     is_single_key = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
     return is_single_key or bool(key_marks & (scores.left | scores.right))

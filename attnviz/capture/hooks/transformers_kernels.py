@@ -97,7 +97,7 @@ def _call_observed(
     """Calls a kernel, reports one call to each observer, and returns the kernel's result.
 
     If exactly one call was observed inside the kernel, it is reported. Otherwise the kernel itself is reported as the
-    call, or if its tensors cannot be read, their kind.
+    call, or the kind of its tensors if they cannot be read.
 
     Args:
         function: the kernel.
