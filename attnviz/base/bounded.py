@@ -64,7 +64,7 @@ def _run_here(work: Callable[[], str], what: str) -> str:
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
     """Runs ``work`` in the fork, writes its result to the pipe ``write_end``, and ends the fork.
 
-    If the work fails, it writes the reason instead. Exit handlers, which the parent registered, do not run.
+    If the work fails, it writes the reason instead. Exit handlers of the parent do not run.
     """
     try:
         # the parent's handlers would clean up the parent's files

@@ -165,9 +165,9 @@ def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
 
 
 def _replace_placeholder(temporary: Path, target: Path) -> None:
-    """Creates an empty file as the target, which fails if one exists, and renames the temporary file over it.
+    """Creates an empty file as the target, and renames the temporary file over it.
 
-    Removes the empty file if renaming fails.
+    Removes the empty file if renaming fails; raises FileExistsError if the target exists.
     """
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     try:

@@ -22,7 +22,7 @@ def refuse_unknown_device(name: str) -> None:
 
 
 def refuse_unknown_dtype(name: str) -> None:
-    """Raises AttnvizError if the name is not one of `DTYPES`, in which attention can be computed."""
+    """Raises AttnvizError if the name is not one of `DTYPES`."""
     if name not in DTYPES:
         raise AttnvizError(f"unknown dtype {name!r}; {choices(name, DTYPES)}")
 

@@ -11,7 +11,7 @@ MAX_LINE_CHARACTERS = 1000  # of a line on standard error; a longer line loses i
 
 
 def is_printable(text: str) -> bool:
-    """True if all characters of the text are visible, plain spaces or joiners, so that printing it is harmless."""
+    """True if all characters of the text are visible, plain spaces or joiners."""
     return text.isprintable() or all(map(_is_harmless, text))
 
 

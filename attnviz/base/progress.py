@@ -76,7 +76,7 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
     start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 
     def update(progress: TextProgress) -> None:
-        """Shows the progress in the bar, which starts with the first call that is a second after ``start``."""
+        """Shows the progress in the bar; the first call more than a second after ``start`` starts the bar."""
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_text_bar(what))
@@ -100,7 +100,7 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
 
 
 def _text_bar(what: str) -> Any:
-    """Returns a bar, not yet started, with one task labelled ``what``, whose ``status`` is shown after the bar."""
+    """Returns a bar, not yet started, with a task labelled ``what``; the task's ``status`` is shown after the bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

@@ -222,7 +222,7 @@ def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
 
 
 def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of an open file; raises AttnvizError, which names ``path``, if that fails.
+    """Returns the whole content of an open file; raises AttnvizError if it cannot be read or is too long.
 
     Args:
         file: the file, open for reading.
@@ -247,7 +247,7 @@ def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> 
 
 
 def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
-    """Returns the content of an open file; raises AttnvizError, which names it ``what``, above ``limit`` bytes."""
+    """Returns the content of an open file; raises AttnvizError with the name ``what`` above ``limit`` bytes."""
     content = file.read(limit + 1)
     if len(content) > limit:
         raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")

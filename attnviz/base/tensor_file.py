@@ -332,7 +332,7 @@ def _raw_bytes(array: NDArray[Any]) -> memoryview:
 
 
 def _parsed_header(text: str, what: str) -> Any:
-    """Returns the JSON value of a header; raises AttnvizError, which names ``what``, if it is invalid or too deep."""
+    """Returns the JSON value of a header; raises AttnvizError with the name ``what`` if it is invalid or too deep."""
     try:
         value = json.loads(text)
         refuse_deep_nesting(value, MAX_DEPTH)

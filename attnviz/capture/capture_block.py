@@ -98,7 +98,7 @@ class CaptureBlock:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Ends the observation; True, which suppresses the error, if this block ended the forward pass by it."""
+        """Ends the observation; returns True, to suppress the error, if this block stopped the forward pass by it."""
         try:
             if error is None:
                 self._flush()

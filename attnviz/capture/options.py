@@ -56,7 +56,7 @@ class CaptureOptions:
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Returns those of ``heads`` that are chosen; all of them if no heads of the layer are chosen.
+        """Returns the chosen ones of ``heads``; all of them if no heads of the layer are chosen.
 
         Args:
             layer: the number of the layer.

@@ -84,7 +84,7 @@ class RunCounter:
     def texts_of(self, module: str) -> int | None:
         """Returns the number of texts that the model reads at once; ``None`` if it is unknown.
 
-        If the inputs of the model did not show it, those of the outermost part around ``module`` count.
+        It comes from the inputs of the model, else from those of the outermost part around ``module``.
         """
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 

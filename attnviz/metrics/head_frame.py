@@ -204,7 +204,7 @@ class HeadFrame:
         return {name: change(array) for name, array in arrays.items() if array is not None}
 
     def with_columns_of(self, other: "HeadFrame") -> "HeadFrame":
-        """Returns the frame with another's columns in front; they are NaN in rows whose heads ``other`` lacks."""
+        """Returns the frame with another's columns in front, NaN in rows with heads that ``other`` lacks."""
         other_rows = {row.heads: index for index, row in enumerate(other.rows)}
         sources = [other_rows.get(row.heads, len(other.rows)) for row in self.rows]  # the last is NaN
         values_and_nan = np.vstack([other.values, _nan_array(1, len(other.measures))])
@@ -223,7 +223,7 @@ class HeadFrame:
         return replace(self, rows=rows, full_frame=named_full_frame)
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
-        """Returns the frame with more columns before its own, which are NaN in all arrays but ``values``.
+        """Returns the frame with new columns before its own; all arrays but ``values`` are NaN there.
 
         Args:
             measures: the measures of the new columns.
@@ -326,7 +326,7 @@ class HeadFrame:
 
 
 def _nan_array(*shape: int) -> Float64Array:
-    """Returns an array of NaN, which stands for unknown numbers."""
+    """Returns an array of NaN."""
     return np.full(shape, np.nan)
 
 

@@ -45,7 +45,7 @@ MeasureType = TypeVar("MeasureType", bound=Measure)
 
 
 def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
-    """Returns the measure with this name; a minus before the name, which only reverses an order, is ignored.
+    """Returns the measure with this name; a minus before the name is ignored.
 
     Raises:
         AttnvizError: if no measure has this name.

@@ -91,7 +91,7 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
 
 def _sorting_metric(sort: str, heads: list[ChosenHead]) -> str:
-    """Returns the name of the metric to sort by: ``sort`` without a minus before it, which only reverses the order.
+    """Returns the name of the metric to sort by: ``sort`` without a minus before it.
 
     A known metric is returned even if the maps of these heads cannot have it.
 

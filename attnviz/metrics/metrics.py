@@ -73,7 +73,7 @@ class Metric(Measure):
     def query_values(self, rows: Rows) -> Array:
         """Returns the number of each query, ``(heads, queries)``; NaN where the metric does not apply.
 
-        Not for a metric of columns, which has no number per query.
+        The metric must not be one of columns.
         """
         if not self.fits(rows.grid):
             return rows.not_applicable()
@@ -373,7 +373,7 @@ def measure(
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
-    """Returns every metric of all heads as arrays, which pooled maps store since their single cells are dropped."""
+    """Returns all metrics of all heads as arrays, for maps that drop their single cells."""
     names = metric_names([maps])
     measured = measure(maps, names)
     return CapturedMetrics(

@@ -39,7 +39,7 @@ class Moments(NamedTuple):
     def distances(self, queries: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Returns Σ w·|q − x| and Σ w·(q − x)², each ``(queries,)``.
 
-        Queries and keys lie on opposite sides of the origin, so that all terms have one sign and nothing cancels.
+        Queries and keys must lie on opposite sides of the origin, else terms of different signs would cancel.
 
         Args:
             queries: the offset q of each query from the origin, ``(queries,)``.
@@ -254,7 +254,7 @@ class TorchBands:
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
         """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``.
 
-        They lie in a buffer of the thread, which its next call overwrites.
+        The next call of the same thread overwrites the result.
 
         Args:
             rows: the queries of a head over a band.

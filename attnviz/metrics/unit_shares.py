@@ -285,7 +285,7 @@ def last_unit(query_units: Units, by: str) -> int | None:
 
 
 def sink_tokens(keys: Units, by: str) -> BoolArray:
-    """Returns True for tokens of the sink, ``(keys,)``: the first, special ones, and those of no turn or passage."""
+    """Returns True for tokens of the sink, ``(keys,)``: the first, special ones, and any outside turns or passages."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
     groups = keys.tokens.groups.get(answer_units(keys.tokens, by))
@@ -362,7 +362,7 @@ def _add_streamed(
 def _column_counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``.
 
-    With factors, the numbers are those of their mask, which all heads share; else they are counted cell by cell.
+    With factors, all heads have the counts of the mask; else visible cells are counted.
 
     Args:
         maps: the attention call.
@@ -418,7 +418,7 @@ def row_bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
-    """Returns numbers divided by divisors, which broadcast; 0 where the divisor is 0."""
+    """Returns numbers divided by divisors, with broadcasting; 0 where the divisor is 0."""
     zeros = np.zeros(np.broadcast_shapes(numbers.shape, divisors.shape))
     return np.divide(numbers, divisors, out=zeros, where=divisors > 0)
 

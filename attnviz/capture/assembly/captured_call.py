@@ -359,7 +359,7 @@ def _factored_fields(
 def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key.
 
-    ``None`` if the kernel returned none, or if the call has a soft cap, sinks or a window, which kernels leave out.
+    ``None`` if the kernel returned none, or if the call has a soft cap, sinks or a window: kernels leave these out.
 
     Args:
         call: the call.

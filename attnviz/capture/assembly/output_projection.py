@@ -53,7 +53,7 @@ class OperandPlace:
 
     @property
     def row_and_column_axes(self) -> tuple[list[int], list[int]]:
-        """The indices of the axes that become rows of `matrix`, and of the summed axes, which become its columns."""
+        """The indices of the operand's axes that become rows of `matrix`, and of those that become columns."""
         letters = self.product.left_letters
         row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
         return row_axes, [letters.index(letter) for letter in self.product.summed_letters]

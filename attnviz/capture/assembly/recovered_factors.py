@@ -116,7 +116,7 @@ def _candidate_factors(
 ) -> Iterator[FactoredCall]:
     """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head.
 
-    The latter are left out if the heads have equal scales or share queries.
+    Scales per head are left out if the heads have equal scales or share queries.
 
     Args:
         call: the call.
@@ -210,9 +210,9 @@ def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None
 
 
 def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
-    """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance.
+    """Returns a sample of spaced queries and of the last queries.
 
-    Scores and products of hidden cells are 0.
+    The last queries tell a bias by key from one by distance. Scores and products of hidden cells are 0.
 
     Args:
         call: the call.

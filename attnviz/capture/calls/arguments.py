@@ -23,7 +23,7 @@ FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     """Returns the attention call of an encoder layer that ran as one fused kernel.
 
-    The queries, keys and values, which the kernel does not return, are computed again from its arguments.
+    Queries, keys and values are computed again from the arguments, since the kernel does not return them.
 
     Args:
         arguments: the arguments of the kernel by name; see `FUSED_LAYER`.
@@ -44,7 +44,7 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
     """Returns the attention call of an ``nn.MultiheadAttention`` that ran as one fused kernel.
 
-    The queries, keys and values, which the kernel does not return, are computed again from its arguments.
+    Queries, keys and values are computed again from the arguments, since the kernel does not return them.
 
     Args:
         arguments: the arguments of the kernel by name; see `FUSED_ATTENTION`.

@@ -27,7 +27,7 @@ Axes = tuple[Axis, ...]
 
 @lru_cache(MAX_CACHED)
 def unknown_axes(shape: tuple[int, ...]) -> Axes:
-    """Returns axes of these sizes, whose labels are unknown."""
+    """Returns axes of these sizes with unknown labels."""
     return tuple(axis_of(size, UNKNOWN) for size in shape)
 
 

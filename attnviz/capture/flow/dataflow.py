@@ -259,7 +259,7 @@ class DataFlow:
         self.references[reference.key] = reference
 
     def _keep_without_callback(self, tensor: Tensor, node: Node) -> None:
-        """Keeps a node that holds no tensors. Needs no callback, which is cheaper: dead references are swept later."""
+        """Keeps a node that holds no tensors, without a callback; dead references are swept later."""
         reference = _NodeReference(tensor)
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
@@ -387,7 +387,7 @@ class DataFlow:
         candidate.used = True
 
     def _with_new_marks(self, axis: Axis) -> Axis:
-        """Returns the axis with a new mark for each part, which stands for the part's label."""
+        """Returns the axis with a new mark for the label of each part."""
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:

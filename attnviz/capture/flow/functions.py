@@ -274,7 +274,7 @@ def _axes_by_rule(
 def _only_features(axes: Axes) -> Axes:
     """Returns the axes with all labels but features removed.
 
-    A mixture of attention heads later splits heads off its rows, which would be taken for tokens.
+    Heads that are later split off the rows, as in a mixture of attention heads, would otherwise be taken for tokens.
     """
     return tuple(axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in axes)
 

@@ -161,7 +161,7 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
 
 
 def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Returns the first ``MAX_PIECES`` of the pieces, which go from the latest to the earliest, without duplicates."""
+    """Returns the first ``MAX_PIECES`` different pieces; the pieces go from the latest to the earliest."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 
 

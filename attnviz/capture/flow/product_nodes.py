@@ -86,8 +86,8 @@ def product_node(
 def _is_projection(name: str, left: Node, right: Node) -> bool:
     """True if a product maps one operand linearly by the other, which is a constant.
 
-    In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if
-    the second contains scores or weights, whose heads it then mixes.
+    In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if it
+    mixes the heads of scores or weights in the second.
 
     Args:
         name: the name of the function.

@@ -365,7 +365,7 @@ class LayerNumbering:
         self.depths: dict[str, int] = {}
 
     def start(self, module: nn.Module) -> None:
-        """Counts a run of a module; the model itself, whose path is "", and modules of others do not count."""
+        """Counts a run of a module inside the model; the model itself and other modules do not count."""
         name = self.modules.names.get(id(module))
         if name:
             self.start_counts[name] = self.start_counts.get(name, 0) + 1

@@ -86,7 +86,7 @@ def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps 
 
 
 def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True if a number, which is a share of the row that goes to no key, is added to a sum of exponentials.
+    """True if an addition to a sum of exponentials keeps its shape, as for a share of the row that goes to no key.
 
     Args:
         node: the node of the sum.

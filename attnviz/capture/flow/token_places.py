@@ -173,9 +173,9 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], 
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of the result of a norm, which is that of its input; arguments as in `_linear`.
+    """Returns the origin of a norm's result: that of its input if it is known; arguments as in `_linear`.
 
-    If it is unknown, rows are numbered as new tokens; ``None`` if the result has no axes of texts, tokens and features.
+    Else rows are numbered as new tokens; ``None`` if the result has no axes of texts, tokens and features.
     """
     if origins:
         return origins[0]

@@ -254,7 +254,7 @@ def _concatenated_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts of one shape, which are 0 where other parts have values.
+    """Returns keys or values merged from parts of one shape, each 0 where other parts have values.
 
     ``None`` if a part is unknown. Where several parts are not 0, the last of them counts.
     """

@@ -204,7 +204,7 @@ _thread = _Thread()
 
 
 def observers() -> tuple[Observer, ...]:
-    """Returns the open observers of the running thread, that of the innermost block last; empty outside of blocks."""
+    """Returns the open observers of the running thread, the innermost block's last; empty outside of blocks."""
     mode = _thread.mode
     return () if mode is None else tuple(observer for observer in mode.observers if not observer.closed)
 

@@ -272,7 +272,7 @@ class Observer:
                 self.listener.on_further_product()
 
     def holders(self) -> list[WeightsCandidate]:
-        """Returns the softmaxes that no product has used, whose tensors the run may still overwrite."""
+        """Returns the softmaxes that no product has used; the run may still overwrite their tensors."""
         return list(self.flow.unused_candidates())
 
     def flush(self) -> None:

@@ -179,7 +179,7 @@ class _CallCollector:
         """Ignores unreadable tensors inside the kernel: its own arguments decide."""
 
     def on_further_product(self) -> None:
-        """Ignores products inside the kernel, which the output of attention does not enter."""
+        """Ignores products inside the kernel: the output of attention enters none of them."""
 
     def on_failure(self, error: Exception) -> None:
         """Hands an error to the observer's listener."""
