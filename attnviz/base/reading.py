@@ -206,11 +206,6 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
 def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
     """Returns the whole content of a file, pipe or device.
 
-    Args:
-        path: the path of the file.
-        limit: the most bytes that are accepted.
-        expected_kind: the kind of file that a refusal asks for.
-
     Raises:
         AttnvizError: if it cannot be read, or is longer than ``limit``.
     """
@@ -222,14 +217,7 @@ def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
 
 
 def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of an open file; raises AttnvizError if it cannot be read or is too long.
-
-    Args:
-        file: the file, open for reading.
-        path: the path of the file, for refusals.
-        limit: the most bytes that are accepted.
-        expected_kind: the kind of file that a refusal asks for.
-    """
+    """Returns the whole content of an open file; raises AttnvizError if it cannot be read or is too long."""
     try:
         return _read_bounded(file, limit, repr(str(path)))
     except OSError as error:

@@ -246,9 +246,6 @@ class Capture:
     def _conclude(self, step: Callable[[], None]) -> None:
         """Ends the waiting chunks and runs ``step``.
 
-        Args:
-            step: the last work on the kept calls.
-
         Raises:
             AttnvizError: if a call is refused, or if observing failed, before or now, because of a fault of attnviz.
             MemoryError, torch.OutOfMemoryError: passed on unchanged.
@@ -340,9 +337,6 @@ class Capture:
 
         Does nothing if the options or the thread forbid it, if no layers were chosen, or if further texts may come. If
         output projections are still missing, the pass goes on, and ends when the observer has found them.
-
-        Args:
-            site: the place of the call that was observed last.
         """
         chosen_layers = self.options.selection.chosen_layers
         if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):

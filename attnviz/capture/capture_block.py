@@ -177,10 +177,6 @@ class CaptureBlock:
 
         A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
         call is a separate run.
-
-        Args:
-            module: the module.
-            thread: the identifier of the thread.
         """
         is_part_of_pass = self.capture.runs.depth > 0 and module is not self.model
         capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
@@ -223,10 +219,6 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     """Tells the open blocks that the running thread entered that a module is about to run.
 
     If there are none, tells all open blocks whose model contains the module. Does nothing while torch compiles.
-
-    Args:
-        module: the module.
-        inputs: the positional arguments of the call.
     """
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return

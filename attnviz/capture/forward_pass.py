@@ -347,12 +347,7 @@ def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
-    """Returns a sentence that says if the further runs of a module are texts or layers.
-
-    Args:
-        module: the path of the module.
-        calls: the calls of its further runs.
-    """
+    """Returns a sentence that says if the further runs of a module are texts or layers."""
     runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a separate text, in the order of the runs."

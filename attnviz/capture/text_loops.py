@@ -110,10 +110,6 @@ def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
     """Returns the number of the turn that reads a piece of the batch, from 0: its start divided by its size.
 
-    Args:
-        piece: the piece.
-        site: the site of the call, for the message.
-
     Raises:
         AttnvizError: if the start is no multiple of the size, since then turns differ in size.
     """

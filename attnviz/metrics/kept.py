@@ -269,11 +269,6 @@ def _marker(
 
     It takes the queries of some steps and their rows of all heads of the cache, ``(heads, steps, keys)``. A policy that
     drops keys marks the same keys for all heads; another marks them for each head.
-
-    Args:
-        policy: the policy.
-        cache: the cache of the heads.
-        heads: the numbers of the heads to mark keys for.
     """
     if policy.drops_keys:
         shared_keeper = policy.keeper(cache)

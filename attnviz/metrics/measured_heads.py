@@ -150,9 +150,6 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
 
     Means and deviations ignore NaN. They are NaN if too few texts have the metric: none, or fewer than two. Counts are
     sums, and the number of keys is the largest.
-
-    Args:
-        numbers: the head's numbers in each text.
     """
     first_text = numbers[0]
     values, spreads = {}, {}

@@ -165,13 +165,7 @@ def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, dev
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:
-    """Returns a fitted scale rounded to 1/√features, else to four digits; unchanged if both differ too much from it.
-
-    Args:
-        scale: the fitted scale.
-        features: the width of a head.
-        rounding: the largest relative rounding error.
-    """
+    """Returns a fitted scale rounded to 1/√features, else to four digits; unchanged if both differ too much from it."""
     candidates = (features**-0.5, float(f"{scale:.4g}"))
     return next((number for number in candidates if abs(scale - number) < rounding * abs(scale)), scale)
 

@@ -208,11 +208,6 @@ class StepRows:
         """Returns a list of the place if the first keys of the call equal the keys there; else an empty list.
 
         If marks are unknown, it returns the place as one that marks do not prove.
-
-        Args:
-            call: the call.
-            place: the place.
-            count: the number of keys that are compared.
         """
         if self.marks is None or call.marks is None:
             return [replace(place, has_equal_keys=False)]

@@ -328,9 +328,6 @@ class FactoredCall(AttentionCall):
         """Returns the cells that causality and window leave visible, ``(1, 1, rows, keys)``.
 
         ``None`` if the call has neither causality nor a window.
-
-        Args:
-            rows: the queries, as a slice or as indices.
         """
         if not self.causal and self.window is None:
             return None

@@ -395,11 +395,6 @@ class DataFlow:
 
         If it sums over the normalised axis of candidates, `on_use` receives the use of each, and their tensors are then
         dropped.
-
-        Args:
-            name: the name of the function that computed it.
-            product: the product.
-            result: its result.
         """
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
@@ -437,13 +432,6 @@ class DataFlow:
 
         The result of a filling function is a constant inside the model's modules, and gets no node outside. The last
         function of a softmax that is written as several makes its result a candidate for attention.
-
-        Args:
-            name: the name of the function.
-            inputs: the tensors among its arguments.
-            result: its result.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
         """
         if not inputs or name in FILLING:
             if self.running_module() is not None:

@@ -109,16 +109,7 @@ def node_after(
 def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """Returns the node of the result of a function of one tensor, other than an embedding.
-
-    Args:
-        name: the name of the function.
-        source: the tensor.
-        node: its node.
-        result: the result of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-    """
+    """Returns the node of the result of a function of one tensor, other than an embedding."""
     axes = _result_axes(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
@@ -132,11 +123,6 @@ def _node_after_one_input(
 
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
     """Returns the operands of a product by broadcasting, which a sum may complete to a contraction.
-
-    Args:
-        name: the name of the function.
-        inputs: the tensors among its arguments.
-        nodes: the node of each input.
 
     Returns:
         The operands; ``None`` if the function is no product of two tensors of different shapes that both depend on the
@@ -176,12 +162,6 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
 
     It does if it adds or subtracts tensors of different shapes, so that one is broadcast along the other, or joins
     features of tensors of different lineages. False if fewer than two floating-point inputs depend on the input.
-
-    Args:
-        name: the name of the function.
-        inputs: the tensors among its arguments.
-        nodes: the node of each input.
-        result: its result.
     """
     dependent_inputs = [
         (tensor, node)
@@ -202,11 +182,6 @@ def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Line
     """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of some rows.
 
     The lineage is unchanged for constants, and for views that leave out only features.
-
-    Args:
-        source: the tensor.
-        node: its node.
-        result: the result.
     """
     if node.constant or not node.axes or result.numel() >= source.numel():
         return node.lineage

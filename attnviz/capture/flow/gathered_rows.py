@@ -172,13 +172,6 @@ class GatheredRows:
 
         A function that moves elements is repeated on the row numbers. After a reshape in place, or a join with other
         tensors, the rows are unknown. Any other function keeps the rows if at most the number of features changes.
-
-        Args:
-            name: the name of the function.
-            func: the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
         """
         gathers = [gather for gather in map(self.gather_of, tensors_in(args)) if gather is not None]
         if not gathers:

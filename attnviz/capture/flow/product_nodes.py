@@ -88,11 +88,6 @@ def _is_projection(name: str, left: Node, right: Node) -> bool:
 
     In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if it
     mixes the heads of scores or weights in the second.
-
-    Args:
-        name: the name of the function.
-        left: the node of the first operand.
-        right: the node of the second operand.
     """
     is_right_parameter = right.constant and not left.constant
     has_computed_weight = name == "linear" and not right.lineage.roots
@@ -108,13 +103,6 @@ def _projection_node(name: str, product: Contraction, left: Node, right: Node, r
     The parameter is the second operand, or the first if only that is a constant; in ``linear`` it is always the second.
     Scores and weights in the projected operand stay in the result if it still has their axes, as in a mix of heads.
     If none stay, the operand's axes lose the label features.
-
-    Args:
-        name: the name of the function.
-        product: the product.
-        left: the node of its first operand.
-        right: the node of its second operand.
-        result: its result.
     """
     if left.constant and not right.constant and name != "linear":
         product, left, right = product.with_operands_swapped(), right, left

@@ -86,13 +86,7 @@ def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps 
 
 
 def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True if an addition to a sum of exponentials keeps its shape, as for a share of the row that goes to no key.
-
-    Args:
-        node: the node of the sum.
-        source: the sum.
-        result: the result of the addition.
-    """
+    """True if an addition to a sum of exponentials keeps its shape, as for a share of the row that goes to no key."""
     return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
 
 

@@ -94,13 +94,6 @@ class TokenPlaces:
         A function of `SOURCES` keeps the origin of its input, or numbers its rows as new tokens. An element-wise
         function keeps the origin with the fewest texts. A function that moves elements is repeated on the numbers of
         the tokens, if all of them are known. A tensor that a function writes to loses its origin.
-
-        Args:
-            name: the name of the function.
-            func: the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
         """
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:

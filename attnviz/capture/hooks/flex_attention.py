@@ -22,9 +22,6 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a wrapper of torch's function that changes scores by score_mod and mask_mod; observers follow the scores.
 
     The changed scores keep the node of the scores, since they are computed element by element.
-
-    Args:
-        original: torch's function.
     """
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:

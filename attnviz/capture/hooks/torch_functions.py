@@ -251,13 +251,7 @@ class Observer:
         return None if running is None else running.module
 
     def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
-        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
-
-        Args:
-            caller: the module that attends.
-            queries: the queries.
-            keys: the keys.
-        """
+        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
         gather = OperandGathers(
             caller.module, self.gathered_rows.gather_of(queries), self.gathered_rows.gather_of(keys)
         )
@@ -428,12 +422,7 @@ class Observer:
             self.token_places.stop()
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
-        """True if a tensor among the values cannot be read; tells the listener its kind.
-
-        Args:
-            caller: the module that attends.
-            values: tensors and other values.
-        """
+        """True if a tensor among the values cannot be read; tells the listener its kind."""
         kind = unreadable_kind(*values)
         if kind is not None:
             self.listener.on_unreadable(caller, kind)
