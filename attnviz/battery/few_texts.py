@@ -15,7 +15,7 @@ MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 
 def with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with wider margins for means over few texts: Student's t replaces the normal distribution.
+    """Returns the frame with margins from Student's t instead of the normal distribution, for means over few texts.
 
     For three texts the margins more than double. The frame must have margins and counts.
     """
@@ -36,9 +36,6 @@ def _widening_factor(count: int) -> float:
 
 def students_t(freedom: int) -> float:
     """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases.
-
-    It is found by bisection: the probability of values within ``tan(angle) * sqrt(freedom)`` of 0 is a finite sum
-    (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
 
     Args:
         freedom: the degrees of freedom, at least 1.

@@ -235,7 +235,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
 
 def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
-    """Returns the scores of each head on each different text, and the means of the controls of each text.
+    """Returns the scores of each head on each different text, and the mean of the controls of each text.
 
     Args:
         model: the model.

@@ -68,8 +68,8 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
-    token in the needle. For the control, it counts if the largest weight is on another token in the needle. The model
-    reads the true answer before each token (teacher forcing).
+    token in the needle. For the control, the largest weight must be on another token in the needle. The model reads the
+    true answer before each token (teacher forcing).
 
     Args:
         model: the model.
@@ -89,7 +89,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             haystack: Haystack = haystack,
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
-            """Stores in ``top_keys`` each head's key with the largest weight, for each query before an answer token.
+            """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token.
 
             Args:
                 site: the place of the call in the model.
@@ -124,7 +124,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
 def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
     """Returns the haystacks of several lengths and depths that the model can read; empty if it can read none.
 
-    They consist of words if the model knows a language, else of random tokens.
+    They are words if the model knows a language, else random tokens.
     """
     readable_haystacks = []
     for length in LENGTHS:
@@ -140,9 +140,9 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
 
 
 def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
-    """Returns random tokens with a needle that is repeated at the end, where its first tokens are the question.
+    """Returns random tokens with a needle, which is repeated at the end; ``None`` if the vocabulary is too small.
 
-    Returns ``None`` if the vocabulary has no tokens besides the needle.
+    The first ``QUESTION_TOKENS`` tokens of the copy are the question, the others the answer.
 
     Args:
         model: the model.
@@ -166,7 +166,7 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
 def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
 
-    Returns ``None`` if the answer has other tokens in the needle than at the end, or no tokens in the needle.
+    Returns ``None`` unless the tokens of the answer are equal in the needle and at the end.
 
     Args:
         model: the model, which knows a language.

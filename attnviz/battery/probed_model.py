@@ -119,7 +119,7 @@ class ProbedModel:
         return output
 
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
-        """Returns the scores of each head, and those that uniform attention over the visible keys would have.
+        """Returns the scores of each head, and the scores of uniform attention over the visible keys.
 
         Args:
             probes: the texts with the cells that count.
@@ -160,9 +160,9 @@ class ProbedModel:
 
 
 def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
-    """Returns the mean weight on the cells of each map, ``(texts, heads)``, over the queries that have such a cell.
+    """Returns the mean weight on the counted cells of each map, ``(texts, heads)``.
 
-    NaN for a text without such a cell.
+    The mean is over the queries with a counted cell; NaN if no query has one.
 
     Args:
         weights: ``(texts, heads, queries, keys)``.
@@ -219,7 +219,7 @@ def probed_model(reader: Reader) -> ProbedModel:
 def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
     """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words.
 
-    A word's score is its weight on the part that it names; its control is its weight on a part that another word names.
+    A word's control is its weight on a part that another word names.
     """
     texts = reader.region_probes()
     if texts is None:

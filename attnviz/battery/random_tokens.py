@@ -49,7 +49,7 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def segment_length(model: ProbedModel) -> int:
-    """Returns the number of random tokens in a segment, which occurs twice in a text; `SEGMENT` if the model allows.
+    """Returns the number of random tokens in a segment: `SEGMENT`, or fewer if the model allows no more.
 
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
@@ -72,7 +72,9 @@ def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
 
 
 def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each random token but the first two to the key ``steps`` before it, ``(tokens, tokens)``.
+    """Returns the cells from each random token to the key ``steps`` before it, ``(tokens, tokens)``.
+
+    The first two random tokens have no cells.
 
     Args:
         model: the model, whose special tokens are around the text.
@@ -86,7 +88,7 @@ def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
 
 
 def _cells_at_earlier_copy(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each token of the second segment to its copy in the first, or a key after it.
+    """Returns the cells from each token of the second segment to the key ``steps`` after its copy in the first.
 
     Args:
         model: the model, whose special tokens are around the text.

@@ -31,7 +31,7 @@ DELIMITERS = ".,;:!?"
 def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     """Returns the probes of each type with their controls.
 
-    A type is left out if the model cannot tell its words apart; types of the story also if the model is not causal.
+    A type is left out if the model cannot tell its words apart, or if it needs a causal model and this one is not.
     """
     probes = {"successor": _successor_probes(model, np.random.default_rng(seed))}
     if not _looks_ahead(model):
@@ -42,7 +42,7 @@ def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
     """Returns the probes of ``delimiter``, which are paragraphs of a story, and of ``first token``, which are samples.
 
-    A paragraph without a delimiter is left out. The control of both types is uniform attention.
+    Paragraphs without a delimiter are left out.
     """
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
     looks_ahead = _looks_ahead(model)
@@ -52,7 +52,7 @@ def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
 
 
 def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
-    """Returns a probe of the cells from each token to the delimiters that it may see: all, or those before it.
+    """Returns a probe of the cells from each token to the visible delimiters: all, or those before it.
 
     Args:
         tokens: the tokens of the text; special tokens and the first have no cells.
@@ -67,25 +67,25 @@ def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
 
 
 def _first_token_probe(tokens: Tokens) -> Probe:
-    """Returns a probe of the cells from each token to the first; special tokens and the first have no cells."""
+    """Returns a probe of the cells from each counted query to the first token."""
     return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _counted_queries(tokens))
 
 
 def _counted_queries(tokens: Tokens) -> BoolArray:
-    """Returns True for tokens whose rows count, ``(tokens, 1)``: all except special tokens and the first."""
+    """Returns True for each token that counts as a query, ``(tokens, 1)``: all except special tokens and the first."""
     is_counted: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) > 0)[:, None]
     return is_counted
 
 
 def _tokens_in_limit(model: ProbedModel, text: str) -> Tokens:
-    """Returns the tokens of a text, cut to the model's longest input if they exceed it; the model must read texts."""
+    """Returns the tokens of a text, cut to the model's longest input."""
     assert model.read is not None
     tokens = model.read(text)
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
 
 
 def _looks_ahead(model: ProbedModel) -> bool:
-    """True if a query of any head sees a later key, which means that the model is not causal."""
+    """True if a query of any head sees a later key."""
     ids = model.framed(model.ordinary_ids[:4])  # any tokens do; 4 are enough for later keys
     probe = Probe(ids, np.triu(np.ones((len(ids), len(ids)), dtype=bool), 1))
     _, uniform_scores = model.scores([probe])  # uniform attention has weight on later keys only if some are visible
@@ -93,9 +93,9 @@ def _looks_ahead(model: ProbedModel) -> bool:
 
 
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Returns probes of lists of items in a known order, and of the same items shuffled as controls.
+    """Returns probes of lists of items in a known order, and of the shuffled items as controls.
 
-    A list is left out if the model cannot tell its items apart.
+    Lists whose items the model cannot tell apart are left out.
 
     Args:
         model: the model.
@@ -114,10 +114,9 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
 
 
 def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
-    """Returns a probe of a list of items: the cells from each item's last token to its predecessor in the order.
+    """Returns a probe of a list: the cells from each item's last token to the item before it in ``order``.
 
-    A predecessor counts only if it occurs earlier in the list. Returns ``None`` if the model cannot tell the items
-    apart, or no predecessor counts.
+    Only items earlier in the list count. Returns ``None`` if the model cannot tell the items apart, or none counts.
 
     Args:
         model: the model.
@@ -139,9 +138,8 @@ def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) 
 def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
     """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al.
 
-    The probes are the cells from the last token to the indirect object, and to the second subject. The controls are the
-    cells to the first subject, and to a third name that replaces the second subject. A quarter of all orders of the
-    names is used, without those for which `_story` returns ``None``.
+    Probes are the cells from the last token to the indirect object, and to the second subject. Controls are the cells
+    to the first subject, and to a third name in place of the second subject.
     """
     mover_probes: Pairs = ([], [])
     inhibitor_probes: Pairs = ([], [])
@@ -190,13 +188,13 @@ def _word_spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
 
 
 def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
-    """True if every word has tokens, and no two words have the same, as unknown words would."""
+    """True if every word has tokens, and no two words have the same tokens."""
     words = [tuple(tokens.ids[span].tolist()) for span in spans]
     return all(words) and len(set(words)) == len(words)
 
 
 def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns a probe of the cells from the last ordinary token to some keys; special tokens are not ordinary.
+    """Returns a probe of the cells from the last token that is not special to some keys.
 
     Args:
         tokens: the tokens of the text.

@@ -26,9 +26,7 @@ def ablation_effects(
     sets: str | None,
     top: int | None,
 ) -> "Effects":
-    """Returns the effects of removing each head: how the output changes, as a mean over all texts.
-
-    The effects have the remarks of the first text, and one if the model chose the measured positions.
+    """Returns the effects of removing each head: the change of the output, as a mean over all texts.
 
     Args:
         input: the text or image, if there is no batch; if the user names none, the model's built-in example is read,
@@ -73,9 +71,9 @@ def ablation_effects(
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts that the user names, or the sample text if the user names none.
+    """Returns the texts that the user names, or ``[None]`` for the built-in example, or the sample text.
 
-    Without a text, also without a piped one, ``[None]`` stands for the built-in example of a model that has one.
+    The sample text is for models without a built-in example.
 
     Args:
         input: the options that name a text, files or images.

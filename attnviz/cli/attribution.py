@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
-    """Returns the parts of a token's logit after the last of the selected queries: what each part of the model adds.
+    """Returns the parts of a token's logit after the last of the selected queries.
 
     Args:
         subject: the text.
@@ -51,9 +51,7 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
 
 def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError for options that do not apply where no map is drawn; the message names the first.
-
-    These options select, combine or draw maps, and differ from their defaults. A batch of texts is refused too.
+    """Raises AttnvizError if a batch or an option of maps is given where no map is drawn; the message names the first.
 
     Args:
         options: the options of the report.

@@ -166,7 +166,7 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws what each part of the model adds to a token's logit after the last of the selected queries.
+    """Draws the parts of a token's logit after the last of the selected queries.
 
     Args:
         token: the token as the user writes it.
@@ -192,7 +192,7 @@ def _show_logits(
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads.
 
-    For a page, prints a remark with the folder of the model that shades its texts, if this machine has it.
+    For a page of texts, prints a remark with the folder of the model that shades them, if this machine has it.
 
     Args:
         survey: the survey.
@@ -638,10 +638,9 @@ def options(
 
 
 def program(words: Sequence[str]) -> typer.Typer:
-    """Returns the program that reads a command line.
+    """Returns the program with only the command that the first word names, to start faster, or with all commands.
 
-    To start faster, it has only the command that the first word names. If the word names none, it has all commands; for
-    ``--version``, which needs none, an arbitrary one.
+    For ``--version`` it has any one command.
 
     Args:
         words: the words after the program's name.
@@ -664,9 +663,8 @@ def program(words: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
 
-    Prints the reason of a refusal, a wrong usage, or a failure of the system such as a lack of memory, which counts as
-    a refusal; any other exception is raised again. ``help`` as the first word means ``--help`` as the last. An output
-    that its reader closed early counts as done.
+    Prints the reason of codes 1 and 2; a failure of the system, such as a lack of memory, has code 1. An output that
+    its reader closed early counts as done. ``help`` as the first word means ``--help`` as the last.
 
     Args:
         arguments: the words after the program's name; ``None`` takes those of the process.

@@ -16,10 +16,9 @@ Completer = Callable[[typer.Context, str], list[str]]
 
 
 def completer(name: str, option: Option) -> Completer | None:
-    """Returns the function that completes an option's value.
+    """Returns the function that completes an option's value; ``None`` for an option that takes no names.
 
-    Returns ``None`` for an option that takes no names, so that the shell completes files. Returns ``None`` too if no
-    shell asks for completion, since typer inspects every completer when it builds a command.
+    Returns ``None`` too if no shell asks for completion, since typer inspects every completer when it builds a command.
 
     Args:
         name: the name of the option.
@@ -33,14 +32,14 @@ def completer(name: str, option: Option) -> Completer | None:
         return None
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        """Returns the names that ``option`` takes and that begin with the typed text; empty if none does."""
+        """Returns the names that the option takes and that begin with the typed text."""
         return names_starting_with(incomplete, option.known_names())
 
     return complete
 
 
 def complete_output(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the folders that begin with the typed path, and its name with the suffix of each format of files.
+    """Returns the folders that begin with the typed path, and the typed name with the suffix of each format.
 
     Names that are not safe in a shell are left out.
     """
@@ -57,10 +56,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the paths of folders that begin with the typed path, with a slash at the end.
-
-    The list is empty if nothing is typed, or the folder that would hold them cannot be listed.
-    """
+    """Returns the paths of folders that begin with the typed path; empty if nothing is typed."""
     parent, name = os.path.split(incomplete)
     try:
         names = [entry.name for entry in os.scandir(parent or ".") if entry.name.startswith(name) and entry.is_dir()]
@@ -70,10 +66,10 @@ def _folders(incomplete: str) -> list[str]:
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the heads of the recording on the command line, as ``layer.head``, that begin with the typed text.
+    """Returns the heads of the command line's recording, as ``layer.head``, that begin with the typed text.
 
-    After a comma, only the text behind it is completed. The list is empty if no head begins so, or if the command line
-    names no recording that can be read.
+    After a comma, only the text behind it is completed. Returns no heads if the command line names no readable
+    recording.
     """
     from attnviz.maps.saved import load
 

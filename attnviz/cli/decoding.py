@@ -53,9 +53,9 @@ def show_steps(
 def _show_page(
     recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: "Output"
 ) -> None:
-    """Writes a page of heads, which opens with the text shaded by the weights of one query.
+    """Writes a page of heads that opens with the text shaded by the weights of one query.
 
-    It replaces the style, the query and the selection of the options.
+    The options' own style, query and selection are not used.
 
     Args:
         recording: the recording of the text that was written.

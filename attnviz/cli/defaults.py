@@ -63,8 +63,7 @@ def user_file() -> Path:
 def read_defaults() -> dict[str, Default]:
     """Returns every default that is set, by the name of its option.
 
-    An environment variable has precedence over the files of the working folder or the nearest folder above it, and
-    these have precedence over the user's file.
+    Environment variables have precedence over the files of a project, and these over the user's file.
 
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
@@ -73,10 +72,7 @@ def read_defaults() -> dict[str, Default]:
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a command's options, with the built-in value in place of each unused default of the user.
-
-    A default is unused if it sets an option of the model that the chosen model does not take. Without such defaults the
-    values are unchanged.
+    """Returns the values of a command's options, with the user's defaults that do not apply to the model taken back.
 
     Args:
         context: the parsed command, which knows where each value comes from.
@@ -108,8 +104,7 @@ def names_from_source(context: typer.Context, names: Iterable[str], source_name:
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
     """Raises AttnvizError if a model must be downloaded and only a project's file names it, perhaps a stranger's.
 
-    A model that a variable, the user's own file or the command line names is accepted without a remark. If a project's
-    file outside the current folder names the model, prints a remark with the path of this file.
+    Prints a remark if a project's file outside the working folder names the model.
 
     Args:
         context: the parsed command.
@@ -136,7 +131,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
 
 def settable_options() -> dict[str, DeclaredOption]:
-    """Returns the options that can have defaults: of the model, of units and of the look, but none of a single text."""
+    """Returns the options of the model, of units and of the look that can have defaults."""
     groups = (ModelSettings, Grouping, Look)
     declared = {name: option for group in groups for name, option in declared_options(group).items()}
     return {name: option for name, option in declared.items() if name not in ONE_TEXT_OPTIONS}
@@ -145,8 +140,7 @@ def settable_options() -> dict[str, DeclaredOption]:
 def with_origin(line: str, words: Iterable[str]) -> str:
     """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
-    Options that the user typed have no source. The message is unchanged if it names no other option with a default that
-    the user set, or if the defaults cannot be read.
+    Options that the user typed, or that have no default of the user, get no source.
 
     Args:
         line: the message.
@@ -164,10 +158,7 @@ def with_origin(line: str, words: Iterable[str]) -> str:
 
 
 def describe_defaults() -> str:
-    """Returns the text of ``attnviz config``: a line for each default, the places to set one, and the options.
-
-    The lines of defaults are replaced by a sentence if none is set.
-    """
+    """Returns the text of ``attnviz config``: the defaults that are set, the places to set one, and the options."""
     from textwrap import fill
 
     rows = [
@@ -190,9 +181,9 @@ def _file_spelling(name: str) -> str:
 
 
 def _folder_defaults() -> dict[str, Default]:
-    """Returns the defaults of the nearest folder that has any, from the working folder upwards; empty if none has.
+    """Returns the defaults of the nearest folder that has any, from the working folder upwards; else none.
 
-    In this folder ``attnviz.toml`` has precedence over ``pyproject.toml``. A file that another user owns is ignored.
+    ``attnviz.toml`` has precedence over ``pyproject.toml``. A file that another user owns is ignored.
 
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
@@ -206,10 +197,9 @@ def _folder_defaults() -> dict[str, Default]:
 
 
 def _is_trusted(path: Path) -> bool:
-    """True if the user or root owns the file, since anybody may put one in a folder such as /tmp.
+    """True if the user or root owns the file, since anybody may put a file into a folder such as /tmp.
 
-    Root also trusts any file in a folder that others cannot write to. A file that does not exist is not trusted; on a
-    system without user ids every file is.
+    Root also trusts files in a folder that others cannot write to. Without user ids, every file is trusted.
     """
     root = 0
     try:
@@ -251,7 +241,7 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
 
 
 def _checked_default(name: str, value: Any, path: Path) -> Default:
-    """Returns the default that a file sets, converted; a value that is a path is resolved from the file's folder.
+    """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder.
 
     Args:
         name: the name of the option.
@@ -272,7 +262,7 @@ def _checked_default(name: str, value: Any, path: Path) -> Default:
 
 
 def _resolved_path(name: str, value: Any, folder: Path) -> Any:
-    """Returns the value of an option of ``PATHS`` joined to the folder, if that path exists; else the value.
+    """Returns the value joined to the folder if the option is in ``PATHS`` and that path exists; else the value.
 
     Args:
         name: the name of the option.
@@ -309,10 +299,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
 
 
 def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
-    """Returns the text of a variable as a boolean or number if the option takes one; the text itself otherwise.
-
-    The text itself is also returned if it is not such a value, for example ``x`` for a number.
-    """
+    """Returns the text of a variable as a boolean or number if the option takes one; else the text."""
     types = _value_types(declared)
     if bool in types:
         return BOOLEAN_WORDS.get(text.lower(), text)
@@ -325,9 +312,7 @@ def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
 
 
 def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
-    """Returns a value as the type of its option: a whole number becomes a float, a number a string, where needed.
-
-    Any other value is unchanged.
+    """Returns a value as the type of its option: an integer as a float, or a number as a string, if needed.
 
     Args:
         name: the name of the option.

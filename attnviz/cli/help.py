@@ -85,7 +85,7 @@ class Command(TyperCommand):
     """A command with the help of this module, which refuses an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments, in which the words that are said may follow the file of a sound.
+        """Parses the arguments; after the file of a sound, the words that are said may follow.
 
         Raises:
             AttnvizError: if an option is given twice.
@@ -112,7 +112,7 @@ class Command(TyperCommand):
             raise typer.Exit(0) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the whole help to the formatter: usage, examples, all options by panel, and the names they take."""
+        """Writes the whole help to the formatter: usage, examples, options by panel, and the names for options."""
         _write_usage(self, ctx, formatter)
         for title, entries in _panel_entries(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
@@ -133,7 +133,7 @@ class Program(TyperGroup):
     """The program with all commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the usage, the examples, the list of commands, and how to get the help of one, to the formatter."""
+        """Writes the usage, the examples, the list of commands and a hint at their help to the formatter."""
         _write_usage(self, ctx, formatter)
         # The limit is above the length of any help, so that none is cut short.
         commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
@@ -174,7 +174,7 @@ ShortHelp = Annotated[
 
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the usage, the examples and the most used options; for a command without such options, the whole help.
+    """Writes the usage, the examples and the most used options; the whole help if no option is marked as such.
 
     Args:
         command: the command.
@@ -192,7 +192,7 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
 
 
 def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
-    """Returns the declared options of a command by name; none for a command that declares no options."""
+    """Returns the declared options of a command by name; an empty mapping if it declares none."""
     return getattr(command.callback, "declared", {})
 
 
@@ -244,8 +244,8 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 def _entry(parameter: Any, command: Any) -> HelpEntry:
     """Returns the row of an option or an argument in the help.
 
-    An option has the name of its value behind it, or its negative form if it has one; a flag has neither. A parameter
-    that the command does not declare, such as ``--help``, has its name and sentence alone.
+    An option has its negative form or the name of its value behind it; a flag has neither. Undeclared parameters, such
+    as ``--help``, have only name and sentence.
     """
     declared = declared_options_of(command).get(parameter.name)
     names = _spelling(parameter)
@@ -259,10 +259,9 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
 
 
 def _spelling(parameter: Any) -> str:
-    """Returns a parameter as the help writes it: an argument in capitals, an option as its letter and its main name.
+    """Returns a parameter as the help writes it: an argument in capitals, an option as its letters and its main name.
 
-    The main name is the one made from the parameter's name if the option has it, else its first long name. An option
-    without a long name has its letters alone.
+    The main name is made of the parameter's name, or is the first long name, or is missing.
     """
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
@@ -283,7 +282,7 @@ def _value_name(name: str, declared: DeclaredOption) -> str:
 def _help_sentence(declared: DeclaredOption) -> str:
     """Returns the sentence of an option in the help, followed by its default in brackets.
 
-    A default of true, false, 0 or ``None`` is not shown, and a required argument has none.
+    Defaults of true, false, 0 or ``None`` are not shown.
     """
     has_no_default = declared.default in (None, 0, inspect.Parameter.empty)
     shows_default = not (has_no_default or isinstance(declared.default, bool))

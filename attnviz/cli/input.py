@@ -39,7 +39,7 @@ def read_input(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that an option or standard input gives; the sample text, with a remark, if neither does.
+    """Returns the input that an option or standard input gives, or the sample text, with a remark on standard error.
 
     Args:
         input: the options of the input.
@@ -72,10 +72,7 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _sample_subject(settings: "ModelSettings") -> Subject:
-    """Returns the text that is read if the user gives none, and prints a remark with this text.
-
-    It is the sample text of the model if the model has one, else the first sample text of attnviz.
-    """
+    """Returns the sample text of the model, or else the first sample text of attnviz, and prints a remark with it."""
     from attnviz.models.sources import row_of
     from attnviz.text.samples import read_sample, samples
 
@@ -89,10 +86,7 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
 
 
 def _image_path(path: Path) -> Path:
-    """Returns the path of an image.
-
-    If there is no such file, but a sample picture of this name, returns the path of the sample, and prints a remark.
-    """
+    """Returns an image's path, or prints a remark and returns the sample picture's of this name if no file exists."""
     from attnviz.text.samples import sample_pictures
 
     if path.exists() or str(path) not in sample_pictures():
@@ -182,7 +176,7 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
 
 
 def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
-    """Returns the input in a file whose name stands where a text may, and prints a remark that it is read."""
+    """Returns the input in a file that is named instead of a text, and prints a remark that the file is read."""
     remark(f"reading the file {subject.source!r}")
     return _file_subject([Path(subject.source)], tokenizer)
 
@@ -203,8 +197,6 @@ def _piped_subject(tokenizer: str) -> Subject:
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
     """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input.
-
-    The single input is the sample text if the options name none.
 
     Args:
         input: the options that name a text or files.

@@ -272,7 +272,7 @@ class Drawn:
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look
     ) -> ReportOptions:
-        """Returns the options of the report, with the numbers that are drawn.
+        """Returns the options of the report.
 
         Args:
             rank: the order of heads, and which of them are drawn.
@@ -317,8 +317,8 @@ TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a function for typer that runs a command, with one parameter for each option of the command, and ``-h``.
 
-    A parameter of the command is an option, or a group of options: the group's type, or ``Annotated[type, names]`` to
-    take only some of its options. The attribute ``declared`` of the returned function holds all options by name.
+    A parameter of the command is an option, or a group of options: the group's type, or ``Annotated[type, names]`` for
+    some of its options. The attribute ``declared`` of the returned function holds all options by name.
 
     Args:
         command: the command; its docstring is the help.
@@ -338,7 +338,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them.
 
-        Unused defaults are replaced first. Sets ``TYPED`` to the names of the options that the user typed.
+        Sets ``TYPED`` to the names of the options that the user typed.
 
         Args:
             parsed: typer's context of the command line.
@@ -381,8 +381,6 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError if a typed option has no effect: without another option, on a recording, or on the medium.
 
-    Also refuses 0 generated tokens.
-
     Args:
         typed: the names of the typed options.
         declared: all options of the command by name.
@@ -409,7 +407,7 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
 
 
 def _only_recording(values: Mapping[str, Any]) -> str | None:
-    """Returns the first recording if the command's only inputs are recordings; else ``None``."""
+    """Returns the first recording if all inputs of the command are recordings; else ``None``."""
     from attnviz.cli.subject import is_saved
 
     if any(values.get(name) for name in ("file", "sample", "batch", "with_model")) or values.get("text") is None:
@@ -428,7 +426,7 @@ class OptionGroup(NamedTuple):
 
 @cache
 def _group(annotation: Any) -> OptionGroup:
-    """Returns the options of a group, in the panel of the group; cached.
+    """Returns the options of a group, in the panel of the group.
 
     Args:
         annotation: the type of the group for all its options, or ``Annotated[type, names]`` for some of them.
@@ -469,10 +467,7 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
 
 
 def _spellings(name: str, declared: DeclaredOption) -> tuple[str, ...]:
-    """Returns the spellings of an option on the command line, with its aliases.
-
-    Empty if typer derives the right ones from the name.
-    """
+    """Returns the spellings of an option on the command line; an empty tuple if typer derives them from the name."""
     if declared.type == bool | None:  # a flag and its opposite; neither leaves the choice open
         return (f"{flag(name)}/{flag(name, value=False)}",)
     if name in NAMES:

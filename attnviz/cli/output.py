@@ -57,9 +57,9 @@ def film_suffix(output: Output) -> str | None:
 
 
 def words_suffix(output: Output) -> str | None:
-    """Returns the suffix of the file of words that is written, or ``words.json``; ``None`` for any other format.
+    """Returns the suffix of the file of words, or ``words.json``; ``None`` for any other format.
 
-    A file of this name holds words only if the input is a sound; else it holds the numbers of the maps.
+    ``words.json`` holds words only if the input is a sound; else it holds the numbers of the maps.
     """
     from attnviz.media.timed_words import WORD_SUFFIXES, WORDS_JSON, is_words_json
 
@@ -70,7 +70,7 @@ def words_suffix(output: Output) -> str | None:
 
 
 def medium(output: Output) -> str:
-    """Returns the suffix of the format that is written, to the file or to standard output.
+    """Returns the suffix of the format that is written.
 
     Raises:
         AttnvizError: if the options name two formats or an unknown one, or none for ``-o -``.
@@ -88,7 +88,7 @@ def reads_all(output: Output) -> bool:
 
 
 def explanation_suffix(output: Output) -> str:
-    """Returns the suffix of the format of an explanation; that of the terminal if the options name no format.
+    """Returns the suffix of the format of an explanation; the terminal's if the options name no format.
 
     Raises:
         AttnvizError: for ``--json`` or a format in which explanations are not written, or if the output cannot be
@@ -128,7 +128,7 @@ def recording_path(output: Output) -> Path:
 
 
 def _suffix(output: Output) -> str | None:
-    """Returns the suffix of the format that the options name; ``None`` if they name none, for text in a terminal.
+    """Returns the suffix of the format that the options name; ``None`` if they name none.
 
     Raises:
         AttnvizError: if the options name two formats, or none for ``-o -``.
@@ -145,8 +145,7 @@ def _suffix(output: Output) -> str | None:
 def _refuse_unwritable(output: Output) -> None:
     """Raises AttnvizError if the output's file cannot be written.
 
-    Without a file, raises it if standard output is closed, if it is a terminal and the format is binary, and for
-    ``--open``.
+    Without a file, refuses a closed standard output, a binary format in a terminal, and ``--open``.
     """
     from attnviz.base.files import refuse_closed_output, refuse_target
 
@@ -178,7 +177,7 @@ def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0)
 def deliver(report: "Report", output: Output) -> None:
     """Writes the report to the output's file and prints the path; without a file, writes it to standard output.
 
-    In a terminal without colours, prints a remark on the typed options that would change colours.
+    Prints a remark on typed options without effect in a terminal without colours.
     """
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
@@ -190,10 +189,7 @@ def deliver(report: "Report", output: Output) -> None:
 
 
 def _remark_on_unused_colors(report: "Report") -> None:
-    """Prints a remark that names the typed options that only change colours, if the report is drawn without colours.
-
-    Prints nothing if no such option was typed, or the report has colours.
-    """
+    """Prints a remark on the typed options that only change colours, if the report has no colours."""
     from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import ineffective_options
 
@@ -229,9 +225,9 @@ def _open(path: Path) -> None:
 
 
 def print_path(path: Path) -> None:
-    """Prints the path of the result: its exact bytes for a program, printable characters for a terminal.
+    """Prints the path of the result; nothing if standard output is closed.
 
-    Prints nothing if standard output is closed: the caller named the file and knows it.
+    A program gets the exact bytes, a terminal printable characters.
     """
     if sys.stdout is not None:
         write((printable(str(path)).encode() if sys.stdout.isatty() else os.fsencode(path)) + b"\n")
@@ -252,5 +248,5 @@ def suggest_next(line: str) -> None:
 
 
 def say_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Prints the warning of a library as a remark, since its text may quote control characters."""
+    """Prints the warning of a library as a remark, which escapes control characters."""
     remark(str(message))

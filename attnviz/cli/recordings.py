@@ -99,8 +99,7 @@ def record_both(
     """Returns recordings A and B, and the change from A to B in words.
 
     With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
-    With any other model both have the same settings, and only the text differs.
-    If one of the inputs is not a text, both are recorded as `record_each` does.
+    With any other model, only the text differs. If an input is not a text, both are recorded by `record_each`.
 
     Args:
         text: the input of A, and of B if ``other`` is ``None``.
@@ -148,7 +147,7 @@ def record_both(
 
 
 def refuse_unchanged(settings: "ModelSettings") -> None:
-    """Raises AttnvizError if the settings alone give nothing to compare: another model, or the seeded one unchanged."""
+    """Raises AttnvizError unless the model is the seeded one with a changed setting."""
     from attnviz.models.reading.settings import ModelSettings
 
     if settings.model != ModelSettings.model or not _changed_settings(settings):
@@ -170,7 +169,7 @@ def record_models(
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two models over one text or two, and the change from the first to the second in words.
+    """Returns the recordings of two models, over one text or two, and the change in words.
 
     Args:
         text: the input of the first model.
@@ -201,7 +200,7 @@ def record_each(
     whole: bool,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two inputs, each new or saved, and the change from the first to the second in words.
+    """Returns the recordings of two inputs, each new or saved, and the change in words.
 
     Args:
         text: the first input.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def holds_words(output: Output, subject: Subject) -> bool:
-    """True if a file with a name for words will hold words; JSON of an input without a sound holds numbers instead.
+    """True if a file with a name for words will hold words; for JSON, only with a sound as input.
 
     Args:
         output: the destination.
@@ -31,7 +31,7 @@ def holds_words(output: Output, subject: Subject) -> bool:
 def write_spoken_words(recording: "Recording", selection: Selection, output: Output) -> None:
     """Writes the words that a decoder read or wrote, each with its seconds in the sound.
 
-    The chosen heads align the words to the sound; if none is chosen, the heads listed in the model's folder.
+    The chosen heads align the words; without a choice, the alignment heads that the model's folder lists.
 
     Raises:
         AttnvizError: if no head attends from words to a sound, or none is chosen and the folder lists none.
@@ -56,10 +56,9 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
 
 
 def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
-    """Returns the maps and the number of each alignment head.
+    """Returns the maps and the number of each chosen head that attends from words to a sound.
 
-    These are the chosen heads that attend from words to a sound; if none is chosen, the heads that the model's folder
-    names.
+    Without a choice, these are the alignment heads that the model's folder lists.
 
     Raises:
         AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder lists none.

@@ -81,15 +81,14 @@ def is_file(argument: str) -> bool:
 
 
 def _begins_with(argument: str, mark: bytes) -> bool:
-    """True if the mark is in the first bytes of a file; no library is imported to read it."""
+    """True if the mark is in the first ``MAX_START_BYTES`` bytes of a file."""
     return mark in read_start(Path(argument), MAX_START_BYTES)
 
 
 def _names_a_file(argument: str) -> bool:
     """True if an argument looks like the name of a file, which need not exist.
 
-    Such an argument has no white space. It begins as a path (``./``, ``../``, ``~/``, or ``/`` with a second slash), or
-    ends in one of ``FILE_SUFFIXES`` or in a suffix that begins with ``.safetens``, which may be misspelt.
+    It has no white space, and begins as a path or ends in a known suffix. ``/`` needs a second slash to begin a path.
     """
     if not argument or any(character.isspace() for character in argument):
         return False
@@ -144,9 +143,9 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 
 
 def _nearest_file(argument: str) -> str:
-    """Returns a question with the name of the file nearest to a path, in the path's folder.
+    """Returns a question with the name of the file nearest to a path in its folder; "" if no name is near.
 
-    Returns "" if no name is near, or the folder cannot be listed; at most ``MAX_NEAR`` names are compared.
+    At most ``MAX_NEAR`` names are compared.
     """
     folder = Path(argument).expanduser().parent
     try:
@@ -190,7 +189,7 @@ class Subject:
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
-        """Returns the subject that an argument names: of the first kind in `KINDS` whose test holds, at last a text."""
+        """Returns the subject that an argument names, of the first kind in `KINDS` whose test holds."""
         return cls(argument, next(kind for kind, holds in KINDS if holds(argument)))
 
     @property
@@ -205,10 +204,9 @@ class Subject:
 
     @property
     def use(self) -> "Use":
-        """The purpose of the model that reads this input.
+        """The purpose of the model that reads this input: ``sounds``, ``pictures``, ``images`` or ``maps``.
 
-        ``sounds`` for a sound or a text with a sound, ``pictures`` for a text with images, ``images`` for an image,
-        ``maps`` for any other input.
+        ``pictures`` means a text with images, ``images`` an image alone.
         """
         if self.sound is not None or self.kind is Kind.SOUND:
             return "sounds"
@@ -217,7 +215,7 @@ class Subject:
         return "images" if self.kind is Kind.IMAGE else "maps"
 
     def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
-        """Returns the example of this text, image or sound, or of this text with the sound in which it is said.
+        """Returns the example of this text, image or sound, or of this text with its sound.
 
         Raises:
             AttnvizError: for a saved file, or if the text cannot be read; commands that read only texts use `example`.
@@ -242,7 +240,7 @@ class Subject:
 
     @property
     def path(self) -> Path | None:
-        """The path of the saved file; ``None`` for what a model runs over."""
+        """The path of the saved file; ``None`` for an input of a model."""
         return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
@@ -282,7 +280,7 @@ class Subject:
         return Example.of_messages(read_conversation(Path(self.source)), settings)
 
     def refuse_recorded(self) -> None:
-        """Raises AttnvizError for a file that attnviz saved, such as a recording; arrays of other programs may pass."""
+        """Raises AttnvizError for a saved file; arrays of other programs pass."""
         if not self.is_run and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
@@ -322,7 +320,7 @@ class Subject:
         return Effects.load(Path(self.source))
 
     def with_labels(self, tokens: Path | None) -> "Subject":
-        """Returns a copy of this subject with a file of labels for its tokens, or with no such file for ``None``.
+        """Returns a copy of this subject with a file of labels for its tokens; with none for ``None``.
 
         Raises:
             AttnvizError: if a file is given and this subject is not an array file; only array files lack labels.
@@ -333,7 +331,7 @@ class Subject:
         return replace(self, tokens=tokens)
 
     def with_passages(self, passages: str | None) -> "Subject":
-        """Returns a copy of this subject with the texts of files before its text, or without passages for ``None``.
+        """Returns a copy of this subject with passages before its text; without passages for ``None``.
 
         Args:
             passages: the pattern of the files.
@@ -347,7 +345,7 @@ class Subject:
         return replace(self, passages=passages)
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
-        """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`, which most commands take.
+        """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`.
 
         Args:
             is_comparison: True if it is the second input of a comparison, for which the message proposes a recording.

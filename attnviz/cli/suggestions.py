@@ -20,7 +20,7 @@ LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a li
 
 
 def usage_line(error: typer.TyperException, program: Any) -> str:
-    """Returns a line that says what is wrong with a command line, what was probably meant, and how to get help.
+    """Returns a line on what is wrong with a command line, what was probably meant, and how to get help.
 
     Args:
         error: the parser's error.
@@ -32,9 +32,9 @@ def usage_line(error: typer.TyperException, program: Any) -> str:
 
 
 def _problem(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
-    """Returns a line that says what is wrong with a command line and, where it can be guessed, what was meant.
+    """Returns a line on what is wrong with a command line and, if it can be guessed, what was meant.
 
-    An error of no known kind gives the parser's own message, without its full stop.
+    For an error of no known kind, it is the parser's own message.
 
     Args:
         error: the parser's error.
@@ -61,15 +61,15 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
 
 
 def _unknown_command_line(word: str, program: Any) -> str:
-    """Returns the line for an unknown command: the one closest to it, or how to draw it if it is a text or a file."""
+    """Returns the line for an unknown command, with the closest command, or how to draw the word as a text."""
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
 
 def _not_a_number_line(error: typer.TyperException) -> str | None:
-    """Returns the line for a value of a numeric option that is not a number; ``None`` for any other error.
+    """Returns the line for a value that is not a number, of a numeric option; ``None`` for any other error.
 
-    The line proposes the option's default, or 10 if that is no number.
+    The line proposes the option's default, or 10 if the default is no number.
     """
     parameter = getattr(error, "param", None)
     list_errors = getattr(error.__cause__, "errors", None)  # a method of pydantic's errors alone
@@ -84,9 +84,9 @@ def _not_a_number_line(error: typer.TyperException) -> str | None:
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
-    """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value.
+    """Raises AttnvizError if a command line gives an option twice; the parser would use the last value.
 
-    Flags, and options that may be repeated, are not refused.
+    Flags, and options that may be repeated, are accepted.
 
     Args:
         command: the command, with its parameters.
@@ -118,9 +118,7 @@ def _value(arguments: list[str], index: int) -> str:
 
 
 def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
-    """Returns the line for superfluous words, most often those of a text without quotes.
-
-    The line proposes quotes if the command got the first words of a text; otherwise it proposes to leave words out.
+    """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out.
 
     Args:
         context: the context of the command, with the arguments that it took.
@@ -141,9 +139,7 @@ def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:
-    """Returns the line for an unknown option.
-
-    The line names the commands that take the option; if there are none, a close option of this command, if any.
+    """Returns the line for an unknown option, with the commands that take it, or else a close option if there is one.
 
     Args:
         context: the context of the command.

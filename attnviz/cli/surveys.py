@@ -41,7 +41,7 @@ class Corpora:
     token_class: tuple[str, ...]
 
     def refuse_text_options(self) -> None:
-        """Raises AttnvizError if an option was given that applies to texts alone, in a survey of pictures."""
+        """Raises AttnvizError if an option for texts was given; called for a corpus of pictures."""
         name = next((name for name in TEXT_OPTIONS if getattr(self, name)), None)
         if name is not None:
             raise AttnvizError(f"{option(name)} is for texts, and the corpus holds pictures; leave it out")
@@ -93,9 +93,9 @@ def parse_count(name: str, text: str) -> int:
 def write_survey(
     corpora: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
-    """Surveys a corpus and writes the survey; returns True, or False if another process of the same run writes it.
+    """Surveys a corpus and writes the survey; returns False if another process of the run writes it, else True.
 
-    Prints remarks on a replaced checkpoint, on texts that were left out, and on metrics that were left out.
+    Prints remarks on a replaced checkpoint, and on texts and metrics that were left out.
 
     Args:
         corpora: the texts or pictures to survey.
@@ -181,7 +181,7 @@ def _ignore(line: str) -> None:
 def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """Shows a survey full-screen until the user quits, and returns the exit code.
 
-    A text that the user opens is recorded and shown in the inspector, which returns to the survey.
+    A text that the user opens is recorded and shown in the inspector.
 
     Args:
         path: the saved survey.

@@ -30,7 +30,7 @@ CONTENT_FREE = "N/A"  # the question of QRHead's calibration
 def show_unit_checks(
     count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
 ) -> None:
-    """Writes the table of units, with the log-probability that the answer loses when a unit is hidden.
+    """Writes the table of units, with the loss of the answer's log-probability when a unit is hidden.
 
     Args:
         count: the number of units to hide, one in each run: those that get the most attention.
@@ -59,11 +59,7 @@ def show_unit_checks(
 
 
 def _refuse_options(options: "ReportOptions") -> None:
-    """Raises AttnvizError for options that do not apply to a table of units.
-
-    These are the options of maps, ``no_special``, ``renormalize``, ``all`` and a choice of queries, since the queries
-    are always the tokens of the answer.
-    """
+    """Raises AttnvizError for options that do not apply to a table of units, such as those of maps."""
     from attnviz.cli.attribution import refuse_map_options
     from attnviz.text.selection import Grouping
 
@@ -100,7 +96,7 @@ class _Check:
 
     @cached_property
     def shares(self) -> "tuple[UnitShares, ...]":
-        """The shares of the chosen heads, for each attention call; see `_shares_of` if no head was chosen."""
+        """The shares of the measured heads, for each attention call; see `_shares_of`."""
         return self._shares_of(self.recording, None)
 
     @cached_property
@@ -161,7 +157,7 @@ class _Check:
         return np.asarray(numbers.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
-        """Returns the shares of attention that units get in heads of a recording, one item for each attention call.
+        """Returns the shares of attention that units get in heads of a recording, for each attention call.
 
         Args:
             recording: the recording.
@@ -198,10 +194,10 @@ class _Check:
     def _losses(
         self, units: "Units", shares: "UnitShares", queries: "IntArray", hidden_units: "IntArray"
     ) -> "tuple[Float64Array, float]":
-        """Returns what the answer's log-probability loses without each hidden unit, and its value with all units.
+        """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself.
 
-        The losses are ``(earlier units,)`` in nats, NaN for units that are not hidden; the model runs once for each
-        hidden unit. Hiding a unit hides all of its tokens, sinks too, except the first token of the text.
+        Losses are ``(earlier units,)`` in nats, NaN for units that are not hidden. The model runs once for each hidden
+        unit. All tokens of a unit are hidden, but never the first token of the text.
 
         Args:
             units: the units of the text.
@@ -218,7 +214,7 @@ class _Check:
         with self.reader.running():
 
             def log_probability_without(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
-                """Returns the answer's log-probability if no later token sees the hidden ones, ``(tokens,)``."""
+                """Returns the answer's log-probability with some tokens, ``(tokens,)``, hidden from all later ones."""
                 inputs = self.reader.inputs_without(tokens, hidden)
                 return answer_log_probability(self.reader.module, inputs, tokens.ids, answer_tokens)
 
@@ -230,7 +226,7 @@ class _Check:
         return losses, log_probability
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
-        """Returns the calibrated score of each earlier unit, from the scores less those for an empty question.
+        """Returns the score of each earlier unit by `calibrated_score`.
 
         Runs the model again with ``CONTENT_FREE`` as the question.
 
@@ -274,9 +270,9 @@ class _Check:
         return np.array(scores_of_units)
 
     def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
-        """Returns the mean share of each unit over the heads when the passages are read in the reverse order.
+        """Returns the mean share of each unit over the heads when the passages are read in reverse order.
 
-        Runs the model again over the reversed text.
+        Runs the model again.
 
         Args:
             labels: the labels of the units; a unit whose label is not in the reversed text has NaN.

@@ -71,7 +71,7 @@ class Ablation:
     positions: slice = field(default_factory=lambda: slice(None))
 
     def __post_init__(self) -> None:
-        """Raises AttnvizError for pairs beside ``top``."""
+        """Raises AttnvizError if both ``pairs`` and ``top`` are set."""
         if self.pairs and self.top is not None:
             raise AttnvizError(
                 f"{option('top')} removes one head after another, not pairs; leave it or {option('pairs', True)} out"
@@ -112,8 +112,7 @@ class Ablation:
     def run(self, inputs: Any) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.
 
-        If outputs on another text replace those of heads, the model runs on that text too. The name of a function is
-        its ``__name__``, or ``metric`` if it has none.
+        If outputs on another text replace those of heads, the model also runs on that text.
         """
         args, kwargs = arguments_of(inputs)
         intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
@@ -161,8 +160,7 @@ def _run_measure(metric: Metric) -> Callable[[MeasuredRun], float]:
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
     """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric most.
 
-    The mean change over texts decides, in either direction. With several texts, each step runs every text anew, since
-    the outputs of modules are cached for one text only.
+    The size of the mean change over texts decides.
 
     Args:
         ablation: the arguments of ``ablate``.
@@ -188,6 +186,7 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
                 f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
                 f"give {len(removed_sets)}"
             )
+        # Several texts run anew in each step: the outputs of modules are cached for one text only.
         runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)
         results = [_result(run, metric, candidate_sets) for run, metric in runs]
         best_index = max(range(len(candidate_sets)), key=lambda index: abs(_mean_change(results, index)))

@@ -12,7 +12,7 @@ FORMAT, VERSION = "attnviz effect changes", 1
 def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     """Returns the changes between two tables of effects, the largest in absolute value first.
 
-    Sets of heads that only one table has are left out, which a remark says.
+    Leaves out sets of heads that only one table has; a remark says so.
 
     Raises:
         AttnvizError: if the tables have different metrics, or no set of heads in common.

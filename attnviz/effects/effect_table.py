@@ -103,7 +103,7 @@ class Effects:
 
     @cached_property
     def frame(self) -> HeadFrame:
-        """The effects as a frame: a row per set of heads, and one measure, the change of the metric without the set."""
+        """The effects as a frame: a row for each set of heads, and the change of the metric as its measure."""
         meaning = f"change of {self.metric} without the head"
         return HeadFrame(
             rows=tuple(HeadRow(row.heads) for row in self.rows),
@@ -114,9 +114,9 @@ class Effects:
         )
 
     def interaction(self, row: Effect) -> float:
-        """Returns the interaction of a set: its effect less the sum of the effects of its single heads.
+        """Returns the effect of a set minus the sum of the effects of its single heads.
 
-        It is NaN for a set of one head, or if the table lacks the effect of a single head.
+        Returns NaN for a set of one head, or if the table lacks the effect of a single head.
         """
         if len(row.heads) < 2:
             return math.nan
@@ -131,7 +131,7 @@ class Effects:
     def load(cls, path: Path) -> "Effects":
         """Reads effects from a file that ``attnviz ablate -o effects.json`` wrote, and checks every value.
 
-        The file does not hold ``pairs`` and ``greedy``, which are then False.
+        ``pairs`` and ``greedy``, which the file does not hold, are False.
 
         Raises:
             AttnvizError: if the file cannot be read or holds anything else.
@@ -168,7 +168,7 @@ class Effects:
     def as_json(self) -> dict[str, Any]:
         """Returns the effects as JSON values: the fields that `load` reads, and the margins and interactions.
 
-        Effects are in the order of `sorted`; a margin or an interaction is ``None`` if it is NaN.
+        Effects are in the order of `sorted`; NaN becomes ``None``.
         """
         return {
             "format": FORMAT,

@@ -73,11 +73,7 @@ class SiteObserver(Observer):
         self.key: Key = ()
 
     def observe(self, call: TorchCall) -> None:
-        """Inspects a call of a torch function.
-
-        For a matrix product, the key and the left operand are stored first, which the finder needs for the product's
-        site.
-        """
+        """Inspects a call of a torch function; first stores the key and the left operand of a matrix product."""
         if call.name in PRODUCTS:
             self.key = self.calls.next_product()
             product = contraction(call.name, call.args, call.kwargs)
@@ -109,10 +105,10 @@ class SiteFinder(Capture):
         self.modules_of_heads: dict[HeadName, set[str]] = {}
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
-        """Counts the heads of an attention call, and asks to be told of the product that projects its output.
+        """Counts the heads of an attention call, and searches for the product that projects its output.
 
-        Does nothing for a call outside the chosen module. The site counts as one without a projection until the product
-        is found. The heads of a call without an output are not counted.
+        Ignores a call outside the chosen module. The site counts as one without a projection until the product is
+        found. A call without an output has no projection, and its heads are not counted.
 
         Args:
             site: the place of the call in the model.
@@ -132,7 +128,7 @@ class SiteFinder(Capture):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the site where the heads of an attention call enter their projection, or adds them to an existing one.
+        """Stores the product that projects an attention call's output as a site, or adds the heads to a stored site.
 
         Args:
             site: the place of the call in the model.
@@ -225,11 +221,7 @@ def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 def _check_sites(finder: SiteFinder) -> None:
-    """Raises AttnvizError if the finder did not find one projection for each head of a model with attention.
-
-    It refuses heads of several kinds of attention with the same numbers, heads without a projection, and a run without
-    attention.
-    """
+    """Raises AttnvizError if the run has no attention, or a head without a projection, or two heads of one name."""
     name = type(finder.model).__name__
     if finder.options.attention is None and len(finder.parts) > 1:
         attention_parts = sorted(finder.parts)
@@ -249,9 +241,9 @@ def _check_sites(finder: SiteFinder) -> None:
 
 
 def _refuse_two_stacks(finder: SiteFinder) -> None:
-    """Raises AttnvizError if the heads of several layers have the same names as heads of another part of the model.
+    """Raises AttnvizError if heads of several layers have the same names as heads of another module.
 
-    A single layer may share its names, as an attention pooling after the layers does.
+    Heads of a single layer may: an attention pooling after the layers shares their names.
     """
     shared_names = [head for head, modules in finder.modules_of_heads.items() if len(modules) > 1]
     if len({layer for layer, _ in shared_names}) < 2:

@@ -109,8 +109,8 @@ class LinearPath:
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
-        Inputs without a record are recorded as constants. Of a tuple, the first item is the result. A function whose
-        result is no tensor is ignored, and so is one whose result a function inside it has recorded.
+        Inputs without a record are recorded as constants. Of a tuple, the first item is the result. Results that are no
+        tensor, or are recorded already, are ignored.
         """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
@@ -145,9 +145,7 @@ class LinearPath:
         return value
 
     def leaves(self, end: PathValue, gradient: Tensor) -> tuple[list[PathLeaf], list[str]]:
-        """Returns the values where the path of a number begins, and the names of the modules with frozen factors.
-
-        Both are in reverse order of the run, the latest first.
+        """Returns the values where the path begins, and the names of the modules with frozen factors, the latest first.
 
         Args:
             end: the value at the end of the path.
@@ -184,10 +182,10 @@ class LinearPath:
         self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of tokens.
+        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of rows, or ``None``.
 
-        The only row of a tensor counts for all tokens. Returns ``None`` if the tensor has another number of tokens than
-        the input, no features, no floating-point numbers, or is on the device ``meta``, where tensors hold no numbers.
+        A tensor's only row counts for all tokens. ``None`` if the tensor has another number of tokens than the input,
+        no features, no floating-point numbers, or is on the device ``meta``.
         """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
@@ -199,11 +197,10 @@ class LinearPath:
         return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token of an indexing function's result, and the number of rows; ``None`` for none.
+        """Returns the row at the token in an indexing function's result, and the number of rows, or ``None``.
 
-        If the function picked some of the tokens, the result has the row only if the token is among them, and the
-        number is 1. If it kept the number of tokens, or its source has no axis of tokens, the row is found by `_row`.
-        A function that also picks features has none.
+        If the function picked some of the tokens, the number is 1, and the row exists only if the token is among them.
+        ``None`` also if the function picked features.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -222,10 +219,10 @@ class LinearPath:
         return _at_least_float32(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Sets the sources of a value if the function that computed it is linear in its inputs; otherwise sets none.
+        """Sets the sources of a value if the function that computed it is linear in its inputs.
 
-        A copying function counts only if the row is unchanged, and a mean only if it is over the features. For a
-        hyperbolic tangent, sets its input.
+        A copying function counts only if the row is unchanged, and a mean only if it is over the features. The value of
+        a hyperbolic tangent gets its input as ``tanh_input``.
 
         Args:
             value: the value of the result, which is changed in place.
@@ -260,7 +257,7 @@ class LinearPath:
     ) -> list[tuple[PathValue, Pullback]] | None:
         """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
 
-        If the operand has an axis of heads, its value gets the full row in place, and loses its sources.
+        An operand with an axis of heads gets, in place, the row of all heads, and loses its sources.
 
         Args:
             name: the name of the function.
@@ -306,10 +303,9 @@ class LinearPath:
         return sources
 
     def _link_scaling(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
-        """Sets the source of an element-wise product or quotient, if it has one that is linear.
+        """Sets the source of an element-wise product or quotient that is linear in one operand; else sets none.
 
-        The factor either does not depend on the text, or is one number per token, which is then frozen. Sets nothing
-        if no factor is of these kinds, or an operand has no row at the token.
+        The other operand is a constant, or one number per token, which is then frozen.
 
         Args:
             value: the value of the product or quotient, which is changed in place.
@@ -339,7 +335,7 @@ class LinearPath:
     ) -> None:
         """Sets the sources of a norm over the features: its input, with the scale frozen, and its bias if it has one.
 
-        The mean that a layer norm subtracts is linear. A norm over other axes gets no sources.
+        A norm over other axes gets no sources.
 
         Args:
             value: the value of the norm's output, which is changed in place.
@@ -363,10 +359,7 @@ class LinearPath:
         factor = None if weight is None else _at_least_float32(weight.detach())
 
         def pullback(gradient: Tensor) -> Tensor:
-            """Returns the gradient at the norm's input, given the one at its output.
-
-            The enclosing function defines the norm: its weight ``factor``, its frozen ``scale``, and ``is_rms_norm``.
-            """
+            """Returns the gradient at the norm's input for the gradient at its output."""
             weighted_gradient = gradient if factor is None else gradient * factor.to(gradient)
             scaled_gradient = weighted_gradient * scale
             return scaled_gradient if is_rms_norm else scaled_gradient - scaled_gradient.mean()  # its own transpose
@@ -415,7 +408,7 @@ def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _in_shape_of(gradient: Tensor, row: Tensor) -> Tensor:
-    """Returns the gradient on the device of ``row``; summed if ``row`` is one number, which was broadcast."""
+    """Returns the gradient on the device of ``row``, summed if ``row`` is one number that was broadcast."""
     summed_gradient = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
     return summed_gradient.to(row.device)
 

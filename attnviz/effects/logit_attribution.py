@@ -51,11 +51,7 @@ class HeadsOnPath:
     values: Tensor
 
     def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
-        """Yields, for each head, what it adds to the logit, in total and for each key.
-
-        Args:
-            leaf: the leaf of the path whose value the heads' outputs make up.
-        """
+        """Yields the part of each head: its term of the logit, and the term of each key."""
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for index, columns in enumerate(self.columns):
             key_terms = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
@@ -96,10 +92,10 @@ class _PathFinder(SiteFinder):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the heads of an attention call with the value of the path that holds their outputs.
+        """Stores the heads of an attention call with the path's value that holds their outputs.
 
-        The path begins at this value, whose sources are removed. Ignores a call over another number of tokens than the
-        path, or without known values, and heads that are stored already.
+        Removes the sources of this value, so that the path begins there. Ignores heads that are stored already, and
+        calls over another number of tokens than the path or without known values.
 
         Args:
             site: the place of the call in the model.
@@ -130,9 +126,9 @@ class _PathFinder(SiteFinder):
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
     """Computes what each head, each of its keys, and every other part of a model adds directly to a token's logit.
 
-    The logit is the sum of these parts once the scale of the norm before the unembedding is frozen at its value on this
-    text, and with it the scales of any other norms on the way there; ``frozen`` of the result names these modules. What
-    a part adds through later layers is not counted; ``attnviz.ablate`` measures that.
+    The logit is the sum of these parts if the scales of norms on the way are frozen at their values on this text;
+    ``frozen`` of the result names these norms. The effect of a part through later layers is not counted;
+    ``attnviz.ablate`` measures it.
 
     Args:
         model: any torch module whose output has logits of tokens.
@@ -243,9 +239,9 @@ def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list
 
 
 def _logits_before_cap(tanh_input: PathValue) -> PathValue:
-    """Returns the logits before a soft cap, given the input of its hyperbolic tangent, which is the logits divided.
+    """Returns the logits before a soft cap: the first value of their size in the chain of single sources.
 
-    They are the first value in the chain of single sources with as many numbers; without sources, the input itself.
+    Returns the input of the hyperbolic tangent if it has no such source.
     """
     logits = tanh_input
     while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
@@ -256,7 +252,7 @@ def _logits_before_cap(tanh_input: PathValue) -> PathValue:
 def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitPart]:
     """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads.
 
-    In a model with several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
+    With several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
 
     Args:
         finder: the finder after the run.
@@ -276,9 +272,9 @@ def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitP
 
 
 def _merged_parts(unmerged_parts: Iterable[LogitPart]) -> tuple[LogitPart, ...]:
-    """Returns the parts in the order of the model, with those of the same name and kind added up.
+    """Returns the parts in the order of the model; parts of equal name and kind are added up.
 
-    Such a part has terms for keys only if all the parts that it adds up have them.
+    A sum has terms for keys only if all its parts have them.
     """
     parts: dict[tuple[str, PartKind], LogitPart] = {}
     for part in unmerged_parts:
@@ -305,10 +301,10 @@ def _model_order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf that holds no outputs of heads, named after its parameter or module.
+    """Returns the part of a leaf without heads, named after its parameter or module.
 
-    In a layer, a constant with one row for all tokens is a bias; others belong to the layer's MLP, or to another module
-    that mixes tokens. `_part_outside_layers` names the others.
+    In a layer, it is a bias if it is a constant with one row for all tokens, ``other`` if its module mixes tokens, else
+    the layer's MLP.
     """
     path = leaf.value.origin or leaf.value.place
     match = LAYER.search(path)
@@ -324,10 +320,10 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
 
 
 def _part_outside_layers(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf outside of layers that holds no outputs of heads.
+    """Returns the part of a leaf without heads outside of layers.
 
-    A constant with one row for all tokens is a bias, any other constant the embedding of positions. The output of an
-    embedding module is an embedding; anything else is of the kind ``other``.
+    A constant is a bias if it has one row for all tokens, else the embedding of positions. The output of an embedding
+    module is an embedding. Anything else is of the kind ``other``.
     """
     value = leaf.value
     path = value.origin or value.place
@@ -348,10 +344,7 @@ def _is_bias(value: PathValue) -> bool:
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
-    """Returns the number of the layer whose block contains the module or parameter at ``path``.
-
-    Outside of blocks with heads it is the number in the path, which must have one.
-    """
+    """Returns the number of the layer whose block contains ``path``, or else the number in the path."""
     for heads in finder.heads.values():
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
@@ -377,9 +370,9 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input.
+    """Returns the number of tokens in the input; in an encoder-decoder's, of the decoder's input.
 
-    Inputs without token ids count along the second axis of their first tensor.
+    Without token ids, it is the length of the second axis of the first tensor.
 
     Raises:
         AttnvizError: if the inputs hold no tensor with two axes or more, or several texts.

@@ -114,7 +114,7 @@ class LogitParts:
         }
 
     def as_rows(self) -> list[list[str]]:
-        """Returns a header and a row of text per part; further columns hold what each key of a head adds."""
+        """Returns a header and a row of text per part; the last columns hold the terms of a head's keys."""
         key_count = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
         return [
             ["part", "kind", "adds", *(f"key {key}" for key in range(key_count))],
@@ -123,6 +123,6 @@ class LogitParts:
 
 
 def _row(part: LogitPart, key_count: int) -> list[str]:
-    """Returns the row of a part as text; columns of keys that the part lacks are empty, up to ``key_count``."""
+    """Returns the row of a part as text, with ``key_count`` columns of keys; columns of missing keys are empty."""
     keys = [] if part.keys is None else [repr(float(term)) for term in part.keys]
     return [part.name, part.kind, repr(part.adds), *keys, *[""] * (key_count - len(keys))]

@@ -61,7 +61,7 @@ def _divergence(changed_logits: Tensor, clean_logits: Tensor) -> float:
 
 
 def cosine(run: MeasuredRun) -> float:
-    """Returns 1 - the cosine of a token's features and those of the run with all heads, as a mean over positions."""
+    """Returns 1 - the cosine between a token's features and its features with all heads, as a mean over positions."""
     changed_features, clean_features = (
         features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
     )
@@ -77,13 +77,13 @@ def distance(run: MeasuredRun) -> float:
 
 
 def logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a token's logit at the last of the positions, as a mean over texts.
+    """Returns the function that measures a token's logit at the last position, as a mean over texts.
 
-    Of a classifier, it measures the logit of a label.
+    For a classifier, the token is the number of a label.
     """
 
     def logit(run: MeasuredRun) -> float:
-        """Returns the mean logit of ``token``, which the enclosing function names, at the last of the positions."""
+        """Returns the mean logit of ``token`` at the last position."""
         return float(prediction_logits(run.output, run.positions)[:, -1, token].float().mean())
 
     return logit
@@ -113,7 +113,7 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns ``loss`` if the output has logits at each token of the input, and for each of its ids; else ``cosine``.
+    """Returns ``loss`` if the output has logits for each id of the input at each token; else ``cosine``.
 
     Args:
         output: the output of the model.
@@ -136,9 +136,9 @@ def _is_ids(tensor: Tensor) -> bool:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """Returns the logits of an output: its ``logits``, the output itself, or the first of a tuple.
+    """Returns the logits of an output: its ``logits``, the output itself, or the first item of a tuple.
 
-    Returns ``None`` if that is no tensor of two axes or more.
+    Returns ``None`` if this is no tensor of two axes or more.
     """
     is_plain_tuple = isinstance(output, tuple) and bool(output) and not hasattr(output, "logits")
     first_output = output[0] if is_plain_tuple else output
@@ -183,7 +183,7 @@ def prediction_logits(output: Any, positions: slice) -> Tensor:
 def features_of(output: Any) -> Tensor:
     """Returns the features of an output, ``(batch, tokens, features)``.
 
-    These are its last hidden state, or its first floating-point tensor if it has no such state.
+    They are the last hidden state, or else the first floating-point tensor.
 
     Raises:
         AttnvizError: if the output has no floating-point tensor, or its first one has fewer than two axes.
@@ -198,7 +198,7 @@ def features_of(output: Any) -> Tensor:
 
 
 def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields the rows of both tensors in blocks of at most `ROWS_AT_ONCE`, the same rows of both together."""
+    """Yields the rows of two tensors in pairs of blocks of at most `ROWS_AT_ONCE` rows."""
     for start in range(0, len(first), ROWS_AT_ONCE):
         yield first[start : start + ROWS_AT_ONCE], second[start : start + ROWS_AT_ONCE]
 
@@ -206,8 +206,7 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
 
-    A row is a position of a text. The last token of a text has no row, since no token follows it. The step of the
-    positions is ignored.
+    A row is a position of a text. The last token of a text has no row. The step of the positions is ignored.
 
     Raises:
         AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.

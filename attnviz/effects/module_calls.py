@@ -67,9 +67,9 @@ class ModuleCalls:
     def call(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Calls a module and returns its result; returns the cached result of a call to skip, without running it.
+        """Calls a module and returns its result, or returns the cached result without a call.
 
-        Around a call that runs, calls ``on_call`` and ``on_return`` if they are set.
+        Calls ``on_call`` before the module and ``on_return`` after it, if they are set.
 
         Args:
             original: the unpatched ``nn.Module.__call__``.
@@ -96,16 +96,13 @@ class ModuleCalls:
         return result
 
     def next_product(self) -> Key:
-        """Returns the key of the next product that the running module computes itself, and counts it."""
+        """Counts the next product of the running module, and returns its key."""
         frame = self.frames[-1]
         frame.products += 1
         return frame.key, frame.products
 
     def finished(self) -> dict[Key, Any]:
-        """Returns the results of finished calls by key, while the modules that called them still run.
-
-        Calls inside of other finished calls are left out.
-        """
+        """Returns the results, by key, of finished calls whose calling modules still run."""
         return {key: result for frame in self.frames for key, result in frame.finished.items()}
 
 
@@ -130,8 +127,6 @@ class EditingMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function, with changed arguments if it is a product that has an edit, and returns its result.
-
-        The mode stays active for the products inside ``multi_head_attention_forward``.
 
         Args:
             func: the torch function.
@@ -166,13 +161,10 @@ _thread = _EffectsThread()
 
 
 def _call_through_record(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a ``nn.Module.__call__`` that passes through the `ModuleCalls` of the thread.
-
-    In a thread without one it calls ``original``.
-    """
+    """Returns an ``nn.Module.__call__`` that calls modules through the thread's `ModuleCalls` if there is one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module, through the `ModuleCalls` of this thread if there is one."""
+        """Calls the module, through the thread's `ModuleCalls` if there is one."""
         calls = _thread.calls
         return original(module, *args, **kwargs) if calls is None else calls.call(original, module, args, kwargs)
 
@@ -182,7 +174,7 @@ def _call_through_record(original: Callable[..., Any]) -> Callable[..., Any]:
 def _false_in_composite(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``.
 
-    That function would otherwise dispatch to the mode again, without end.
+    Otherwise that function would dispatch to the mode again, without end.
     """
 
     def has_torch_function(tensors: Any) -> bool:
@@ -202,7 +194,7 @@ CALL_PATCHES = Patches(
 
 @contextmanager
 def record_calls(calls: ModuleCalls) -> Iterator[None]:
-    """Records the module calls of this thread in ``calls`` during the block, and not in those of a block around it."""
+    """Records the module calls of this thread in ``calls`` during the block; an outer block records none of them."""
     CALL_PATCHES.enter()
     outer_calls, _thread.calls = _thread.calls, calls
     try:
@@ -214,10 +206,7 @@ def record_calls(calls: ModuleCalls) -> Iterator[None]:
 
 @contextmanager
 def without_fused_kernels() -> Iterator[None]:
-    """Disables the fused kernels of torch's layers during the block, then restores the setting.
-
-    No operand inside a fused kernel can be replaced.
-    """
+    """Disables the fused kernels of torch's layers during the block, because their operands cannot be replaced."""
     was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -249,7 +238,7 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
 
 
 def _owned_buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """Yields each module of a model with the name and the tensor of each of its buffers; shared ones more than once."""
+    """Yields each module with the name and tensor of each of its buffers; shared buffers more than once."""
     for module in model.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None:

@@ -55,19 +55,22 @@ class TextRun:
 
     @property
     def texts(self) -> int:
-        """The number of texts, which is the length of the arguments' first tensor with axes; 1 if there is none."""
+        """The number of texts: the length of the first tensor with axes among the arguments; 1 without one."""
         return next((len(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _has_axes(leaf)), 1)
 
     @property
     def batch_size(self) -> int:
-        """The number of sets of heads that run together, by `MAX_RUN_TOKENS`; 1 if runs do not resume."""
+        """The number of sets of heads that run together, at least 1: `MAX_RUN_TOKENS` divided by a text's tokens.
+
+        It is 1 if runs do not resume.
+        """
         tokens = max(len(self.clean.sites[0].matrix), 1)
         return 1 if self.resumes is False else max(MAX_RUN_TOKENS // tokens, 1)
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
-        """Returns the metric without each of these sets of heads; sets that were measured before do not run again.
+        """Returns the metric without each set of heads; sets that were measured before do not run again.
 
-        The first call decides whether runs resume at the first site of their heads, or run wholly.
+        The first call tests whether runs can resume at the first site of their heads.
         """
         if self.resumes is None:
             self.resumes = self.agrees(sets)
@@ -88,7 +91,7 @@ class TextRun:
         return self._measure_output(self.clean.output)
 
     def outputs(self, first_site: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """Runs the model without each of these sets, all in one batch, and returns an iterator over their outputs.
+        """Runs the model without each set, all sets in one batch, and returns an iterator over their outputs.
 
         Args:
             first_site: the first site in the run that any of the sets has a head in; the run resumes there.
@@ -106,8 +109,8 @@ class TextRun:
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
-        False if the batch fails with an error of torch or Python. Stores the metric of the checked set in
-        ``metric_without``, and those of the batch if they agree.
+        False if the batch fails with an error of torch or Python. Stores the metrics that it measures, unless they
+        disagree.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         checked_set, other_sets = group[0], group[1 : self.batch_size]
@@ -125,7 +128,7 @@ class TextRun:
         return True
 
     def _without_resuming(self) -> "TextRun":
-        """Returns this run with ``resumes`` False, so that it always runs the whole model."""
+        """Returns a copy of this run that always runs the whole model."""
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
@@ -146,9 +149,9 @@ class TextRun:
         return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
-        """Yields each site with the sets whose first head in the order of the run is projected there.
+        """Yields each site, in the order of the run, with the sets whose first head is projected there.
 
-        Sets that occur twice are yielded once, and sites without a set are left out.
+        Equal sets are yielded once; sites without a set are left out.
         """
         remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
@@ -158,7 +161,7 @@ class TextRun:
                 yield site, group
 
     def _edits(self, sets: Sequence[HeadSet]) -> dict[Key, Edit]:
-        """Returns the edits of products for a batch of these sets, by the keys of the products."""
+        """Returns the edits of products for a batch of sets, by the keys of the products."""
         edits: dict[Key, Edit] = {}
         for site in self.clean.sites:
             columns_of_sets = [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
@@ -167,9 +170,7 @@ class TextRun:
         return edits
 
     def _edit(self, site: HeadSite, columns_of_sets: list[list[Tensor]]) -> Edit:
-        """Returns the edit of one product, which replaces the output of each set's heads in the rows of its texts.
-
-        The output of a head is in some columns of the product's operand; `_replacement` gives the new numbers.
+        """Returns the edit that replaces the outputs of each set's heads at one product, in the rows of its texts.
 
         Args:
             site: the product.
@@ -178,15 +179,7 @@ class TextRun:
         """
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            """Returns the arguments of the product with the outputs of heads replaced.
-
-            The enclosing function defines ``site``, the product, and ``columns_of_sets``, the indices of the columns.
-
-            Args:
-                name: the name of the torch function.
-                args: its positional arguments.
-                kwargs: its keyword arguments.
-            """
+            """Returns the arguments of the product with the outputs of heads replaced."""
             product = contraction(name, args, kwargs)
             assert product is not None
             operand = product.left if site.is_left else product.right
@@ -236,17 +229,13 @@ class TextRun:
     def _repeated(self, value: Any, count: int) -> Any:
         """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs.
 
-        Tensors without an axis of texts are copied only, and other values are unchanged. A tensor that occurs more than
-        once is copied once, so that the model still sees one tensor.
+        Tensors without an axis of texts are copied, and other values are unchanged. Equal references stay equal.
         """
         text_count = self.texts
         repeated_tensors: dict[int, Tensor] = {}
 
         def copy_of(leaf: Any) -> Any:
-            """Returns the copy of a tensor, repeated ``count`` times if its first axis is the texts.
-
-            The enclosing function's ``repeated_tensors`` holds the copies by ``id``. Other values are unchanged.
-            """
+            """Returns the copy of a tensor, repeated if its first axis is the texts; other values unchanged."""
             if not isinstance(leaf, Tensor):
                 return leaf
             if id(leaf) not in repeated_tensors:
@@ -257,10 +246,7 @@ class TextRun:
         return tree_map(copy_of, value)
 
     def _output_of_run(self, output: Any, index: int, count: int) -> Any:
-        """Returns the output of the run at an index from the output of a batch of ``count`` runs.
-
-        Values in the output without an axis of the batch are unchanged.
-        """
+        """Returns the output of the run at an index from the output of a batch of ``count`` runs."""
         text_count = self.texts
 
         def part_of_run(leaf: Any) -> Any:
@@ -282,10 +268,7 @@ def _repeat(tensor: Tensor, count: int) -> Tensor:
 
 
 def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Returns ``new`` for ``old``, and tuples, lists and dictionaries with ``old`` replaced at any depth.
-
-    Any other value is returned unchanged.
-    """
+    """Returns the value with the tensor ``old`` replaced by ``new``, at any depth of tuples, lists and dictionaries."""
     if value is old:
         return new
     if isinstance(value, dict):
@@ -296,10 +279,9 @@ def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
 
 
 def _is_close(first: Any, second: Any) -> bool:
-    """True if two outputs have floating-point tensors of the same shapes, which agree within `AGREEMENT`.
+    """True if the floating-point tensors of two outputs have the same shapes and agree within `AGREEMENT`.
 
-    The bound is relative to the largest absolute value of each tensor, or to `LEAST_SCALE` if that is larger. Outputs
-    without such tensors agree.
+    The bound is relative to the largest absolute value of each tensor, or to `LEAST_SCALE` if it is larger.
     """
     first_tensors, second_tensors = (
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]

@@ -75,9 +75,9 @@ def explain_ablation(head: HeadView) -> Step:
 
 
 def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns a sentence per earlier head: the last query's largest weight with and without that head's part of keys.
+    """Returns a sentence per earlier head: the last query's largest weight with and without its part of the keys.
 
-    The list is empty if the parts of the keys are unknown, or no part comes from a head.
+    The list is empty if no part of the keys comes from a head.
     """
     computation = head.computation
     if not computation.key_parts:

@@ -91,7 +91,7 @@ def explain(
 
 
 def _refuse_step(step: str, computation: Computation) -> None:
-    """Raises AttnvizError if there is no such step, or the computation lacks the numbers that it explains."""
+    """Raises AttnvizError if there is no such step, or the computation lacks its numbers."""
     if step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {choices(step, STEPS)}")
     if step == COMPOSITION and not computation.key_parts:
@@ -117,7 +117,7 @@ def _origin_remark(computation: Computation) -> str:
 
 
 def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:
-    """Returns the remark that dropout changes none of these steps; empty without dropout, or if one comes after it."""
+    """Returns the remark that dropout changes none of these steps; none without dropout, or if a step is after it."""
     order = list(STEPS)
     # the step of a pair is not in the order, and dropout does not change it
     last_index = max((order.index(step.name) for step in steps if step.name in STEPS), default=-1)

@@ -49,7 +49,7 @@ def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
 
 
 def line_width(suffix: str, look: "Look") -> int:
-    """Returns the most characters on a line of a table: the format's, or else the look's width less an indent of 2."""
+    """Returns the most characters on a line of a table: the format's, or else the look's width minus the indent, 2."""
     return FORMATS[suffix].line_width or look.width - 2
 
 

@@ -28,7 +28,7 @@ def escape(text: str) -> str:
 
 
 def _step_paragraphs(number: int, step: Step) -> list[str]:
-    """Returns the paragraphs of one step: heading, sentence, formula, shapes, and tables and examples if it has any."""
+    """Returns the paragraphs of one step."""
     parts = [
         f"## {number}. {step.title}",
         escape(step.sentence),

@@ -67,7 +67,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def _section(number: int, step: Step) -> str:
-    """Returns one step as a section of HTML: heading, sentence, formula, shapes, and any tables and examples."""
+    """Returns one step as a section of HTML."""
     parts = [
         f'<section id="{step.name}">',
         f"<h2><span>{number}</span>{escape(step.title)}</h2>",
@@ -104,7 +104,7 @@ def _table(table: Table) -> str:
 
 
 def _row_cells(table: Table, row: int) -> list[str]:
-    """Returns the cells of a row as HTML; if the table has a colour scale, each number has the colour of its value.
+    """Returns the cells of a row as HTML, coloured by value if the table has a colour scale.
 
     Signs for cells that are cut or absent have no colour.
     """

@@ -12,7 +12,7 @@ LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one s
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
-    """Explains the score of a query and a key, feature by feature, and the weight that the softmax makes of it.
+    """Explains the score of a query and a key, feature by feature, and its weight after the softmax.
 
     Args:
         head: the head.
@@ -52,7 +52,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
 def _feature_matrix(title: str, query: FloatArray, key: FloatArray, terms: Float64Array) -> Matrix:
     """Returns a row per feature with the query, the key and the term, the term of largest absolute value first.
 
-    Features after the first `LISTED_FEATURES` share the last row, which has only the sum of their terms.
+    After `LISTED_FEATURES` rows, a last row has the sum of the other terms.
 
     Args:
         title: the title of the table.

@@ -43,7 +43,7 @@ class Table:
 
     @property
     def gap(self) -> int | None:
-        """The index of the column that stands for the columns left out; ``None`` if there are none."""
+        """The index of the column that marks the gap; ``None`` if no columns are left out."""
         gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP_SIGN for row in self.cells)]
         return gaps[0] if gaps else None
 
@@ -155,10 +155,7 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
 
 
 def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
-    """Returns the number of columns that fit a line beside the row labels, all as wide as the widest.
-
-    It is 0 or less if none fits.
-    """
+    """Returns the number of columns of equal width that fit a line beside the row labels; 0 or less if none fits."""
     numbers = matrix.values[matrix.has_number]
     number_width = 1
     if numbers.size:  # the smallest or the largest number has the most characters
@@ -170,14 +167,14 @@ def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
-    """Returns the text of a cell: its number, or a sign in the gap and where there is none."""
+    """Returns the text of a cell: its number, or a sign in the gap and for a missing number."""
     if row is None or column is None:
         return GAP_SIGN
     return format(matrix.values[row, column], matrix.spec) if matrix.has_number[row, column] else ABSENT_SIGN
 
 
 def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
-    """Returns the numbers of the rows and columns that are shown; NaN in the gap and where there is none."""
+    """Returns the numbers of the shown rows and columns; NaN in the gap and for a missing number."""
     cells = np.ix_(_with_zero_for_gap(rows), _with_zero_for_gap(columns))
     values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
     values[[row is None for row in rows]] = np.nan
@@ -186,9 +183,9 @@ def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | No
 
 
 def keep_ends(count: int, max_count: int) -> list[int | None]:
-    """Returns all indexes below ``count``, or the first and the last ones if there are more than ``max_count``.
+    """Returns all indexes below ``count``, or ``max_count`` items if there are more: the first and the last ones.
 
-    ``None`` between these stands for the indexes left out; with it the list has ``max_count`` items.
+    ``None`` between them marks the gap.
     """
     if count <= max_count:
         return list(range(count))

@@ -48,7 +48,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def explanation_lines(explanation: Explanation) -> list[Line]:
-    """Returns the lines of every step, none wider than the look's width."""
+    """Returns the lines of every step, none wider than the look's width, between the title and the remarks."""
     width = explanation.look.width
     lines: list[Line] = [[Span(line, style="bold")] for line in wrap(explanation.title, width)]
     for number, step in enumerate(explanation.steps, 1):
@@ -59,7 +59,7 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
 def overview_lines(explanation: Explanation) -> list[Line]:
     """Returns the title and a line per step, then the remarks.
 
-    Between them is the table of the last query's numbers from scores to weights, if the screen has enough lines.
+    If the screen has enough lines, a table of the last query's numbers is between them.
     """
     look, steps = explanation.look, explanation.steps
     name_width = max(len(step.name) for step in steps)
@@ -83,8 +83,7 @@ def overview_lines(explanation: Explanation) -> list[Line]:
 def _last_query_lines(explanation: Explanation) -> list[Line]:
     """Returns the lines of a table of the last query: a row per step from scores to weights, a column per key.
 
-    Steps whose tables have other columns are left out. The list is empty if the explanation lacks these steps, or the
-    table is too wide.
+    Steps with other columns are left out. Empty if the explanation lacks these steps, or the table is too wide.
     """
     steps = [step for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables]
     steps = [step for step in steps if step.tables[0].columns == steps[0].tables[0].columns]
@@ -116,7 +115,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
 
 
 def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]:
-    """Returns the lines of one step: heading, sentence, formula, shapes, tables and examples.
+    """Returns the lines of one step.
 
     The heading has a number if the explanation has several steps. Tables stand side by side if they fit.
     """
@@ -146,14 +145,14 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
 
 
 def _wrapped_formula(formula: str, width: int) -> list[str]:
-    """Returns a formula on one line if it fits, else each part, which four spaces separate, on a separate line."""
+    """Returns a formula on one line if it fits, else each part between four spaces on new lines."""
     if cell_len(formula) <= width:
         return [formula]
     return [line for part in formula.split("    ") for line in wrap(part, width)]
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
-    """Returns the shapes before and after a step on one line if they fit, else on two or more.
+    """Returns the shapes before and after a step, on one line if they fit.
 
     Lines break between shapes; only a shape wider than a line is cut.
     """
@@ -169,7 +168,7 @@ def _shape_lines(step: Step, width: int) -> list[str]:
 def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
     """Returns the tables in bands, in order; the tables of a band fit the width side by side.
 
-    A table that is too wide for that has a band to itself.
+    A table wider than the width has a band to itself.
     """
     bands: list[list[Table]] = []
     for table in tables:
@@ -185,7 +184,7 @@ def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
 def _band_lines(blocks: list[list[Line]]) -> list[Line]:
     """Returns the lines of blocks side by side, indented.
 
-    Below its last line a block takes no columns, so that the lines of the blocks after it move to the left.
+    Below the last line of a block, the lines of the blocks after it move to the left.
     """
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
@@ -214,7 +213,7 @@ def _table_width(table: Table, max_width: int) -> int:
 
 
 def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
-    """Returns the lines of a table: title, column labels and rows, all of one width.
+    """Returns the lines of a table, all of one width.
 
     Args:
         table: the table.
@@ -241,14 +240,14 @@ def _column_labels(table: Table, widths: list[int]) -> str:
 
 
 def _cut_lines(table: Table, width: int) -> list[str]:
-    """Returns the lines of the sentence on rows and columns left out; none if the table is whole."""
+    """Returns the lines of the sentence on left-out rows and columns; none if the table is whole."""
     return wrap(table.cut, width) if table.cut else []
 
 
 def _row_spans(table: Table, row: int, widths: list[int], is_colored: bool) -> Line:
     """Returns the spans of a row of cells; coloured if the table has a scale and ``is_colored`` is True.
 
-    Signs for cells that are cut or absent are dim, without a colour.
+    Signs for cells that are cut or absent are dim.
     """
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
     are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]

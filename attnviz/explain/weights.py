@@ -210,7 +210,7 @@ def explain_dropout(head: HeadView) -> Step:
 
 
 def score_parts(head: HeadView) -> FloatArray:
-    """Returns the scores of the last query by part of the keys, and their sum as last row, ``(parts + 1, keys)``."""
+    """Returns the scores of the last query for each part of the keys, then their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
     part_scores = np.stack([part[head.number] @ query for part in computation.key_parts.values()])
@@ -218,7 +218,7 @@ def score_parts(head: HeadView) -> FloatArray:
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """Returns a sentence: the score of the last query and its key of largest weight, as a sum of parts, and the weight.
+    """Returns a sentence with the last query's largest weight, and its score as a sum of parts.
 
     Args:
         head: the head that is explained.

@@ -26,7 +26,7 @@ def join_heads(features: FloatArray) -> FloatArray:
 def variance_table(width: int, line_width: int) -> Table:
     """Returns a table of the variance of q·k for independent normal features, before and after division by √width.
 
-    Its columns are heads of once, twice and four times ``width``. The random features are the same in every run.
+    Its columns are one, two and four times ``width``. The random features are equal in every run.
     """
     generator = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
@@ -64,9 +64,8 @@ def score_example(computation: Computation, head: int) -> str:
 def weight_example(computation: Computation, head: int) -> str:
     """Returns an equation: one weight of the last query that sees a key, as a share of exponentials.
 
-    The key is the visible one with the largest weight among the first ``MAX_TERMS`` keys, or among all keys if some are
-    patches of an image, since the first patches are mostly background. If none of these is visible, the first key is
-    used; if no query sees a key, the first query.
+    The weight is the largest over the first ``MAX_TERMS`` keys, or over all keys if some are patches, since the first
+    patches are mostly background. Without a visible key among them, it is the first key's.
     """
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
@@ -91,7 +90,7 @@ def weight_example(computation: Computation, head: int) -> str:
 
 
 def image_example(computation: Computation, head: int) -> str:
-    """Returns a sentence with the image patches that have most weight of the last query, and where the first is.
+    """Returns a sentence with the patches of most weight of the last query, and the place of the first.
 
     The keys must have patches of an image.
     """
@@ -114,7 +113,7 @@ def images_of(tokens: Tokens) -> list[int]:
 def masking_example(computation: Computation, head: int) -> str:
     """Returns a sentence: masking after the softmax and dividing by the sum gives the same weights, but for rounding.
 
-    It gives the largest difference from the weights of the head.
+    It names the largest difference.
     """
     exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
     masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
@@ -138,7 +137,7 @@ def sum_example(computation: Computation, head: int) -> str:
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
-    """Returns the first `MAX_TERMS` terms of a dot product, the number of all terms if larger, and the bias if any."""
+    """Returns a dot product as text: the first `MAX_TERMS` terms, the number of terms if it is larger, and any bias."""
     terms = [
         f"{_four_decimals(float(factor))} × {_four_decimals(float(other_factor))}"
         for factor, other_factor in zip(left, right, strict=True)

@@ -24,7 +24,7 @@ REMARK = (
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
     """Returns the recordings with each pooled layer as maps with a cell per block, and a remark on each such layer.
 
-    Recordings without pooled layers are returned unchanged, whatever is selected.
+    Recordings without pooled layers are returned unchanged.
 
     Raises:
         AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the

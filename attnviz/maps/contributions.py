@@ -68,9 +68,9 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
 
 
 def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
-    """Returns the mean, over queries, of the sum of a head's contributions to the query.
+    """Returns the mean over queries of the sum of a head's contributions to the query.
 
-    Queries whose sum is 0 do not count; the mean of none is 0.
+    Queries whose sum is 0 do not count; the mean over none is 0.
 
     Args:
         maps: maps of contributions.
@@ -91,7 +91,7 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
 def contribution_bound(maps: LayerMaps) -> float:
     """Returns an upper bound of the contributions: the maximum of dense maps, else the largest norm of a value.
 
-    A norm is a bound since no weight is above 1. Other maps without norms have the bound 0.
+    Returns 0 if other maps have no norms.
 
     Args:
         maps: maps of contributions.
@@ -102,7 +102,7 @@ def contribution_bound(maps: LayerMaps) -> float:
 
 
 def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
-    """Returns maps of contributions, each divided by ``unit``.
+    """Returns maps of contributions divided by ``unit``.
 
     Raises:
         AttnvizError: if the maps are neither dense nor over single tokens, such as maps over words of a long text.
@@ -117,7 +117,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
 
 
 def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns a sentence that compares the sums of α f(x) with the model's output; empty if a layer was not checked."""
+    """Returns a sentence on the error of the sums of α f(x); none if a layer was not checked."""
     differences = [maps.value_norms_fidelity for maps in recording.maps if maps.value_norms_fidelity is not None]
     if len(differences) < len(recording.maps):
         return ()
@@ -138,13 +138,13 @@ class ContributionMaps(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block of contributions in place of weights: each weight times the norm of its key's value."""
+        """Returns a block whose weights are contributions: each weight times the norm of its key's value."""
         window = self.source.window(heads, queries, keys)
         assert self.value_norms is not None
         return replace(window, weights=window.weights * self.value_norms[self.head_indices(heads), None, keys])
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads in groups, as the maps of the weights group them."""
+        """Returns the heads in groups, as the source groups them."""
         return self.source.head_groups(heads)
 
     def overview(
@@ -152,10 +152,8 @@ class ContributionMaps(DerivedMaps):
     ) -> Overview:
         """Pools a block to pixels; see `LayerMaps.overview`.
 
-        If the weights are factored, the contributions are pooled as factored weights too, which takes no longer: a
-        weight times a norm is exp(score + log norm - logsumexp), so the logarithm of a key's norm is added to its
-        scores as a bias. These factors hold each head's contributions divided by its largest norm, and the pooled
-        numbers are multiplied by that norm. Contributions from other weights are pooled a band of queries at a time.
+        Contributions of factored weights are pooled as factored weights, which takes no longer; see
+        `_contribution_factors`.
         """
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
@@ -173,8 +171,7 @@ class ContributionMaps(DerivedMaps):
     def _contribution_factors(self) -> FactoredMaps | None:
         """Factored maps of contributions divided by the head's largest norm M: exp(score + log(m/M) − logsumexp).
 
-        m is the norm of the key's value, at least `TINY` times M, so that its logarithm is finite. Dividing by M keeps
-        the contributions at most 1. ``None`` if the weights are not factored.
+        m is the norm of the key's value, at least `TINY` times M. ``None`` if the weights are not factored.
         """
         factors = self.source.cell_factors()
         if factors is None or not isinstance(self.source, FactoredMaps):
@@ -198,7 +195,7 @@ class NormalizedMaps(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns the block, each row divided by the sum over all of its keys; rows of sum 0 stay 0, scores are NaN."""
+        """Returns a block with each row divided by its sum over all keys; rows of sum 0 stay 0, scores are NaN."""
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.head_indices(heads), queries]
         zeros = np.zeros_like(window.weights)
@@ -220,7 +217,7 @@ class NormalizedMaps(DerivedMaps):
 
 
 def normalized_maps(maps: CellMaps) -> CellMaps:
-    """Returns the maps with each row divided by its sum; maps of weights, whose rows sum to 1 already, unchanged."""
+    """Returns the maps with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
     shared_fields = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}

@@ -49,8 +49,7 @@ class DerivedMaps(CellMaps):
     ) -> Overview:
         """Returns mean, maximum and visibility of the weights of each pixel of a block; see `LayerMaps.overview`.
 
-        Reads one head and one band of queries at a time. The maximum is computed even if ``maximum`` is False. In a
-        pixel without visible cells, mean and maximum are 0.
+        Computes the maximum even if ``maximum`` is False. Pixels without visible cells have mean and maximum 0.
         """
         pixels_of_heads = [self._pixel_statistics(head, height, width, queries, keys) for head in heads]
         return Overview(

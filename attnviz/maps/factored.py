@@ -56,8 +56,7 @@ class FactoredMaps(CellMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns the scores, weights and visible cells of a block, computed from the factors.
 
-        Hidden cells have the weight 0; their scores are those without the mask. Ends of a slice may be ``None``. A cell
-        costs as many products as a head has features.
+        Hidden cells have the weight 0, and the score without the mask. The ends of a slice may be ``None``.
         """
         indices = self.head_indices(heads)
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
@@ -90,7 +89,7 @@ class FactoredMaps(CellMaps):
         )
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """Returns the number of visible keys of each query, ``(queries,)``, from the mask, which all heads share."""
+        """Returns the number of visible keys of each query, ``(queries,)``."""
         span = _clipped(queries, len(self.query_tokens))
         query_edges = np.arange(span.start, span.stop + 1)  # each query is a block
         key_edges = np.array([0, len(self.key_tokens)])  # all keys are one block, which is column 0
@@ -101,8 +100,7 @@ class FactoredMaps(CellMaps):
     ) -> Overview:
         """Returns the weights of a block pooled to pixels; see `LayerMaps.overview`.
 
-        Weights are computed tile by tile, so memory does not grow with the number of tokens. All maxima are 0 if
-        ``maximum`` is False.
+        Memory does not grow with the number of tokens. All maxima are 0 if ``maximum`` is False.
         """
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         return overview_of(self.factors, self.head_indices(heads), (height, width), queries, keys, maximum=maximum)
@@ -127,9 +125,9 @@ class FactoredMaps(CellMaps):
         return replace(self, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
 
     def to_tensors(self) -> MapTensors:
-        """Returns the factors as a file stores them: arrays, without those that are ``None``, and rules in the header.
+        """Returns the factors as a file stores them: arrays that are not ``None``, and a header with the other fields.
 
-        Arrays in bfloat16 are stored as their bits, other queries, keys and log-sum-exps as float32.
+        Arrays in bfloat16 are stored as their bits; other queries and keys, and log-sum-exps, as float32.
         """
         factors = self.factors
         optional_arrays = _optional_arrays(factors)
@@ -164,7 +162,7 @@ class FactoredMaps(CellMaps):
     def _write_cells(
         self, index: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
-        """Writes a head's scores into ``scores``, and its weights, as if every cell were visible, into ``weights``.
+        """Writes a head's scores into ``scores``, and its weights, with no cell hidden, into ``weights``.
 
         Computes in float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP`, so that weights are exact to 1e-5.
 
@@ -208,13 +206,13 @@ class FactoredMaps(CellMaps):
 
 
 def _clipped(span: slice, count: int) -> slice:
-    """Returns a span of tokens with both ends as indices, clipped to ``count`` tokens; its ends may be ``None``."""
+    """Returns a span of tokens with both ends as indices, clipped to ``count`` tokens."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
 
 
 def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
-    """Returns the queries, keys and rules of a file entry; optional arrays that it does not list are ``None``.
+    """Returns the queries, keys and rules of a file entry; unlisted optional arrays are ``None``.
 
     Args:
         stored: the entry of the maps.

@@ -34,7 +34,7 @@ ReadCells = Callable[[slice, slice], tuple[FloatArray, BoolArray]]
 def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> GroupSums:
     """Returns the weights summed over every pair of a group of queries and a group of keys.
 
-    Reads at most `MAX_SUMMED_CELLS` weights at once, or a single query if that has more.
+    Reads at most `MAX_SUMMED_CELLS` weights at once, or those of one query if they are more.
 
     Args:
         read: returns the weights ``(heads, queries, keys)`` of spans of queries and keys, and the visible cells.
@@ -72,7 +72,7 @@ def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Gr
 
 
 def _joined_rows(sums: list[GroupSums]) -> GroupSums:
-    """Returns the sums of several parts of the rows as one, with visible cells by head if any part has them by head."""
+    """Returns the sums of several parts of the rows as one; visible cells are per head if those of a part are."""
     visible = [part.visible for part in sums]
     if any(array.ndim == 3 for array in visible):
         visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, sums, strict=True)]
@@ -80,9 +80,9 @@ def _joined_rows(sums: list[GroupSums]) -> GroupSums:
 
 
 def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
-    """Yields the groups in parts: neighbours that span at most ``max_queries`` queries, or one longer group.
+    """Yields parts of neighbouring groups that span at most ``max_queries`` queries; a longer group is one part.
 
-    Groups that are not in order are yielded as one part.
+    All groups are one part if they are not in order.
     """
     if not rows.in_order:
         yield rows

@@ -24,11 +24,9 @@ MAX_NAMED_MARKS = 3
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
     """Returns the selected layers and heads of a recording over groups of tokens, or without special tokens.
 
-    Remarks on the grouping come before those of the recording. The recording is returned unchanged if ``grouping`` is
-    the default, or if none of its layers is selected.
-
-    The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so the sum of
-    a row stays the same. A group has no score.
+    A weight is summed over the tokens of a group of keys and averaged over those of a group of queries. Groups have no
+    scores. Remarks on the grouping come before those of the recording. The recording is returned unchanged if
+    ``grouping`` is the default, or if none of its layers is selected.
 
     Args:
         recording: the recording over tokens.
@@ -79,8 +77,8 @@ class GroupedMaps(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block of cells: weights summed over a group's tokens as keys and averaged over a group's queries.
 
-        A renormalized row is divided by its sum over all keys, also of those outside the block. Scores are NaN unless
-        ``has_scores`` is true and both groups of a cell are single tokens.
+        A renormalized row is divided by its sum over all keys. Scores are NaN unless ``has_scores`` is true and both
+        groups of a cell are single tokens.
 
         Args:
             heads: numbers of the heads.
@@ -106,8 +104,8 @@ class GroupedMaps(DerivedMaps):
 def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
     """Returns a window of groups: weights are summed over the keys of a group and averaged over its queries.
 
-    A cell of groups is visible if any of its cells is. A group of several tokens has no score (NaN). The window is
-    returned unchanged if every group is a single token and rows are not renormalized.
+    A cell is visible if any of its tokens' cells is. A cell of several tokens has no score (NaN). The window is
+    returned unchanged if all groups are single tokens and rows are not renormalized.
 
     Args:
         window: the window of tokens, from the first group to the end of the last on both axes.
@@ -173,7 +171,7 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
-    """Returns the groups of an axis that are drawn as rows or columns, without special tokens if those are hidden.
+    """Returns the groups of an axis that are drawn as rows or columns.
 
     Args:
         tokens: the tokens of the axis.
@@ -193,7 +191,6 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
     """Raises AttnvizError if the grouping names groups that no axis of these maps has.
 
-    Of turns and passages the message says how a text gets them; for other names it lists the groups that the axes have.
     Tokens and words are never refused, since every text has them.
     """
     if grouping.by is None or grouping.units == WORDS:
@@ -222,9 +219,7 @@ def _known_groups(axes: Iterable[Tokens]) -> list[str]:
 
 
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens outside every turn or passage; special tokens always count as outside.
-
-    Yields nothing if there are no such tokens, or no turns or passages.
+    """Yields a remark on the tokens outside every turn or passage, such as special tokens; nothing if there are none.
 
     Args:
         tokens: the tokens of the keys.
@@ -244,17 +239,16 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
 
 
 def _joining_option(grouping: Grouping) -> str:
-    """Returns the option by which the user joined tokens: ``--words`` if it was given, else ``--by`` with its value."""
+    """Returns the option by which the user joined tokens: ``--words`` if given, else ``--by`` with its value."""
     if grouping.words:
         return option("words", value=True)
     return option("by", grouping.by or "")
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
-    """Yields remarks on how tokens are grouped, which ones are hidden, and what rows sum to.
+    """Yields remarks on the grouping, the hidden tokens and the sums of rows; none for a grouping without effect.
 
-    Yields nothing if tokens are not joined, no special tokens are to be hidden and rows are not renormalized. Of turns
-    and passages, the remark on the tokens outside them replaces the remark on special tokens.
+    For turns and passages, the remark on the tokens outside them replaces the remark on special tokens.
 
     Args:
         maps: the maps over tokens; the first of them stands for all.

@@ -13,7 +13,7 @@ SAMPLED_QUERIES = 32  # queries over which the error of the weights is measured
 
 
 def halve(recording: Recording) -> Recording:
-    """Returns the recording with queries and keys in bfloat16, and a remark with the largest error of a sampled weight.
+    """Returns the recording with queries and keys in bfloat16, and a remark on the largest error of a sampled weight.
 
     Maps that are not kept as factors stay unchanged.
 

@@ -39,14 +39,14 @@ class ChosenHead:
 
     @property
     def key(self) -> HeadKey:
-        """The key that identifies the head in its recording, as of `head_key`."""
+        """The key that identifies the head in its recording; see `head_key`."""
         return head_key(self.maps, self.head)
 
 
 def head_key(maps: LayerMaps, head: int) -> HeadKey:
-    """Returns the key that identifies a head in its recording, the same for maps over tokens and over groups of them.
+    """Returns the module, layer, kind and text of the attention call, and the number of the head.
 
-    The key is the module, the layer, the kind and the text of the attention call, and the number of the head.
+    The key is equal for maps over tokens and over groups of tokens.
     """
     return maps.module, maps.layer, maps.kind, maps.item, head
 
@@ -74,7 +74,7 @@ def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]
 
 
 def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
-    """Returns the maps and the number of each head; refuses heads whose single cells are not known.
+    """Returns the maps and the number of each head.
 
     Raises:
         AttnvizError: if a head's maps are pooled.
@@ -95,7 +95,7 @@ class MapsHead(Protocol):
 
 
 def measurable_heads(heads: Iterable[MapsHead]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head; refuses heads that can no longer be measured.
+    """Returns the maps and the number of each head, with maps that can be measured.
 
     Raises:
         AttnvizError: if a head's maps are pooled and have no metrics from their capture.
@@ -119,12 +119,12 @@ def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
 
 
 def maps_over_tokens(maps: LayerMaps) -> LayerMaps:
-    """Returns the pooled maps that maps with a cell per block were computed from; any other maps unchanged."""
+    """Returns the pooled maps behind maps of blocks; any other maps unchanged."""
     return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
 def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
-    """Returns the maps and the number of each head whose single cells are known; the other heads are left out."""
+    """Returns the maps and the number of each head whose maps have single cells."""
     return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
 
 

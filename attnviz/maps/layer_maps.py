@@ -228,7 +228,7 @@ class CellMaps(LayerMaps):
 def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
     """Returns the mean number of visible keys of the queries of each block, ``(blocks,)``.
 
-    Queries that see no key do not count; a block of such queries has 0.
+    Queries without visible keys do not count; a block of such queries has 0.
 
     Args:
         maps: the maps of the head.
@@ -248,7 +248,7 @@ def is_long(queries: int, keys: int) -> bool:
 
 
 def cell_maps(maps: LayerMaps) -> CellMaps:
-    """Returns the maps as `CellMaps`, which know single cells.
+    """Returns the maps unchanged if they are `CellMaps`.
 
     Raises:
         AttnvizError: if the maps are pooled, so single cells are not known.
@@ -259,7 +259,7 @@ def cell_maps(maps: LayerMaps) -> CellMaps:
 
 
 def unknown_cells_error(maps: LayerMaps) -> AttnvizError:
-    """Returns the error for a request that needs single cells, or smaller blocks, of these pooled maps."""
+    """Returns the error for a request for single cells, or smaller blocks, of pooled maps."""
     height, width = maps.block
     return AttnvizError(
         f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens at capture, so its single cells are not "

@@ -35,7 +35,7 @@ class MaskedMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels; see `LayerMaps.overview`. The maximum is computed whatever ``maximum`` says."""
+        """Pools a block to pixels; see `LayerMaps.overview`. Computes the maximum even if ``maximum`` is False."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
 

@@ -78,7 +78,7 @@ class OnDemandMaps(MaskedMaps):
         return self._weights_of(self.heads, *self._all_cells)
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block, whose scores are computed when they are first read; see `CellMaps.window`."""
+        """Returns a block whose scores are computed when they are first read; see `CellMaps.window`."""
         return LazyWindow(
             lambda: self.scores_of(heads, queries, keys),
             self._weights_of(heads, queries, keys),

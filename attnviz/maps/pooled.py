@@ -81,8 +81,8 @@ class PooledMaps(LayerMaps):
     ) -> Overview:
         """Returns the blocks that touch these queries and keys, pooled to pixels; see `LayerMaps.overview`.
 
-        A block counts as a whole, so the edge of a pixel may be off by up to a block. The maximum is computed even if
-        ``maximum`` is False. In a pixel without visible cells, mean and maximum are 0.
+        Blocks count as a whole, so the edge of a pixel may be off by up to a block. Computes the maximum even if
+        ``maximum`` is False. Pixels without visible cells have mean and maximum 0.
 
         Raises:
             AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
@@ -102,7 +102,7 @@ class PooledMaps(LayerMaps):
         )
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Returns the weights summed over groups, where a block adds its mean times its number of visible cells.
+        """Returns the weights summed over groups; a block adds its mean times its number of visible cells.
 
         Raises:
             AttnvizError: if a group does not consist of whole blocks.
@@ -163,12 +163,12 @@ class PooledMaps(LayerMaps):
         )
 
     def _edges(self) -> tuple[IntArray, IntArray]:
-        """Returns the starts of the blocks and the last end, of queries ``(rows + 1,)`` and keys ``(columns + 1,)``."""
+        """Returns the first token of each block, then the end of the last, for queries and for keys."""
         rows, columns = self.counts.shape[-2:]
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
-        """Returns the same groups over the blocks of an axis, not its tokens; a block outside all groups has none.
+        """Returns the groups of tokens as groups of blocks; a block outside all groups has none.
 
         Args:
             groups: the groups of tokens.
@@ -195,7 +195,7 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """Pools heads one by one, which bounds the memory, and returns the arrays of `PooledMaps` by name for each text.
+    """Pools heads one by one, which bounds the memory; returns the fields of `PooledMaps` for each text.
 
     Args:
         heads: one head or more: its weights, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
@@ -219,9 +219,6 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 
 def _block_count(cells: int) -> int:
-    """Returns the number of blocks of an axis of ``cells`` cells: the cells divided by the block size, rounded up.
-
-    The block size is the smallest with which there are at most `MAX_BLOCKS_A_SIDE` blocks.
-    """
+    """Returns the number of blocks of an axis with the smallest block size that makes at most `MAX_BLOCKS_A_SIDE`."""
     block_size = -(-cells // MAX_BLOCKS_A_SIDE)
     return -(-cells // block_size)

@@ -67,9 +67,9 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """Returns the header and the arrays that a file of the recording stores; tokens that maps share are stored once.
+    """Returns the header and the arrays that a file of the recording stores; shared tokens are stored once.
 
-    Doubts are left out, since they are found again on reading. Arrays of maps are named ``maps.INDEX.NAME``.
+    Doubts are left out, since reading finds them again. Arrays of maps are named ``maps.INDEX.NAME``.
     """
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
@@ -164,7 +164,7 @@ def _read_value_norms(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatAr
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
     """Returns the function that reads maps of a kind: the ``from_tensors`` of its class.
 
-    Only the module of this class is imported, since that of factored maps imports slowly.
+    Only the module of this class is imported, since the one of factored maps imports slowly.
 
     Args:
         saved_as: one of `KINDS_OF_MAPS`; any name but ``dense`` and ``factored`` is read as ``pooled``.
@@ -185,7 +185,7 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
 def _call_header(maps: "LayerMaps", axis_indices: dict[int, int]) -> dict[str, Any]:
     """Returns the fields of an attention call for the header, with tokens as their indices in the file.
 
-    If the maps have norms of values, the header says so, under names that are older than those of the fields.
+    Norms of values are noted under older names than those of the fields.
 
     Args:
         maps: the maps of the call.

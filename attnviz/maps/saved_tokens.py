@@ -17,7 +17,7 @@ MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 
 def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Returns the header and the arrays that a file stores for the tokens of some axes; each medium is stored once.
+    """Returns the header and the arrays that a file stores for the tokens of some axes; shared media are stored once.
 
     Arrays are named ``media.INDEX.NAME`` and ``tokens.INDEX.NAME``.
     """

@@ -28,7 +28,7 @@ def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
 
 
 def joint_shape(parts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of an array that joins parts: ``shape``, but without its first axis, heads, if no part has it.
+    """Returns the shape of an array that joins parts: ``shape``, without its axis of heads if no part has three axes.
 
     Args:
         parts: arrays of two axes, or of three if heads see different cells.

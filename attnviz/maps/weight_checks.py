@@ -14,9 +14,9 @@ RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
 
 
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """Returns a warning if weights are below 0 or above 1, and another if rows do not sum to 1; empty if all is well.
+    """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; else an empty tuple.
 
-    A few sampled rows of each attention call are checked. Pooled maps and rows that are not finite are not checked.
+    Checks a few rows of each attention call, but no pooled maps and no rows that are not finite.
     """
     rows: list[Float64Array] = []
     for layer_maps in maps:
@@ -42,15 +42,15 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 
 
 def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
-    """Returns the heads to check, grouped by visible cells; only the first of factored maps, which compute slowly."""
+    """Returns the heads to check, grouped by visible cells; only the first head of factored maps, which are slow."""
     return maps.head_groups(maps.heads if maps.cell_factors() is None else maps.heads[:1])
 
 
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
-    """Yields four numbers for each sampled query: two extremes of its weights, and two of its row sums minus 1.
+    """Yields four numbers for each sampled query: the extremes of its weights, and of its row sums minus 1.
 
-    They are the smallest and the largest weight, then the smallest deviation of a row sum from 1, at most 0, and the
-    largest, at least 0. Deviations within the tolerance of rounding are 0. Rows that are not finite are left out.
+    They are the smallest and largest weight, the smallest deviation or 0, and the largest deviation or 0. Deviations
+    within the tolerance of rounding are 0. Rows that are not finite are left out.
 
     Args:
         maps: the maps.

@@ -60,7 +60,7 @@ class Image:
 
     @property
     def kind(self) -> str:
-        """What captions call it: an image or a spectrogram."""
+        """The name in captions: ``image`` or ``spectrogram``."""
         return "spectrogram" if self.seconds else "image"
 
     def contains(self, places: IntArray) -> bool:
@@ -71,7 +71,7 @@ class Image:
         return bool((fits_across & fits_down).all())
 
     def longer_of(self, other: object) -> "Image":
-        """Returns this image: unlike a text, an image does not grow."""
+        """Returns this image, whatever ``other`` is: an image does not grow."""
         return self
 
     @property

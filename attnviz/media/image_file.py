@@ -81,7 +81,7 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
 def open_image(path: ImageSource) -> "PillowImage":
     """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
 
-    Returns a loaded image unchanged. Errors that say that memory ran out are raised unchanged.
+    Returns a loaded image unchanged. Raises the library's error unchanged if memory runs out.
 
     Raises:
         ImageFileError: if the file is missing, damaged, of another format, or has more than ``MAX_PIXELS`` pixels.

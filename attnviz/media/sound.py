@@ -68,7 +68,7 @@ class Sound:
         return bool(((starts >= 0) & (starts <= stops) & (stops <= self.samples)).all())
 
     def longer_of(self, other: object) -> "Sound":
-        """Returns this sound: unlike a text, a sound does not grow."""
+        """Returns this sound, whatever ``other`` is: a sound does not grow."""
         return self
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -22,7 +22,7 @@ SILENCE = 1e-6  # the largest amplitude of a sound in which nothing can be heard
 def open_sound(path: Path) -> tuple[FloatArray, int]:
     """Returns the samples of a sound file, ``(samples,)``, and their number per second; channels are averaged.
 
-    Errors that say that memory ran out are raised unchanged.
+    Raises the library's error unchanged if memory runs out.
 
     Raises:
         AttnvizError: if the file is missing, damaged, empty, silent, of another format, or longer than ``MAX_SECONDS``;
@@ -51,9 +51,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
 
 
 def _refuse_unreadable_sound(file: Any, path: Path) -> None:
-    """Raises AttnvizError if a sound's format, rate or length is one that attnviz does not read.
-
-    attnviz reads ``SOUND_FORMATS``, 1 to ``MAX_RATE`` samples per second, and 1 sample to ``MAX_SECONDS``.
+    """Raises AttnvizError unless the format is in ``SOUND_FORMATS`` and the rate and length are in range.
 
     Args:
         file: the open ``soundfile.SoundFile``.
@@ -88,7 +86,7 @@ def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
 
 
 def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
-    """Returns the sound of these samples, which keeps only their envelope, scaled so that the largest point is 255.
+    """Returns the sound of samples: only their envelope is kept, scaled to a largest point of 255.
 
     Args:
         samples: ``(samples,)``, one or more, not all 0.

@@ -87,8 +87,7 @@ def _webvtt(words: Sequence[TimedWord]) -> str:
 def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
     """Returns a TextGrid of Praat with one tier, whose intervals are the words and the pauses around them.
 
-    The intervals of a tier must not overlap: a word that begins before the end of the previous one is cut to begin
-    there, and left out if nothing of it remains.
+    Where words overlap, the later word loses the common part, and is left out if it has no other.
 
     Args:
         words: the words, in the order of the sound.
@@ -144,7 +143,7 @@ def _seconds(clock: str) -> float:
 def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
     """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have ``words``.
 
-    Entries that are not words are left out. Empty if the content has another form.
+    Entries that are not words are left out. Returns no words for any other form.
     """
     candidates = [content]
     if isinstance(content, dict):

@@ -57,9 +57,9 @@ class LiveModel:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Turns dropout off in the block; after it, the model has its former modes and settings of generation.
+        """Turns dropout off in the block, and restores the model's modes and settings of generation after it.
 
-        Gradients are possible in the block, since places of patches are measured from them.
+        Inference mode is off in the block, since places of patches are measured from gradients.
         """
         import torch
 
@@ -74,7 +74,7 @@ class LiveModel:
                     self.model.generation_config = generation_settings
 
     def _loaded(self, row: SourceRow, use: "Use") -> tuple[Any, Any]:
-        """Returns the model and the part of its processor that a reader takes.
+        """Returns the model, or its part without the head, and the part of its processor that a reader takes.
 
         Args:
             row: the row of the reader.

@@ -61,8 +61,6 @@ def attention_and_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """Computes softmax(Q Kᵀ · scale) V and each row's log-sum-exp.
 
-    One kernel returns both if the device has one for these shapes; else the log-sum-exp is computed separately.
-
     Args:
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, heads, keys, features)``.
@@ -105,8 +103,6 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
     """True if a fused kernel of the device supports attention with these queries, keys, scale and mask.
 
-    The scale must be above 0, and a causal mask needs as many queries as keys.
-
     Args:
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, heads, keys, features)``.
@@ -120,7 +116,7 @@ def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> b
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
     """Returns the natural log-sum-exp of each row of scores, ``(batch, heads, queries)``.
 
-    Scores are computed for at most ``MAX_BAND_QUERIES`` rows at a time, which limits the memory.
+    Scores exist for at most ``MAX_BAND_QUERIES`` rows at a time.
 
     Args:
         queries: ``(batch, heads, queries, features)``.

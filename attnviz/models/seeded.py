@@ -175,8 +175,8 @@ class SeededReader(Reader):
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
         """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts.
 
-        Without a context, the keys are the same list as the queries; else the keys of every text are the tokens of the
-        first example's context.
+        Without a context, the keys are the same list as the queries. With one, each text's keys are the first example's
+        context.
 
         Args:
             examples: the examples, at least one.
@@ -200,9 +200,7 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: the setting ``dense`` is false, or it is ``None`` and the text is long.
-
-        Always false for several texts and with dropout, which factors cannot represent.
+        """True if maps are kept as factors: ``dense`` is false, or it is ``None`` and one text without dropout is long.
 
         Args:
             queries: the tokens of each text's queries.
@@ -294,7 +292,7 @@ class SeededReader(Reader):
         return tuple(maps)
 
     def _layers(self, selection: Selection) -> list[int]:
-        """Returns the numbers of the layers that a selection chooses, in ascending order; all if it chooses none."""
+        """Returns the numbers of the chosen layers in ascending order; of all layers if the selection names none."""
         return sorted(selection.chosen_layers or range(self.settings.num_layers))
 
     def _runs(self, batch: PaddedBatch) -> "Iterator[LayerRun]":
@@ -327,19 +325,16 @@ class SeededReader(Reader):
 
     @contextmanager
     def _model_for_batch(self, batch: PaddedBatch) -> Iterator[None]:
-        """Builds and stores the model for the vocabulary of a batch; the block has a seed and no gradients.
-
-        See ``_model_for_vocabulary``.
-        """
+        """Builds and stores the model for the vocabulary of a batch, as `_model_for_vocabulary` does."""
         with self._model_for_vocabulary(batch.vocabulary):
             yield
 
     @contextmanager
     def _model_for_vocabulary(self, vocabulary: int) -> Iterator[None]:
-        """Builds a model from the seed and stores it as the module, for a block in which gradients are off.
+        """Builds a model from the seed and stores it as the module; gradients are off in the block.
 
-        If ``weights_from`` has a model, its weights of the same name and shape are copied. In the block, dropout
-        continues the seed's random numbers. Torch's random state is restored after the block.
+        If ``weights_from`` has a model, its weights of equal name and shape are copied. Dropout in the block continues
+        the seed's random numbers. Torch's random state is restored after the block.
 
         Args:
             vocabulary: the number of rows of the embedding.

@@ -44,10 +44,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
 
 
 def copy_weights(model: "torch.nn.Module", source: "torch.nn.Module") -> None:
-    """Copies each weight of ``source`` in place into the weight of ``model`` with the same name and shape.
-
-    Other weights of ``model`` stay unchanged.
-    """
+    """Copies the weights of ``source`` in place into the weights of ``model`` with equal name and shape."""
     source_weights = source.state_dict()
     for name, weight in model.state_dict().items():
         if name in source_weights and source_weights[name].shape == weight.shape:
@@ -70,12 +67,12 @@ class PaddedBatch:
 
     @property
     def is_cross(self) -> bool:
-        """True if the keys come from a context, so they are not the same tuple as the queries."""
+        """True if the keys are not the same tuple as the queries: they come from a context."""
         return self.keys is not self.queries
 
     @property
     def vocabulary(self) -> int:
-        """The number of different tokens, which is the number of rows of the embedding; ids count from 0."""
+        """The number of rows of the embedding: the largest id plus one."""
         return int(max(tokens.ids.max() for tokens in (*self.queries, *self.keys))) + 1
 
 
@@ -90,8 +87,6 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
     """Returns the queries and keys of each text, padded to the longest text, with their visible cells.
-
-    Keys are padded only if they are the same list as the queries; a context is the same for each text.
 
     Args:
         queries: the tokens of the queries of each text, at least one text.

@@ -106,9 +106,9 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
 
 
 def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> ModelSettings:
-    """Returns the settings with the attention of the chosen tower if the row reads texts with pictures.
+    """Returns the settings with the attention of the picture tower if the user chose it for texts with pictures.
 
-    Returns the settings unchanged without a tower, or for another row.
+    Returns the settings unchanged in any other case.
 
     Args:
         settings: the settings.
@@ -142,7 +142,7 @@ def reader_class(model: str) -> type[Reader]:
 
 
 def refuse_untrained(model: str) -> None:
-    """Raises AttnvizError if the model is untrained, since effects on its output would show nothing."""
+    """Raises AttnvizError if the model is untrained."""
     if not reader_class(model).is_trained:
         raise AttnvizError(
             f"the {model} model is untrained, so effects on its output show nothing; "
@@ -151,7 +151,7 @@ def refuse_untrained(model: str) -> None:
 
 
 def row_of(model: str, use: Use = "maps") -> SourceRow:
-    """Returns the row of a model for its use; any name that is not built in has a row of Hugging Face models.
+    """Returns the row of a model for its use; a name that is not built in has a row of Hugging Face models.
 
     Args:
         model: the model's name.
@@ -185,8 +185,6 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
     """Raises AttnvizError if a setting differs from its default and the model does not use it.
-
-    The message names models that use the setting, but none for images and sounds.
 
     Args:
         settings: the settings.

@@ -150,7 +150,7 @@ def factored_maps(
 def computation_of(
     run: "LayerRun", queries: "Tokens", keys: "Tokens", visible: "BoolArray", **fields: Any
 ) -> "Computation":
-    """Returns every number of one layer over one text, which is the first of the run's batch.
+    """Returns every number of one layer over the first text of the run's batch.
 
     Args:
         run: the run of the layer.

@@ -71,7 +71,7 @@ class TrainedReader(Reader):
         return {"ids": ids}
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids of a text, and a causal mask in which hidden tokens are masked as keys.
+        """Returns the ids of a text, and a causal mask that also hides some tokens as keys.
 
         Args:
             tokens: the tokens of the text.
@@ -85,7 +85,7 @@ class TrainedReader(Reader):
         return self.inputs_of(self.tensor(tokens.ids[None])) | {"visible": visible}
 
     def built_in_example(self) -> Prepared:
-        """Returns an example for commands without a text: the repeated segments of bytes on which the model is tested.
+        """Returns held-out texts for commands without a text: each is a segment of bytes, repeated once.
 
         Predictions are measured in the second copy of each segment.
         """
@@ -102,10 +102,10 @@ class TrainedReader(Reader):
         )
 
     def read(self, example: Example) -> Prepared:
-        """Returns a text as inputs of the module, with the tokens at which predictions are measured.
+        """Returns a text as inputs of the module, with the positions at which predictions are measured.
 
-        They are measured from the first token that an earlier copy, with the same next token, precedes. If nothing in
-        the text repeats, they are measured at every token, and a remark says that the model predicts none.
+        They begin at the second occurrence of the first pair of adjacent tokens that repeats. If no pair repeats, they
+        are all positions, and a remark says that the model predicts none of the text.
 
         Raises:
             AttnvizError: if the example has another part than a text and passages, or no tokens.
@@ -132,10 +132,7 @@ class TrainedReader(Reader):
         return super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks if the text is longer than those of the training, or has more different tokens than ids.
-
-        Returns an empty tuple for any other text.
-        """
+        """Returns remarks if the text is longer than in training, or has more different tokens than there are ids."""
         return _remarks(tokens, self.settings.tokenizer)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
@@ -225,7 +222,7 @@ def load_model() -> "AttentionStack":
 def to_byte_planes(weights: "torch.Tensor") -> "torch.Tensor":
     """Returns the bytes of float32 numbers, ``(4, *shape)``: the first byte of every number, then the second, and on.
 
-    The wheel compresses them to nine tenths of the numbers' size, since bytes with exponents are side by side.
+    So ordered, the wheel compresses them to nine tenths of their size.
     """
     import torch
 
@@ -266,8 +263,8 @@ def causal_cells(count: int) -> "BoolArray":
 def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs: "list[LayerRun]") -> "Computation":
     """Returns every number of a layer of the trained model over a text.
 
-    From the second layer on, it holds the keys computed from the embedding and from each head of earlier layers, and
-    the weights of these heads.
+    From the second layer on, it holds the keys computed from the embedding and from each earlier head, and the weights
+    of these heads.
 
     Args:
         layer: number of the layer.
@@ -373,9 +370,8 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
 def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
     """Returns a start token, then the tokens of a text, with ids that the trained model has.
 
-    The id of a byte is its value. Other tokens are numbered in the order of their first appearance, so later text
-    changes no id of earlier text. After `START_TOKEN` different tokens, numbering begins at 0 again, and tokens share
-    ids.
+    The id of a byte is its value. Other tokens are numbered by first appearance, so later text changes no id of earlier
+    text. Numbers begin again at 0 after `START_TOKEN` different tokens.
 
     Args:
         text: the text.
@@ -417,7 +413,7 @@ def refuse_memory(count: int) -> None:
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns a remark if a text is longer than those of the training, and a remark if tokens share an id, else none.
+    """Returns a remark if a text is longer than the training's, and one if tokens share an id; else no remarks.
 
     Args:
         tokens: a start token, then the tokens of the text.

@@ -86,8 +86,8 @@ class TrainedPictureReader(Reader):
         """Returns a picture and words as inputs of the module, with their tokens and a remark on the model's answers.
 
         Without a picture, the sample picture is read; without words, all nine words. Effects are measured at the last
-        word that asks for a digit. The metric is the logit of the model's answer there, or ``None`` if the text ends
-        with a digit.
+        word that asks for a digit. The metric is the logit of the answer there, or ``None`` if the text ends with a
+        digit.
 
         Raises:
             AttnvizError: if the file is no image, there are several pictures, a word is not known, or no word asks for
@@ -153,9 +153,7 @@ class TrainedPictureReader(Reader):
         return Vocabulary(np.arange(len(WORDS)), np.full(PATCHES, PICTURE_ID), np.zeros(0, dtype=np.int64))
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray]":
-        """Returns texts of one word, to test which heads look at the patches that the word names.
-
-        Each word has ``PROBES_OF_WORD`` texts.
+        """Returns ``PROBES_OF_WORD`` texts for each word that names a cell, and masks of the named patches.
 
         Returns:
             Ids, ``(texts, tokens)``; a mask of the cells from the word to the patches that it names, ``(texts, queries,
@@ -175,7 +173,7 @@ class TrainedPictureReader(Reader):
         return ids, named_cells, other_cells
 
     def _picture_path(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
-        """Returns the path of the example's picture, without remarks; or the sample picture's path and a remark.
+        """Returns the path of the example's picture, or the sample picture's path and a remark.
 
         Raises:
             AttnvizError: if there are several pictures.
@@ -253,10 +251,7 @@ class HeldOutPictures:
 
 
 def load_model() -> "PictureModel":
-    """Returns the picture model with the weights in the package's file, in float32 on the CPU.
-
-    The file stores them in half precision, beside held-out pictures.
-    """
+    """Returns the picture model with the weights in the package's file, in float32 on the CPU."""
     from safetensors.torch import load_file
 
     from attnviz.models.picture_model import PictureModel
@@ -279,7 +274,7 @@ def load_held_out() -> HeldOutPictures:
 def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "FloatArray":
     """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
 
-    The mean is over the pictures and the nine words. A quarter is one of the four patches of a digit.
+    The mean is over the pictures and the nine words. A quarter is one patch of a digit.
 
     Args:
         model: the model.
@@ -325,7 +320,7 @@ def _read_picture(path: "ImageSource") -> "tuple[FloatArray, Image]":
 
 
 def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
-    """Returns the tokens of a picture and words, with each patch at its place in the image, labelled by row and column.
+    """Returns the tokens with each patch at its place in the image, labelled by row and column.
 
     Args:
         tokens: the tokens: ``PATCHES`` patches, then words.
@@ -342,7 +337,7 @@ def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
 
 
 def _input_ids(tokens: "Tokens") -> "IntArray":
-    """Returns the ids that the model reads, ``(tokens,)``: ``PICTURE_ID`` for patches, the tokens' ids for words."""
+    """Returns the ids that the model reads, ``(tokens,)``; patches, which have negative ids, get ``PICTURE_ID``."""
     import numpy as np
 
     return np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)

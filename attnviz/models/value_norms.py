@@ -20,9 +20,9 @@ class ValueNorms(TypedDict):
 def checked_value_norms(
     module: "MultiHeadAttention", call: "AttentionOutput", heads: Sequence[int], item: int
 ) -> ValueNorms:
-    """Returns the value norms of one text, and the largest error of its output if recomputed from weights and values.
+    """Returns the value norms of one text, and the largest error of its output recomputed from weights and values.
 
-    The check covers all heads, the value norms only the chosen ones.
+    The error is over all heads; the norms are of the chosen heads.
 
     Args:
         module: the module that made the call.

@@ -53,10 +53,10 @@ class _CharacterCoder:
     lengths: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, label: str, text: str) -> str:
-        """Returns the text with a code for each character, and remembers what each code stands for.
+        """Returns a text with each character replaced by a code, and remembers the character of each code.
 
-        Returns a blank text unchanged. The parts of other texts that match ``UNCODED``, which templates search for or
-        strip, also keep their characters. The text is appended to the turn of this label, which may be a new one.
+        The text is appended to the turn ``label``; an unknown label begins a new turn. Blank texts, and parts that
+        match ``UNCODED``, are returned without codes: templates search for them or strip them.
 
         Args:
             label: the label of the turn.
@@ -88,10 +88,10 @@ class _CharacterCoder:
         return chr(PRIVATE_PLANES[plane] + index)
 
     def number_of_code(self, code_character: str, expected: int) -> int | None:
-        """Returns the number of the coded character that a code stands for, counted over all coded characters.
+        """Returns the number of the coded character for a code, or ``None`` for any other character.
 
-        Codes repeat every ``CODE_COUNT`` characters, so a code stands for several numbers, of which the nearest to
-        ``expected`` is returned. Returns ``None`` if the character is no code, or the number was not used yet.
+        Characters are numbered in the order in which they were coded. Codes repeat every ``CODE_COUNT`` characters; the
+        number nearest to ``expected`` is returned, or ``None`` if no character has that number yet.
 
         Args:
             code_character: a character that may be a code.
@@ -130,7 +130,7 @@ class RenderedChat:
         return tuple(label for number, label in enumerate(self.labels) if number not in written_turns)
 
     def groups(self, tokens: Tokens) -> dict[str, Groups]:
-        """Returns the turns of the tokens, and their passages if there are any, by the name of the groups."""
+        """Returns the groups ``TURNS``, and ``PASSAGES`` if there are passages, of the tokens."""
         groups = {TURNS: _groups_of_tokens(tokens, self.turns, self.labels)}
         if self.passage_labels:
             groups[PASSAGES] = _groups_of_tokens(tokens, self.passages, self.passage_labels)
@@ -140,7 +140,7 @@ class RenderedChat:
 def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]) -> Groups:
     """Returns groups of tokens from groups of characters.
 
-    A token is in the group of its first character that is in one; without such a character it is in none.
+    A token has the group of its first grouped character, and none without one.
 
     Args:
         tokens: the tokens of the text.
@@ -156,8 +156,6 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
 
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
     """Returns the text that the model's chat template writes for a conversation, with its turns.
-
-    The turns and passages of characters are found by codes, or by a search if the template treats codes differently.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -175,9 +173,9 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
-        """Returns the texts that the template writes for ``inputs`` and for ``coded_inputs``, as a JSON list of two.
+        """Returns the texts for ``inputs`` and for ``coded_inputs`` as a JSON list of two.
 
-        The second text is "" if the template fails on the codes. An error on ``inputs`` passes through.
+        The second text is "" if the template fails on the codes; if it fails on ``inputs``, its error is raised.
         """
         text = _apply_template(tokenizer, inputs, is_answer_next)
         try:
@@ -205,10 +203,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
 
 
 def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
-    """Returns remarks on turns that the template left out, and on messages that hold special tokens of the model.
-
-    There are none if the template wrote all turns, and no message holds a special token.
-    """
+    """Returns a remark if the template left out turns, and one for each special token in a message; else no remarks."""
     remarks = []
     if rendered.missing_turns:
         remarks.append(f"The chat template left out: {', '.join(rendered.missing_turns)}.")
@@ -224,7 +219,7 @@ def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -
 def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> tuple[Tokens, tuple[str, ...]]:
     """Returns the tokens of a text or a conversation, and remarks on a conversation; no remarks on a text.
 
-    The turns and passages of a conversation are groups of its tokens.
+    The tokens of a conversation have its turns as groups, and its passages if there are any.
 
     Raises:
         AttnvizError: if there are no tokens, or the model has no chat template, or one that changes the passages.
@@ -263,10 +258,10 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 
 
 def _message_start(rendered: RenderedChat, text: str) -> int:
-    """Returns the shift from the index of a character in the only message to its index in the rendered text.
+    """Returns the index of the message in the rendered text, minus the number of its leading spaces; may be negative.
 
-    The template strips the spaces around a message. So the shift is the index where its text begins in the rendered
-    text, less the number of its leading spaces; it may be negative.
+    Added to an index in the message, it gives the index in the rendered text, because the template strips the spaces
+    around a message.
 
     Args:
         rendered: the text that the template wrote.
@@ -290,7 +285,7 @@ def _unchanged(label: str, text: str) -> str:
 
 
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
-    """Returns the text that the chat template writes; an error of the template passes through.
+    """Returns the text that the chat template writes; errors of the template are raised unchanged.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -309,11 +304,10 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
 
 
 def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
-    """Returns the coder's number of each character of a text, -1 for characters of the template, ``(characters,)``.
+    """Returns the coder's number of each character of a text, ``(characters,)``; -1 for characters of the template.
 
-    Each code in the coded text is replaced by its character, as the user wrote it, or else as JSON or HTML escapes it.
-    Returns ``None`` if neither gives the text, because the template treats codes differently from letters, or if the
-    text is empty.
+    Returns ``None`` if the text is empty, or is not the coded text with each code replaced by its character: plain
+    throughout, or escaped as in JSON or HTML.
 
     Args:
         text: the text that the template wrote for the messages.
@@ -363,17 +357,17 @@ def _plain_form(character: str) -> list[str]:
 
 
 def _escaped_forms(character: str) -> list[str]:
-    """Returns the ways in which a template may write a character, in JSON or HTML, the longest first."""
+    """Returns a character, and its escaped forms in JSON and HTML, the longest first."""
     json_forms = (json.dumps(character, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
     forms = {*json_forms, html.escape(character), f"\\u{ord(character):04x}", character}
     return sorted(forms, key=len, reverse=True)
 
 
 def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
-    """Returns True for each character of the template's own added tokens, such as ``<|im_end|>``, ``(characters,)``.
+    """Returns True for each character of an added token that the template wrote, such as ``<|im_end|>``.
 
-    These are added tokens of the tokenizer without a character of a turn. Those that match ``UNCODED``, such as white
-    space, do not count: they may be part of a message.
+    The array is ``(characters,)``. Added tokens with a character of a turn, and those that match ``UNCODED``, such as
+    white space, give False.
 
     Args:
         text: the text that the template wrote.
@@ -391,10 +385,10 @@ def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokeniz
 
 
 def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
-    """Returns the turns, or passages, of characters; a gap of -1 within one turn gets that turn.
+    """Returns the turns of characters with each gap of -1 filled if the turns before and after it are equal.
 
-    Such gaps are spaces, and what a template writes around the arguments of a tool call. The template's own added
-    tokens, as between two calls, stay -1. Returns the turns unchanged if all are -1.
+    Gaps are spaces, and text that a template writes around the arguments of a tool call. Characters of the template's
+    own added tokens stay -1.
 
     Args:
         turns: ``(characters,)``, the turn, or the passage, of each character; -1 for none.
@@ -414,11 +408,10 @@ def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
 
 
 def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
-    """Returns the turn of each character and its index in the text of the turn, ``(characters,)``; -1 for none.
+    """Returns the turn of each character, and its index in the turn's text, both ``(characters,)``; -1 for none.
 
-    Each turn's text is searched for after the previous one, in any case, and one that is not found has no characters.
-    The search is needed if the template treats codes differently from letters, such as one that writes all in lower
-    case. Indices in a turn that the template writes in JSON are -1.
+    Each turn's text is searched for after the previous match, in upper or lower case; without a match it has no
+    characters. Indices are -1 in a turn that the template escapes as JSON.
 
     Args:
         text: the text that the template wrote.

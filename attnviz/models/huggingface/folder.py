@@ -80,7 +80,7 @@ def needs_download(name: str) -> bool:
 
 
 def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
-    """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete.
+    """Returns the folder of a model in the hub's cache; downloads the model if it is missing or incomplete.
 
     Args:
         name: the model's name on the hub.
@@ -150,8 +150,8 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
     """Returns the settings of a folder's image processor; ``None`` if it has none.
 
-    They are read from the file ``PROCESSOR``, and are empty if it holds no object; without this file, they are the
-    object ``image_processor`` of the file ``WHOLE_PROCESSOR``.
+    They are the file ``PROCESSOR``, or else the object ``image_processor`` of the file ``WHOLE_PROCESSOR``. Empty if
+    the file ``PROCESSOR`` holds no JSON object.
     """
     if (folder / PROCESSOR).is_file():
         settings = read_json(folder / PROCESSOR)
@@ -164,9 +164,9 @@ def _processor_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, or one that resizes to more than ``MAX_IMAGE_SIDE``.
+    """Raises AttnvizError if the folder has no image processor, or one with a size above ``MAX_IMAGE_SIDE``.
 
-    For processors whose sizes are areas, the limit is the square of ``MAX_IMAGE_SIDE``.
+    A size that is an area may have the square of ``MAX_IMAGE_SIDE``.
     """
     settings = _processor_settings(folder)
     if settings is None:
@@ -185,9 +185,9 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no feature extractor of sounds that can be loaded.
+    """Raises AttnvizError unless the folder has settings of a feature extractor within limits.
 
-    It needs a sampling rate of at most ``MAX_RATE``, and no setting above ``MAX_EXTRACTOR_NUMBER``.
+    They need a sampling rate of at most ``MAX_RATE``, and no number above ``MAX_EXTRACTOR_NUMBER``.
     """
     path = folder / PROCESSOR
     settings = read_json(path) if path.is_file() else {}
@@ -222,9 +222,9 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
 
 
 def _is_complete(folder: Path, images: bool = False) -> bool:
-    """True if a folder has its configuration, at least one weight file, and all weight files that an index names.
+    """True if a folder has its configuration, a weight file, all weight files of its index, and its tokenizer.
 
-    It also needs an image processor if ``images`` is true, else a tokenizer.
+    With ``images``, it needs an image processor instead of a tokenizer.
     """
     weight_files = {file for index in folder.glob("*.safetensors.index.json") for file in _weight_files(index)}
     has_weights = all((folder / name).is_file() for name in weight_files) and any(folder.glob("*.safetensors"))
@@ -233,7 +233,7 @@ def _is_complete(folder: Path, images: bool = False) -> bool:
 
 
 def _weight_files(index: Path) -> set[str]:
-    """Returns the weight files that an index names; no files if the index is unreadable, which loading then reports."""
+    """Returns the names of the weight files in an index; an empty set if the index is unreadable."""
     try:
         return {name for name in read_json(index)["weight_map"].values() if isinstance(name, str)}
     except (AttnvizError, KeyError, TypeError, AttributeError):
@@ -247,9 +247,10 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError if a selected layer or head is above every count in the configuration; loads no model.
+    """Raises AttnvizError if the configuration counts no layer or head of a selected number; loads no model.
 
-    Accepts every layer, or every head, if the configuration has no counts of them, or a count that is no integer.
+    Of several counts the largest is the limit. Layers, or heads, are not checked if a count of them is missing or is no
+    integer.
     """
     config = _config(folder, str(folder))
     heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
@@ -263,9 +264,9 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 
 
 def describe_name(name: str) -> str:
-    """Returns a model's name for captions: the name of its folder if it is local, else its name unchanged.
+    """Returns a model's name for captions: its folder's name, or ``name`` if it is no local folder.
 
-    If the folder's name says nothing, such as ``checkpoint-500``, its parent's name precedes it.
+    The parent's name precedes a folder's name that tells nothing, such as ``checkpoint-500``.
     """
     if not Path(name).expanduser().is_dir():
         return name

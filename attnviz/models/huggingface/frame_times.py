@@ -42,8 +42,8 @@ class OwnFrameConvolution(OwnValueAttention):
     ) -> Any:
         """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
 
-        Other convolutions run unchanged, other functions as in `OwnValueAttention`. A softmax, or torch's attention,
-        adds its number of frames to ``lengths``.
+        Other convolutions run unchanged, and all other functions as in `OwnValueAttention`. Adds the number of frames
+        of each softmax and each call of torch's attention to ``lengths``.
         """
         name = getattr(func, "__name__", "")
         if name in ("softmax", "scaled_dot_product_attention"):
@@ -95,9 +95,8 @@ class UnevenFramesError(AttnvizError):
 def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
     """Returns the first sample of each frame and the one after its last, ``(frames, 2)``.
 
-    Spans meet in the middle between two frames. Frames past the end of the sound begin at ``length`` or later. The
-    sound is noise, since models that normalize each frame amplify the gradient where a sound is silent.
-    Costs about three forward passes of the encoder, and four runs of the extractor.
+    Adjacent spans meet in the middle between the centres of their frames. Frames past the end of the sound begin at
+    ``length`` or later. Costs about three forward passes of the encoder, and four runs of the extractor.
 
     Args:
         encoder: returns ``last_hidden_state``, ``(1, frames, features)``, for the features of a sound.
@@ -109,6 +108,7 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
         UnevenFramesError: if frames do not follow each other evenly, as patches of a spectrogram do not.
         AttnvizError: if the encoder's output is not a sequence of frames.
     """
+    # Noise, because models that normalize each frame amplify the gradient where a sound is silent.
     samples = noise_of(length)
     features = extract(samples)
     time_axis, columns = clicked_columns(features, extract, samples)
@@ -131,14 +131,15 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
 
 
 def noise_of(length: int) -> FloatArray:
-    """Returns noise of so many samples, the same in every call."""
+    """Returns ``length`` samples of noise, equal in every call."""
     return (NOISE_LEVEL * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
 
 
 def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
     """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
 
-    A click is one loud sample. Time is the axis along which the changes move most evenly from click to click.
+    A click is one loud sample. The axis of time is the one along which equal steps of clicks change columns at the most
+    equal steps.
 
     Args:
         features: the features of the samples, ``(1, ...)``.
@@ -157,9 +158,9 @@ def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -
 
 
 def unevenness(columns: Float64Array) -> float:
-    """Returns how far the columns of three clicks are from even steps, as a share of their range.
+    """Returns the difference of the two steps between three columns, divided by their range.
 
-    It is infinite if they span one column or less.
+    It is infinite if the range is one column or less.
     """
     extent = float(np.ptp(columns))
     return abs(float(columns[2] - 2 * columns[1] + columns[0])) / extent if extent > 1 else np.inf
@@ -173,10 +174,9 @@ def _centre(change: Float64Array, axis: int) -> float:
 
 
 def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
-    """Returns the mean index around the highest part, weighted by the values there; NaN if all values are 0.
+    """Returns the mean index near the largest value, weighted by the values there; NaN if all values are 0.
 
-    Values elsewhere do not count: they come from layers that mix neighbours, such as convolutions over frames that
-    tell their positions.
+    Values farther than two frames from the peak do not count: they come from layers that mix neighbours.
 
     Args:
         sums: ``(columns,)``, not negative.
@@ -194,9 +194,9 @@ def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
 def _columns_of_frames(
     encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
 ) -> tuple[IntArray, Float64Array, int]:
-    """Returns the indices of some frames, the column of the features that each comes from, and the number of frames.
+    """Returns the indices of some frames, the mean column that each comes from, and the number of frames.
 
-    A frame comes from the columns around the peak of its gradient; the column is NaN if the gradient is 0.
+    The mean is over the columns at the peak of the frame's gradient; NaN if the gradient is 0.
 
     Args:
         encoder: the encoder, which runs in the dtype of the features, or in float32 if they are halves.

@@ -54,8 +54,8 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
 def _download(name: str, check: FileCheck) -> Path:
     """Downloads the model's files, weights last, and returns their folder.
 
-    Files of other kinds than ``MODEL_FILES``, and files in subfolders, are left out. The calling thread downloads, so
-    that an interrupt ends the download at once.
+    Only files of ``MODEL_FILES`` outside subfolders are downloaded. They are downloaded in the calling thread, so an
+    interrupt ends the download at once.
 
     Args:
         name: the model's name on the hub.
@@ -127,7 +127,7 @@ def _quiet_client() -> Iterator[None]:
 def _is_online() -> bool:
     """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``.
 
-    False if none does, or the environment variable HF_HUB_OFFLINE is true. The hub's client would retry for longer.
+    Always false if the environment variable HF_HUB_OFFLINE is true.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return False

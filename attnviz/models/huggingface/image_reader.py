@@ -69,9 +69,7 @@ class ImageReader(FolderReader):
 
     @cached_property
     def module(self) -> "nn.Module":
-        """The part of the model that reads images: its vision tower or the model itself, else its first such part.
-
-        It is the whole model if that is a classifier whose labels are measured.
+        """The part of the model that reads images; the whole model if it has ``labels``.
 
         Raises:
             AttnvizError: if no part of the model reads images without a text.
@@ -95,13 +93,15 @@ class ImageReader(FolderReader):
 
     @cached_property
     def labels(self) -> dict[int, str]:
-        """The labels of a classifier by number; empty unless it was opened to measure labels."""
+        """The labels of a classifier by number; empty for other models, and unless ``use`` is ``labels``."""
         model: Any = self.loaded[0]
         is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
 
     def find_token(self, label: str, tokens: Tokens) -> int:
-        """Returns the number of a label given by name, a part of it between commas, or the number; case does not count.
+        """Returns the number of a label; case does not count.
+
+        The label is its whole name, a part of its name between commas, or its number.
 
         Raises:
             AttnvizError: if the model has no labels, or none of this name.
@@ -163,7 +163,7 @@ class ImageReader(FolderReader):
         )
 
     def _classified(self, image_file: "PillowImage", title: str) -> Prepared:
-        """Returns an image as a classifier reads it; the metric is the logit of the label that it gives.
+        """Returns an image prepared for a classifier; its metric is the logit of the most probable label.
 
         Args:
             image_file: the image.
@@ -225,7 +225,7 @@ class ImageReader(FolderReader):
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``.
 
-        Places are measured once for each size of images.
+        Keeps the places for each size of images, so each is measured once.
 
         Raises:
             AttnvizError: if they cannot be measured, or the model fails on this image without the measurement too.
@@ -252,9 +252,9 @@ def reads_images(module: "nn.Module") -> bool:
 
 
 def with_probe(maps: "LayerMaps") -> "LayerMaps":
-    """Returns the maps with the learned query of an attention pooling labelled ``[probe]``.
+    """Returns maps of one query outside the image with this query labelled ``[probe]``; other maps unchanged.
 
-    Such maps have one query, which is no part of an image. Returns all other maps unchanged.
+    Such a query is the learned query of an attention pooling.
     """
     if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
         return maps
@@ -274,7 +274,7 @@ def load_processor(folder: Path) -> Any:
 def image_tokens(image: Image, places: "IntArray") -> Tokens:
     """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
 
-    Tokens without a place are special and labelled ``[CLS]`` or ``[extra 1]``, ``[extra 2]``, ….
+    Tokens without a place are special. They are labelled ``[CLS]`` if first, else ``[extra 1]``, ``[extra 2]``, ….
 
     Args:
         image: the image.
@@ -298,7 +298,7 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
 
 
 def _labels_without_place(has_place: Sequence[bool]) -> list[str]:
-    """Returns the label that each token has if it is no patch: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
+    """Returns ``[CLS]`` for token 0 and ``[extra 1]``, … for the others, numbered among tokens without a place."""
     return [
         CLASS_TOKEN if index == 0 else f"[extra {index - sum(has_place[:index])}]" for index in range(len(has_place))
     ]

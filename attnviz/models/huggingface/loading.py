@@ -118,10 +118,9 @@ def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with
 
 
 def use_torch_attention(config: Any) -> None:
-    """Changes a configuration, and those of its parts, so that the model runs torch's attention and nothing else.
+    """Changes a configuration, and those of its parts, so that the model runs torch's attention.
 
-    Other names choose other code: a name with a slash is a kernel of the hub, which is native code, and
-    flex_attention is compiled for minutes.
+    Other settings run other code: a kernel of the hub is native code, and flex_attention compiles for minutes.
     """
     if getattr(config, ATTENTION_SETTING, None) not in TORCH_ATTENTION:
         setattr(config, ATTENTION_SETTING, None)  # transformers then chooses one of torch's
@@ -144,9 +143,8 @@ def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
 def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
     """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
-    The model is built on the meta device, which takes a hundredth of the time of loading. Loading would
-    allocate weights that no file holds, and fill them at random, before they could be refused. The memory is not
-    checked with a device map, which may leave weights on disk.
+    Loading would allocate weights that no file holds. The model is built on the meta device instead, in a hundredth of
+    the time. The memory is not checked with a device map, which may leave weights on disk.
 
     Args:
         folder: the model's folder.
@@ -175,9 +173,9 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
 @contextmanager
 def forbid_pickles_and_network() -> Iterator[None]:
-    """Turns the hub's client offline, and makes the loading of pickles raise AttnvizError, until the end of the block.
+    """Turns the hub's client offline, and lets the loading of pickles raise AttnvizError, until the end of the block.
 
-    Pickles are those of ``torch.load``, ``pickle.load`` and ``pickle.loads``.
+    The functions that load pickles are ``torch.load``, ``pickle.load`` and ``pickle.loads``.
     """
     import pickle
 
@@ -204,8 +202,7 @@ def _refuse_pickle(*_: object, **__: object) -> None:
 def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
     """Raises AttnvizError if weights that change the maps are missing from the file, or have another shape there.
 
-    Missing weights that are computed, or come after the last attention, are accepted, as they change no map; but a
-    model that generates text needs its whole language head.
+    A model that generates text also needs every weight of its language head.
 
     Args:
         settings: name of the model, and number of tokens to generate.
@@ -230,7 +227,7 @@ def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", rep
 
 
 def _changes_no_map(model: "PreTrainedModel", key: str) -> bool:
-    """True if a missing weight changes no map: it comes after the attention, or is computed (sinusoidal positions)."""
+    """True if a missing weight comes after the last attention, or is computed (sinusoidal positions)."""
     module_type = type(model.get_submodule(key.rpartition(".")[0])).__name__
     is_after_attention = not AFTER_ATTENTION.isdisjoint(key.split(".")) and not ATTENTION_PART.search(key)
     return "Sinusoidal" in module_type or is_after_attention
@@ -243,10 +240,7 @@ def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:
-    """Returns the largest number of tokens that the model has positions for; ``None`` if its settings name none.
-
-    Models that number positions from the padding id have fewer positions than the table has rows.
-    """
+    """Returns the largest number of tokens that the model has positions for; ``None`` if its settings name none."""
     config = model.config.get_text_config()
     limits = [getattr(config, name, None) for name in POSITION_LIMITS]
     positive_limits = [limit for limit in limits if isinstance(limit, int) and limit > 0]
@@ -263,10 +257,10 @@ def position_limit(model: "PreTrainedModel") -> int | None:
 
 @contextmanager
 def quiet_library(folder: Path | None) -> Iterator[None]:
-    """Silences the log and warnings of transformers, and its progress bar unless a large model loads in a terminal.
+    """Silences the log and warnings of transformers in the block, and its progress bar.
 
-    All are restored at the end of the block. Also turns off the parallelism of tokenizers for good, unless the
-    environment sets TOKENIZERS_PARALLELISM, because they warn if the process forks.
+    The bar stays if a large model loads in a terminal. Also turns off the parallelism of tokenizers for good, because
+    they warn if the process forks; TOKENIZERS_PARALLELISM in the environment prevents this.
 
     Args:
         folder: the model's folder, whose weights tell whether the model is large; ``None`` if it is loaded already.

@@ -45,8 +45,8 @@ class OwnValueAttention(TorchFunctionMode):
     ) -> Any:
         """Returns the result of a function of torch, with attention replaced.
 
-        The result of an attention kernel with as many queries as keys is its values, once for each query head; that of
-        a softmax over square scores is the identity. Any other function is called unchanged.
+        An attention kernel with as many queries as keys returns its values, repeated for each query head. A softmax
+        over square scores returns the identity. Other functions run unchanged.
 
         Args:
             func: the function of torch.
@@ -132,15 +132,14 @@ def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
 
 
 def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
-    """Returns edges rounded to whole pixels, with those near the image's border moved to the border.
-
-    Near the border, filters of the processor bend the measured line from which the edges come.
+    """Returns edges rounded to whole pixels; edges near the image's border are moved to it.
 
     Args:
         edges: left and right edges, or upper and lower ones, in pixels of the image.
         side: width or height of the image in pixels.
         margin: the distance from the border, in pixels, within which an edge is moved.
     """
+    # Near the border, filters of the processor bend the measured line from which the edges come.
     moved_to_far_border = np.where(edges > side - margin, side, edges)
     return np.rint(np.where(edges < margin, 0, moved_to_far_border)).astype(np.int64)
 
@@ -160,8 +159,8 @@ def coded_gradients(
 ) -> tuple[Float64Array, Float64Array, int]:
     """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ with respect to the pixels, and the number of tokens.
 
-    yⱼ is the product of the features of token j with a random direction. At a pixel of one token, the ratio of the
-    second gradient to the first is the number of this token plus one. Attention is `OwnValueAttention`.
+    yⱼ is the projection of the features of token j on a random direction. At a pixel of token j alone, the second
+    gradient divided by the first is j + 1. Attention is replaced as in `OwnValueAttention`.
 
     Args:
         module: the model, which computes in the dtype of the pixels, or in float32 if they are halves.
@@ -187,10 +186,9 @@ def coded_gradients(
 
 @contextmanager
 def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
-    """Turns weights and buffers of a lower precision into ``dtype`` in the block; after it, they are as before.
+    """Converts weights and buffers of a lower precision to ``dtype``; restores each old dtype after the block.
 
-    ``dtype`` holds their values without a loss. Each tensor gets its old dtype back: a rotary frequency in float32
-    that became a half would turn positions by a wrong angle for good.
+    The conversion loses no values. Tensors of ``dtype``, such as rotary frequencies in float32, are not changed.
 
     Args:
         module: a model, changed in place.
@@ -232,7 +230,7 @@ def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
 def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray:
     """Returns the token number of each pixel, ``(rows, columns)``, from the ratio of two gradients; -1 for none.
 
-    If only some colours of a pixel have a token, the pixel has it too.
+    A pixel gets the largest token number of its colours.
 
     Args:
         gradient: ``(colours, rows, columns)``, the gradient of Σ yⱼ.
@@ -256,9 +254,9 @@ def whole_token_numbers(
     max_code_error: float = MAX_CODE_ERROR,
     max_unsure: float = MAX_UNSURE,
 ) -> IntArray | None:
-    """Returns the index of the token that each input value belongs to, in the shape of the gradients; -1 for none.
+    """Returns the token index of each input value, in the shape of the gradients; -1 for none or several tokens.
 
-    ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
+    Returns ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
 
     Args:
         gradient: the gradient of Σ yⱼ, of any shape.
@@ -345,8 +343,8 @@ def extent_of(mask: BoolArray) -> tuple[int, int, int, int]:
 def without_gaps(spans: IntArray) -> Float64Array:
     """Returns the spans of tokens along an axis without gaps between them, ``(tokens, 2)``.
 
-    The end of a span and the next later start are moved to the middle between them: pixels there have no gradient, so
-    they belong to no token. Ends that meet a start, or have no later one, stay.
+    At a gap, the end before it and the start after it are moved to its middle: pixels there belong to no token, because
+    they have no gradient.
 
     Args:
         spans: ``(tokens, 2)``, the first pixel of each token and the one after its last.

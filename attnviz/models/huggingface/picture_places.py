@@ -47,7 +47,7 @@ class ModuleReached(Exception):
 
 
 def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments with which the model first calls a part of it with features of tokens, by name.
+    """Returns the arguments, by name, of the model's first call of a part with features of tokens.
 
     Args:
         model: the whole model, which runs until it calls the part.
@@ -60,13 +60,7 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
     names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
 
     def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raises ModuleReached if the part is called with features of tokens; torch calls this hook before the part.
-
-        Args:
-            module: the part; not used.
-            args: its positional arguments, whose names are in ``names`` of the enclosing function.
-            kwargs: its keyword arguments.
-        """
+        """Raises ModuleReached if features of tokens are among the arguments; torch calls this hook before the part."""
         arguments = dict(zip(names, args, strict=False)) | kwargs
         if _features_among(arguments) is not None:
             raise ModuleReached(arguments)
@@ -91,7 +85,7 @@ def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
 
 
 def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
-    """Returns what a part of the model reads, ``(tokens, features)``; the tokens of all tiles, one tile after another.
+    """Returns the features that a part of the model reads, ``(tokens, features)``; the tiles follow one another.
 
     Args:
         model: the whole model.
@@ -107,7 +101,7 @@ def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any
 
 
 def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
-    """Returns the token of each value of ``pixel_values``, in its shape, -1 for none; and the number of tokens.
+    """Returns the token of each value of ``pixel_values``, in its shape, -1 for none, and the number of tokens.
 
     Args:
         model: the whole model.
@@ -138,8 +132,8 @@ def picture_places(
 ) -> tuple[IntArray, IntArray]:
     """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
 
-    A rectangle is left, top, right and bottom in pixels of the picture; all 0 for a token of no picture. Costs one
-    forward and two backward passes of the tower, and a run of the image processor for each picture and two more.
+    A rectangle is left, top, right and bottom in pixels of the picture; all 0 for a token without a picture. Costs one
+    forward and two backward passes of the tower, and two runs of the image processor plus one for each picture.
 
     Args:
         model: the whole model.
@@ -179,15 +173,15 @@ def picture_places(
 
 
 def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
-    """Returns what the image processor makes of pictures, as a float64 array of the shape of ``pixel_values``."""
+    """Returns the pixels that the image processor computes, as float64 in the shape of ``pixel_values``."""
     return np.asarray(process(pictures).double().cpu().numpy())
 
 
 def _pixel_colours(numbers: Any) -> Any:
-    """Returns numbers of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
+    """Returns an array of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
 
-    With four axes or more, colours are the third axis from the end. Otherwise the last axis is a flattened patch, which
-    holds all its reds, then all its greens, then all its blues.
+    With four axes or more, colours are the third axis from the end. Otherwise the last axis is a flattened patch: all
+    its reds, then its greens, then its blues.
     """
     if numbers.ndim >= 4:
         return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
@@ -202,8 +196,8 @@ def _extent(places: Float64Array) -> Float64Array:
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels.
 
-    Each rectangle has the centre of its extent, and is as wide and high as the distance between neighbouring centres of
-    tokens of its size. Edges near the picture's border are moved to the border.
+    A rectangle is as wide and high as the distance between neighbouring centres of tokens of its size. Edges near the
+    picture's border are moved to the border.
 
     Args:
         extents: ``(tokens, 4)``, left, top, right and bottom of the centres of each token's pixels.
@@ -228,8 +222,8 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
 def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
     """Returns the low and the high edge of each token along an axis, ``(2, tokens)``.
 
-    Neighbours share the edge in the middle between them. At a gap, and at both ends of the axis, the edge is half the
-    median distance of columns from the centre.
+    Neighbours share the edge in the middle between them. Other edges are half the median distance of columns from the
+    centre.
 
     Args:
         centres: ``(tokens,)``, not empty; those that differ by less than half a side are one column, or one row.

@@ -137,7 +137,7 @@ class PictureTextReader(FolderReader):
 
     @property
     def ablated_module(self) -> str | None:
-        """The path of the decoder, or of the tower that reads pictures if the settings choose its attention.
+        """The path of the decoder, or of the tower that reads pictures if the settings choose it.
 
         Raises:
             AttnvizError: if the settings choose the tower's attention and there is no tower.
@@ -179,7 +179,7 @@ class PictureTextReader(FolderReader):
         """Prepares a text with its pictures: the model's inputs, and the tokens with their places.
 
         Generated tokens follow if the settings ask for them. For a model with cross-attention, the pictures are the
-        context instead of tokens of the text, or left out if only the attention of the text is recorded.
+        context, or left out if only the attention of the text is recorded.
 
         Raises:
             AttnvizError: if a file is no image, the model cannot be loaded safely, or the text does not have a place
@@ -220,7 +220,7 @@ class PictureTextReader(FolderReader):
     def _answered(self, prepared: Prepared) -> Prepared:
         """Returns the example with the logit of the model's next token as its metric; no metric without logits.
 
-        Losses are measured from the last part of a picture on; at all tokens if none is of a picture.
+        Effects are measured from the last token of a picture on, or at all tokens without one.
         """
         import numpy as np
         import torch
@@ -248,10 +248,10 @@ class PictureTextReader(FolderReader):
         return replace(example, metric=f"logit:{label}", metric_token=token, remarks=(remark, *example.remarks))
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records the attention of the part that reads text, or of the tower that reads pictures alone.
+        """Records the attention of the decoder, or of the tower that reads pictures.
 
-        For a model with cross-attention, the maps are those of its self-attention if the settings choose ``text``, else
-        those of its cross-attention. The tower's maps have patches as tokens, and its recording has no remarks.
+        For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, else of
+        its cross-attention. The tower's maps have patches as tokens, and its recording has no remarks.
 
         Args:
             example: the text and its pictures.
@@ -276,10 +276,7 @@ class PictureTextReader(FolderReader):
         return replace(recording, maps=placed_maps, remarks=())
 
     def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
-        """Returns the decoder, and ``prepared`` whose inputs are the arguments that the model gives the decoder.
-
-        If the settings choose the attention of the tower, returns the whole model and ``prepared`` unchanged.
-        """
+        """Returns the decoder with the inputs that the model gives it, or the whole model for the tower's attention."""
         if self.settings.attention == PICTURE_TOWER:
             return self.module, prepared
         import torch
@@ -291,7 +288,7 @@ class PictureTextReader(FolderReader):
         return self.decoder, replace(prepared, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
-        """Returns the recording with only those of the maps whose layers are selected; all of them without a selection.
+        """Returns the recording with only the maps of selected layers; all of the maps without a selection.
 
         Args:
             recording: the recording.
@@ -356,7 +353,10 @@ class PictureTextReader(FolderReader):
 
     @property
     def _picture_ends(self) -> tuple[str, str]:
-        """The tokens that begin and end a picture, without which adjacent ones are one to the model; "" for none."""
+        """The tokens that begin and end a picture; "" for each if the model has none.
+
+        Without them, the model reads adjacent pictures as one.
+        """
         for names in PICTURE_ENDS:
             start, end = (getattr(self.loaded[0].config, name, None) for name in names)
             if start is not None and end is not None:
@@ -367,8 +367,7 @@ class PictureTextReader(FolderReader):
     def _prompt(self, example: Example) -> str:
         """Returns the text with a token for each picture.
 
-        If the user wrote no such tokens, the chat template places them; without a template they are put before the
-        text, several between the tokens that begin and end a picture.
+        A text without such tokens goes through the chat template, or gets them before the text if there is no template.
 
         Raises:
             AttnvizError: if the text has such tokens, but not one for each picture, or adjacent ones that the model
@@ -404,8 +403,7 @@ class PictureTextReader(FolderReader):
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
         """Returns the model's keyword arguments for a prompt and its pictures, without a cache.
 
-        Results of the processor that are no tensors, or that the model does not take, are left out. Tensors are on the
-        model's device, and the pixels have its dtype.
+        Only tensors that the model takes are kept. They are on the model's device, and the pixels have its dtype.
         """
         encoding = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
         parameter_names = self._parameter_names
@@ -419,7 +417,7 @@ class PictureTextReader(FolderReader):
 
     @cached_property
     def _parameter_names(self) -> set[str]:
-        """The names of all parameters of the model's forward pass, and of that of its part ``model`` if it has one."""
+        """The names of the parameters of the model's forward pass, and of its part ``model`` if it has one."""
         import inspect
 
         parts = (self.module, getattr(self.module, "model", self.module))
@@ -512,8 +510,8 @@ class JoinedProcessor:
     def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
         """Returns the inputs of a text with pictures; the token of a picture is repeated for each of its parts.
 
-        The inputs are those of tokenizer and image processor, and ``mm_token_type_ids``, 1 for tokens of pictures and 0
-        for others. Repeated tokens are separated by spaces if the text has a space before one of its picture tokens.
+        The inputs are those of tokenizer and image processor, and ``mm_token_type_ids``: 1 for tokens of pictures, 0
+        for others. Repeated tokens are separated by spaces if a space precedes one of the text's picture tokens.
 
         Args:
             images: the pictures, one for each ``image_token`` of the text.
@@ -536,7 +534,7 @@ class JoinedProcessor:
 def load_text_processor(folder: Path) -> Any:
     """Loads the processor of texts and pictures, without running code from the folder.
 
-    If it needs torchvision, and that is missing, its tokenizer and image processor are loaded and joined.
+    Without torchvision, tokenizer and image processor are loaded and joined if the processor needs it.
 
     Raises:
         AttnvizError: if torchvision is missing, and the processor merges no patches or the model has no image token.

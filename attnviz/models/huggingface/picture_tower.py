@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def tower_maps(
     maps: Sequence[LayerMaps], images: Sequence[Image], picture_numbers: "IntArray", places: "IntArray"
 ) -> list[LayerMaps]:
-    """Returns the maps with patches at their places as tokens; those of tiles without a picture are left out.
+    """Returns the maps with patches as tokens, at their places; maps of tiles without a picture are left out.
 
     Args:
         maps: the maps of the tower, one for each layer and tile, with numbered tokens; ``item`` is the tile's number.
@@ -45,8 +45,8 @@ def tower_maps(
 def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens", size: int) -> LayerMaps:
     """Returns maps with the tokens of their tile as queries and keys.
 
-    If the queries are not the tile's tokens, only the keys are replaced, and a single query, that of an attention
-    pooling, is labelled ``[probe]``.
+    If the number of queries differs from ``size``, only the keys are replaced; a single query, of an attention pooling,
+    is labelled ``[probe]``.
 
     Args:
         maps: the maps of one layer and one tile.

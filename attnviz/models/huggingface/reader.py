@@ -79,7 +79,7 @@ class HuggingFaceReader(FolderReader):
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        """Model and tokenizer, loaded once; to measure predictions, the model with its language head."""
+        """Model and tokenizer, loaded once; the model has its language head if ``use`` is ``predictions``."""
         with self.running(), refusals(self.settings.model):
             predicts = self.use == "predictions"
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
@@ -127,7 +127,7 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError for a layer or head above every count of the folder's configuration; never if live."""
+        """Raises AttnvizError if a selected layer or head is above every count of the configuration; never if live."""
         if not self.is_live:
             refuse_absent(self.folder, selection)
 
@@ -147,7 +147,7 @@ class HuggingFaceReader(FolderReader):
         return inputs
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, a mask without the hidden tokens, and the positions of all tokens if the module takes them.
+        """Returns the ids, a mask of the visible tokens, and the positions of all tokens if the module takes them.
 
         Raises:
             AttnvizError: if the module takes no mask, or is an encoder-decoder.
@@ -162,7 +162,7 @@ class HuggingFaceReader(FolderReader):
     def read(self, example: Example) -> Prepared:
         """Prepares an example for the forward pass.
 
-        For an answer with log-probabilities, ``use`` becomes ``predictions``: they are compared with the model's.
+        Sets ``use`` to ``predictions`` for an answer with log-probabilities.
 
         Raises:
             AttnvizError: if the model does not exist, cannot be loaded safely, or does not read such an example.
@@ -190,8 +190,7 @@ class HuggingFaceReader(FolderReader):
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Splits each text into windows of tokens.
 
-        A slow tokenizer cannot cut: it gives one window for each text, or none if the text has more tokens than
-        allowed.
+        A slow tokenizer gives one window for each text, or none if the text has more tokens than allowed.
 
         Args:
             texts: texts that are read separately.
@@ -205,7 +204,7 @@ class HuggingFaceReader(FolderReader):
         return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the token of this label after a space; if that is not one token, of the label alone.
+        """Returns the id of the token for a label with a space before it, or else for the label alone.
 
         Raises:
             AttnvizError: if neither is a single token of the model.
@@ -234,8 +233,7 @@ class HuggingFaceReader(FolderReader):
     def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text.
 
-        With a context, the encoder reads the context and the decoder the tokens. Token types, and the number of kept
-        logits, are among the arguments if there are any and the module takes them.
+        With a context, the encoder reads the context and the decoder the tokens.
         """
         encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
         inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
@@ -335,9 +333,9 @@ class HuggingFaceReader(FolderReader):
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
-        """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text.
+        """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text.
 
-        The decoder reads the tokens that it generates if the settings ask for them, else the text.
+        The decoder reads its generated tokens if the settings ask for some, else the text.
 
         Raises:
             AttnvizError: if the settings name an attention of models that read pictures, or decoder or cross attention
@@ -394,10 +392,10 @@ def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """Generates tokens greedily and returns their ids; for an encoder-decoder all ids of its decoder with the start.
+    """Generates tokens greedily and returns their ids; for an encoder-decoder, also the start token's id.
 
-    Changes ``model.generation_config``: of the folder's settings, which may ask for sampling, beams or penalties, only
-    ``KEPT_GENERATION_SETTINGS`` stay.
+    Changes ``model.generation_config``: it keeps only ``KEPT_GENERATION_SETTINGS``, because the others may ask for
+    sampling, beams or penalties.
 
     Args:
         model: the model.

@@ -24,8 +24,8 @@ CLOSE_MEAN_DIFFERENCE = 0.1  # in nats; above it, the weights were probably quan
 def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAnswer) -> Tokens:
     """Returns the tokens of a prompt and its answer, with their text, grouped as prompt and generated tokens.
 
-    An id that the tokenizer lacks is labelled by its number, ``[50300]``, and has no text. Without a prompt, or without
-    an answer, the tokens have no such groups.
+    An id that the tokenizer lacks is labelled by its number, ``[50300]``, and has no text. There are no groups if the
+    prompt or the answer is empty.
 
     Args:
         tokenizer: the model's tokenizer; ``None`` to label each token by its id and leave the text empty.
@@ -53,9 +53,9 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
 def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
     """Returns the text of token ids, and the start and end of each id in it; ``""`` and an empty list without ids.
 
-    Ids that are bytes of one character share the span of this character. Ids are decoded together with the ids before
-    them, since a tokenizer drops the space at the start of a text.
+    Ids that are bytes of one character share the span of this character.
     """
+    # Ids are decoded after the ids before them, since a tokenizer drops the space at the start of a text.
     text = ""
     spans: list[tuple[int, int]] = []
     last_start, next_start = 0, 0  # the first id of the group that was decoded last, and of the group that follows
@@ -71,10 +71,7 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out.
-
-    Returns ``""`` if it lacks all of them, or there are none.
-    """
+    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out."""
     known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
     if not known_ids:
         return ""
@@ -114,9 +111,9 @@ class LogprobCheck:
         return len(self.answer.ids) + 1
 
     def __call__(self, output: Any) -> tuple[str, ...]:
-        """Returns one remark on how well the log-probabilities of a forward pass agree with the server's.
+        """Returns one remark on the difference of the model's log-probabilities from the server's.
 
-        If the output holds no logits, ``(batch, positions, vocabulary)``, the remark says that nothing was compared.
+        The remark says that nothing was compared if the output holds no logits, ``(batch, positions, vocabulary)``.
 
         Args:
             output: the output of the model, or its logits.
@@ -143,12 +140,11 @@ class LogprobCheck:
     def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
         """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``.
 
-        Rows are converted to double precision one at a time, since all rows of a long answer take much memory.
-
         Args:
             logits: ``(positions, vocabulary)``, of at least the last ``kept_logits`` positions.
         """
         rows = logits[-self.kept_logits : -1]  # the row before a token predicts it
+        # Rows become double precision one at a time: all rows of a long answer take much memory.
         return np.array(
             [
                 float(row.double().log_softmax(dim=-1)[token_id])

@@ -29,7 +29,7 @@ COUNT_SETTINGS = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
 def refuse_unsafe_files(folder: Path, name: str) -> None:
     """Raises AttnvizError if an entry that a library would open is no file, is too large, or links outside the folder.
 
-    The size of weight files is not limited. In the hub's cache, links to the model's ``blobs`` folder are allowed.
+    Weight files may have any size. In the hub's cache, links to the model's ``blobs`` folder are allowed.
 
     Args:
         folder: the model's folder.
@@ -56,8 +56,7 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
 def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
 
-    An adapter whose weights are not safetensors is refused too. An index that libraries do not read is not checked: the
-    folder has all its weights in one file, and the configuration does not name the index.
+    An adapter without safetensors weights is refused too. Indexes that libraries do not read are not checked.
 
     Args:
         folder: the model's folder.
@@ -81,8 +80,7 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
 def refuse_unsafe_paths(folder: Path, name: str) -> None:
     """Raises AttnvizError if the folder's ``tokenizer_config.json`` names an existing file outside the folder.
 
-    Settings in ``UNUSED_PATHS`` may name any file, since no library opens it. Nothing is raised without a
-    ``tokenizer_config.json``.
+    Settings in ``UNUSED_PATHS`` are not checked, since no library opens their files.
     """
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.is_file() else {}
@@ -150,7 +148,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _largest(value: Any) -> float:
-    """Returns a JSON number, or the largest number in nested lists; 0 for an empty list and any other value."""
+    """Returns a JSON number, or the largest number in nested lists; 0 if there is no number."""
     if isinstance(value, list):
         return max(map(_largest, value), default=0)
     return value if type(value) in (int, float) else 0
@@ -174,7 +172,7 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
 
 
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
-    """Raises AttnvizError unless a name of weights is the name of a file in the folder, with a permitted suffix.
+    """Raises AttnvizError unless a name of weights is a file's name with a permitted suffix, and the file exists.
 
     Args:
         folder: the model's folder.

@@ -137,9 +137,9 @@ class SoundReader(FolderReader):
         )
 
     def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
-        """Records one sound; if the model's folder lists alignment heads, the frames of each spoken word are grouped.
+        """Records one sound; groups the frames of each spoken word if the model's settings list alignment heads.
 
-        These heads are then added to the recording's settings, as ``alignment_heads``.
+        These heads are also added to the recording's settings, as ``alignment_heads``.
 
         Args:
             example: the sound, with or without a text.
@@ -172,7 +172,7 @@ class SoundReader(FolderReader):
         return features.to(device=device, dtype=next(self.module.parameters()).dtype)
 
     def _frames(self, sound: "Sound", samples: "FloatArray") -> Tokens:
-        """Returns the frames of the encoder as tokens, or its patches if it cuts a spectrogram into patches.
+        """Returns the frames of the encoder as tokens; its patches if it cuts a spectrogram into patches.
 
         Args:
             sound: the sound at the rate of its file.
@@ -194,7 +194,7 @@ class SoundReader(FolderReader):
         return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:
-        """Raises AttnvizError if the sound is longer than the model's window; any length passes if it has none."""
+        """Raises AttnvizError if the sound is longer than the model's window; never if the model has no window."""
         window = getattr(self.loaded.extractor, "n_samples", None)
         if window is not None and sound.seconds > window / self.rate:
             raise AttnvizError(
@@ -203,13 +203,13 @@ class SoundReader(FolderReader):
             )
 
     def _refuse_text(self, example: Example) -> None:
-        """Raises AttnvizError if the example has a text or ``attention`` is set, for a model without a decoder."""
+        """Raises AttnvizError if the example has a text or ``attention`` is set, which need a decoder."""
         if example.text or self.settings.attention is not None:
             part = "a text" if example.text else option("attention", self.settings.attention)
             raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
 
     def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
-        """Returns the decoder's tokens: its start, then the text and an end token, or what it generates without one.
+        """Returns the decoder's start tokens, then the text with an end token, or the generated tokens if it is empty.
 
         Args:
             features: the model's input, from which a text is generated.
@@ -233,8 +233,7 @@ class SoundReader(FolderReader):
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
         """Returns the ids that the decoder begins with, and the ids that it generates.
 
-        The generated ids include the end token unless their number reaches the limit. Both are read from the decoder's
-        inputs, since models differ in what their output leaves out.
+        The generated ids include the end token unless their number reaches the limit.
 
         Args:
             features: the model's input.
@@ -243,10 +242,11 @@ class SoundReader(FolderReader):
         """
         import torch
 
+        # The ids are read from the decoder's inputs, since models differ in what their output leaves out.
         calls: list[list[int]] = []
 
         def keep_ids(_: Any, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
-            """Appends the ids of a call of the decoder to ``calls``; torch calls it before the decoder."""
+            """Appends the ids of a call of the decoder to ``calls``; torch calls this hook before the decoder."""
             ids: Any = arguments.get("input_ids", args[0] if args else None)
             calls.append(ids[0].tolist())
 
@@ -295,9 +295,9 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
 def move_leading_special_ids(
     tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Returns two lists of ids: ``start_ids`` with the special ids at the beginning of ``ids``, and the other ``ids``.
+    """Returns ``start_ids`` followed by the leading special ids of ``ids``, and the remaining ``ids``.
 
-    Such special ids name the language or the task. None are moved if all ``ids`` are special.
+    Leading special ids name the language or the task. None are moved if all ``ids`` are special.
 
     Args:
         tokenizer: the decoder's tokenizer.
@@ -312,7 +312,7 @@ def move_leading_special_ids(
 
 
 def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
-    """Returns a decoder's tokens: its start tokens, the text, and the end token if ``ids`` have one.
+    """Returns a decoder's tokens: its start tokens, the text, and the end token if it is the last of ``ids``.
 
     Start and end tokens are special and have no characters.
 
@@ -331,7 +331,7 @@ def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], i
 
 
 def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
-    """Returns the special tokens of ids; they have no characters and lie at the end of a text. There may be no ids."""
+    """Returns the special tokens of ids, with an empty place at the end of the text; empty without ids."""
     from attnviz.text.tokens import tokens_of_pieces
 
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
@@ -341,7 +341,7 @@ def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[i
 def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
     """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
 
-    A frame whose middle lies after the end of the sound is a special token without a place: padding.
+    A frame whose middle lies after the end of the sound is padding: a special token without a place.
 
     Args:
         sound: the sound.

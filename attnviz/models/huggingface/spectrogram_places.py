@@ -48,8 +48,8 @@ def spectrogram_tokens(
 ) -> Tokens:
     """Returns the patches of a sound's spectrogram as tokens, labelled by second and band, such as ``0.24s b3``.
 
-    Band 0 is the lowest. Patches after the end of the sound are padding; other tokens without a place come first, as
-    ``[CLS]`` does. Costs about five forward passes of the encoder, in float64.
+    Band 0 is the lowest. Patches after the end of the sound, and tokens such as ``[CLS]``, are special and have no
+    place. Costs about five forward passes of the encoder, in float64.
 
     Args:
         encoder: returns ``last_hidden_state``, ``(1, tokens, features)``, for the features of a sound.
@@ -98,9 +98,10 @@ def spectrogram_tokens(
 
 
 def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
-    """Returns the axis of time of the features, the samples of a column, and the sample at the middle of column 0.
+    """Returns the features' axis of time, the number of samples per column, and the sample at the middle of column 0.
 
-    A click after the window of the extractor changes nothing, so that shorter sounds are tried.
+    If the clicks do not move evenly, half the length is tried, since clicks after the extractor's window change
+    nothing.
 
     Args:
         extract: the feature extractor.
@@ -130,7 +131,7 @@ def _time_across(values: Any, time_axis: int) -> Any:
 
 
 def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple[IntArray, int]:
-    """Returns the token that alone reads each number of the features, -1 where none does, and the number of tokens.
+    """Returns the token that alone reads each input value, -1 for none, and the number of tokens.
 
     Args:
         encoder: the encoder, which runs in float64 and gets its dtypes and device back.
@@ -185,7 +186,7 @@ def _boxes(numbers: IntArray, count: int) -> Float64Array:
 
 
 def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":
-    """Returns a spectrogram as an image in shades of grey; each band is as many rows as keep it within ``MAX_ASPECT``.
+    """Returns a spectrogram as an image in shades of grey; each band has enough rows to stay within ``MAX_ASPECT``.
 
     Args:
         spectrogram: ``(bands, columns)``.

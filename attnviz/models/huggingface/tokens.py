@@ -64,7 +64,7 @@ def tokenize_windows(
 ) -> list[list[Tokens]]:
     """Returns a list of windows of tokens for each text, in the order of the texts.
 
-    A window without tokens, or with more tokens than ``limit``, is left out, so a text's list may be empty. If a text
+    Windows without tokens, or with more tokens than ``limit``, are left out, so a text's list may be empty. If a text
     has several windows, the text of each is cut to the part that its tokens cover.
 
     Args:
@@ -122,10 +122,10 @@ def _encode(
 
 
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
-    """Returns the tokens of ids with their places in a text, for a tokenizer that does not return offsets.
+    """Returns the tokens of ids with their places in a text, for a tokenizer that returns no offsets.
 
-    The decoded text of each token is searched from the end of the previous token; bytes of one character share its
-    place. A special token, and a token whose text is not found, has an empty place at the end of the previous token.
+    A token's place is the first match of its decoded text after the previous token. Bytes of one character share its
+    place. Special tokens, and tokens without a match, have an empty place.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -152,7 +152,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """Returns the tokens of a prompt and then the generated tokens, whose decoded text follows the prompt's text.
+    """Returns the tokens of a prompt, then the generated tokens; their decoded text follows the prompt's text.
 
     Generated ids that are bytes of one character share the place of this character.
 
@@ -200,10 +200,7 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
-    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are the tokenizer's unknown token.
-
-    Returns an empty tuple if fewer are, or the tokenizer has no unknown token.
-    """
+    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else none."""
     if tokenizer.unk_token_id is None:
         return ()
     unknown_count = int((tokens.ids == tokenizer.unk_token_id).sum())
@@ -216,7 +213,7 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
 
 
 def single_token(tokenizer: Any, label: str) -> int:
-    """Returns the id of the token of this label after a space; if that is not one token, of the label alone.
+    """Returns the id of the token for a label with a space before it, or else for the label alone.
 
     Raises:
         AttnvizError: if neither is a single token of the model.

@@ -26,7 +26,7 @@ def record_module(
 ) -> "Recording":
     """Returns the recording of one forward pass of a module.
 
-    The pass ends after the last chosen layer, unless ``prepared.check`` needs the output; then the remarks of its check
+    The pass ends after the last chosen layer, unless ``prepared.check`` needs the output. The remarks of this check
     come first in the recording.
 
     Args:

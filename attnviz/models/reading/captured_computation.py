@@ -58,7 +58,7 @@ class LayerCalls:
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
         """Runs the model and returns the only attention call of the layer, with its place in the model.
 
-        Value norms and the result of the output projection are stored on the way, if the projection is found.
+        Also stores value norms and the result of the output projection if the projection is found.
 
         Args:
             inputs: keyword arguments of the model.
@@ -81,10 +81,9 @@ class LayerCalls:
         return self.calls[0]
 
     def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
-        """Stores a call of the layer, and has the linear map that reads the call's output passed on to this object.
+        """Stores a call of the layer, and asks for the linear map that reads the call's output.
 
-        The linear map is not searched if the call's output or values are unknown, or another step changes the output
-        before the linear map.
+        Asks for none if the call's output or values are unknown, or if another step changes the output first.
 
         Args:
             site: the place of the call in the model.
@@ -100,8 +99,8 @@ class LayerCalls:
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         """Stores the value norms, the result and the bias of the output projection of the last call.
 
-        A second linear map that reads the same output resets value norms and result to ``None``, since then neither map
-        is the output projection.
+        If a second linear map reads this output, value norms and result become ``None``: neither map is the output
+        projection.
 
         Args:
             projection: the linear map that reads the call's output.
@@ -120,7 +119,7 @@ class LayerCalls:
 def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
     """Returns every number of one attention layer of a model over an example.
 
-    The features before the projections and the query weights stay empty, since the capture does not see them.
+    The capture does not see the features before the projections and the query weights; their arrays are empty.
 
     Args:
         model: the model.
@@ -171,10 +170,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
 
 
 def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
-    """Returns the tokens of the queries and of the keys.
-
-    Encoder attention has the context for both, cross attention for its keys; all other attention is within the tokens.
-    """
+    """Returns the tokens of the queries and of the keys."""
     tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
     if context is not None and attention == "encoder":
         return context, context
@@ -185,8 +181,6 @@ def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
 
 def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
     """Returns queries, keys, scores, weights and visible cells of all heads, named as the fields of ``Computation``.
-
-    Dropout is off, so ``dropped_weights`` equal ``weights``.
 
     Args:
         call: the attention call, which gives the weights.
@@ -201,7 +195,7 @@ def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, A
         "keys": array_of(expanded_to_heads(factors.keys, heads)[0]),
         "scores": array_of(maps.scores[0]),
         "weights": weights,
-        "dropped_weights": weights,
+        "dropped_weights": weights,  # dropout is off
         "visible": visible,
     }
 
@@ -213,7 +207,7 @@ def _vocabulary_size(model: "nn.Module") -> int:
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
-    """Returns a call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
+    """Returns a call with its queries and keys: arguments of a kernel, or recovered from the computation of scores.
 
     Args:
         site: the place of the call in the model.
@@ -253,17 +247,14 @@ def _values_and_contexts(call: "AttentionCall") -> "tuple[FloatArray, FloatArray
 
 
 def expanded_to_heads(features: "torch.Tensor", heads: int) -> "torch.Tensor":
-    """Repeats the features of key heads for their heads: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
+    """Returns key heads' features repeated for their heads: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
     from attnviz.capture.calls.attention_call import pick_heads
 
     return pick_heads(features, range(heads), heads)
 
 
 def _score_additions(factors: "FactoredCall") -> str:
-    """Returns sentences on a soft cap and on a position bias, which change scores before the mask.
-
-    Returns ``""`` if the call has neither.
-    """
+    """Returns a sentence on a soft cap and one on a position bias, joined by a space; "" if the call has neither."""
     sentences = []
     if factors.softcap is not None:
         sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
@@ -273,10 +264,7 @@ def _score_additions(factors: "FactoredCall") -> str:
 
 
 def _is_bias(mask: "torch.Tensor | None") -> bool:
-    """True if an additive mask adds numbers other than 0 to visible cells, so it is also a bias.
-
-    False without a mask, and for a mask of booleans.
-    """
+    """True if an additive mask adds numbers other than 0 to visible cells."""
     import torch
 
     from attnviz.capture.calls.attention_call import hidden_cells

@@ -107,10 +107,10 @@ class Example:
         return replace(tokens, groups=groups)
 
     def question_label(self, by: str) -> str | None:
-        """Returns the label of the question among the turns of a chat, or among the passages of a text.
+        """Returns the label of the question among the groups ``by``, or ``None`` if there is none.
 
-        Among turns, the question is the last message of the user, such as ``3 user``; among passages, it is the text
-        after them. Returns ``None`` if there is no question, or ``by`` is neither turns nor passages.
+        Among the turns of a chat, the question is the last message of the user, such as ``3 user``. Among passages, it
+        is the text after them.
 
         Args:
             by: the name of the groups of tokens.
@@ -129,8 +129,7 @@ class Example:
     def with_question(self, question: str) -> Self | None:
         """Returns the example with another question, or ``None`` if it has no passages and no message of the user.
 
-        ``question`` replaces the text from the start of the last passage, which is the question. Without passages, it
-        replaces the user's last message.
+        The question replaces the last passage and all text after it; without passages, the user's last message.
         """
         if self.passages:
             *passages, last_passage = self.passages
@@ -140,10 +139,9 @@ class Example:
         return None if messages is None else replace(self, chat=False, messages=messages)
 
     def with_passages_reversed(self) -> Self | None:
-        """Returns the example with its passages in the reverse order, and the question still after them.
+        """Returns the example with its passages in reverse order before the question.
 
-        The passages stand in its messages, or in its text if it has no messages. Returns ``None`` if fewer than two
-        passages come before the question.
+        Returns ``None`` if fewer than two passages come before the question.
         """
         if self.messages is not None:
             messages = self.messages.with_passages_reversed()

@@ -20,8 +20,8 @@ MAX_SIZE_RATIO = 1.5  # of parts whose rows and columns are counted together; a 
 def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
     """Returns the tokens of a text in which the tokens of pictures have a rectangle as their place.
 
-    Such a token is labelled by row and column, ``r3c7``, loses its id, and is not special. If there are several
-    pictures, the label begins with the number of the picture, from 1: ``2:r3c7``.
+    A token of a picture is labelled by row and column, ``r3c7``, has the id -1, and is not special. With several
+    pictures, the label begins with the picture's number, from 1: ``2:r3c7``.
 
     Args:
         tokens: all tokens, whose medium is the text.
@@ -70,8 +70,8 @@ def picture_keys(images: "Sequence[Image]", picture_numbers: "IntArray", places:
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
     """Returns a label for each part of a picture, by the index of its token; an empty dictionary without parts.
 
-    The label is the row and column among the parts of about the same size, such as ``r0c1``. A part wider than
-    ``MAX_SIZE_RATIO`` times the narrowest one is labelled ``whole r0c1``, since a thumbnail shows the whole picture.
+    The label is row and column, such as ``r0c1``. Parts wider than ``MAX_SIZE_RATIO`` times the narrowest are numbered
+    apart and labelled ``whole r0c1``, since they belong to a thumbnail of the whole picture.
 
     Args:
         parts: the indices of the tokens that are parts of one picture.

@@ -78,7 +78,7 @@ class Reader(ABC):
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
         """Returns the module's keyword arguments for token ids.
 
-        The ids must be under ``input_ids`` or ``ids``, where the measures of effects look for the predicted tokens.
+        The ids must be under ``input_ids`` or ``ids``, because the metrics of effects read the predicted tokens there.
 
         Args:
             ids: ``(texts, tokens)``, on the module's device.
@@ -102,7 +102,7 @@ class Reader(ABC):
 
     @property
     def tower(self) -> str:
-        """The tower whose heads are recorded, ``text`` or ``picture``, of a model with both; "" for any other model."""
+        """The tower whose heads are recorded, ``text`` or ``picture``; "" for a model without both towers."""
         return ""
 
     def running(self) -> AbstractContextManager[None]:
@@ -126,7 +126,7 @@ class Reader(ABC):
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
     def refuse_parts(self, example: "Example") -> None:
-        """Raises AttnvizError if the example has a part that the model does not read, and names the first such part."""
+        """Raises AttnvizError if the example has a part that the model does not read."""
         unread_part = next((part for part in example.parts if part not in self.reads), None)
         if unread_part == "messages":
             raise AttnvizError(
@@ -148,10 +148,10 @@ class Reader(ABC):
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz samples")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """Returns a list of windows of tokens for each text; a list is empty if its text does not fit.
+        """Returns a list of windows of tokens for each text; the list of a text that does not fit is empty.
 
-        A text does not fit if it has more tokens than the model reads and ``window`` is ``None``, or if special tokens
-        alone fill a window.
+        A text does not fit if its only window has more tokens than the model reads, or if special tokens alone fill a
+        window.
 
         Args:
             texts: texts that are read separately.
@@ -162,7 +162,7 @@ class Reader(ABC):
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
     def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """Returns the module's keyword arguments for several texts, padded at the end, and for a mask of the padding.
+        """Returns the module's keyword arguments for several texts, padded at the end.
 
         Args:
             texts: the tokens of each text, at least one text.
@@ -178,7 +178,7 @@ class Reader(ABC):
         return self.inputs_of(self.tensor(ids), self.tensor(is_token))
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the module's keyword arguments for one text in which no later token sees some tokens.
+        """Returns the module's keyword arguments for one text in which some tokens are hidden from later tokens.
 
         Args:
             tokens: the tokens of the text.
@@ -243,7 +243,7 @@ class Reader(ABC):
         return np.arange(embedding.num_embeddings)
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray] | None":
-        """Returns texts whose words name parts of a picture, to test which heads look at the named part.
+        """Returns texts whose words name parts of a picture, and masks of cells; ``None`` without such words.
 
         Returns:
             Ids, ``(texts, tokens)``; a mask of the cells from each word to the part that it names, ``(texts, queries,
@@ -256,11 +256,11 @@ class Reader(ABC):
         return ()
 
     def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError for a layer or head that does not exist, in subclasses that know it before loading."""
+        """Raises AttnvizError if a selected layer or head does not exist, in subclasses that know it before loading."""
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too, if a subclass tests that.
+        """Raises AttnvizError if the model fails without the capture too; subclasses test this.
 
         Args:
             inputs: the module's keyword arguments in a run that failed.
@@ -273,7 +273,7 @@ class Reader(ABC):
         return None
 
     def recorded_part(self, prepared: "Prepared") -> "tuple[nn.Module, Prepared]":
-        """Returns the part of the module that is recorded, with its inputs; a subclass may record less than all."""
+        """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
         return self.module, prepared
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":

@@ -10,7 +10,7 @@ from attnviz.text.tokens import Tokens
 
 
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:
-    """Cuts tokens into windows that begin and end with the special tokens around the whole text.
+    """Cuts tokens into windows; each window begins and ends with the special tokens of the whole text.
 
     Args:
         tokens: the tokens of the whole text.
@@ -38,9 +38,9 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
 
 
 def with_covered_text(tokens: Tokens) -> Tokens:
-    """Returns the tokens with their text cut before the first and after the last character that tokens cover.
+    """Returns the tokens with their text cut to the range of characters that tokens cover.
 
-    Returns the tokens unchanged if nothing is cut, or no token covers a character.
+    Returns the tokens unchanged if none covers a character.
     """
     has_text = tokens.offsets[:, 1] > tokens.offsets[:, 0]
     if not has_text.any():
