@@ -358,7 +358,7 @@ def _user_error(error: Exception, model: str) -> Exception:
     An error that is a refusal already, or a lack of memory, is returned unchanged.
 
     Args:
-        error: the error, which was raised.
+        error: the error, with its traceback.
         model: the name of the model's class, for the message.
     """
     if isinstance(error, AttnvizError) or is_out_of_memory(error):

@@ -320,7 +320,7 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns for each module that ran more than once in a pass a sentence that says if its runs are texts or layers.
+    """Returns a sentence for each module that ran more than once in a pass: its runs are texts or layers.
 
     Empty if each module ran once.
     """

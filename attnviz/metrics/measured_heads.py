@@ -146,7 +146,7 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 
 
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
-    """Returns the numbers of one head over several texts as one, and the standard deviation of each metric over them.
+    """Returns the means of a head's numbers over texts, and the standard deviation of each metric.
 
     Means and deviations ignore NaN. They are NaN if too few texts have the metric: none, or fewer than two. Counts are
     sums, and the number of keys is the largest.

@@ -386,7 +386,7 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
 
 
 def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """Returns the metrics of a head that were stored; a metric that was not has the value NaN and the count 0.
+    """Returns the stored metrics of a head; a metric that was not stored is NaN with the count 0.
 
     Args:
         maps: the maps of the attention call.

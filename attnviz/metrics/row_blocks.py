@@ -56,7 +56,7 @@ class Rows(ABC):
     @property
     @abstractmethod
     def hidden(self) -> Array:
-        """Σ exp(score) over hidden later keys, as a share of that over these and visible keys; NaN without scores."""
+        """The share of hidden later keys in Σ exp(score) over hidden later and visible keys; NaN without scores."""
 
     @property
     @abstractmethod
@@ -94,7 +94,7 @@ class GridRows(Rows):
     @property
     @abstractmethod
     def hidden_ratio(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
+        """Σ exp(score) over hidden later keys, divided by Σ exp(score) over visible keys; NaN without scores."""
 
     @property
     @abstractmethod
@@ -191,7 +191,7 @@ class NumpyRows(GridRows):
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys, divided by that over visible keys, ``(heads, queries)``.
+        """Σ exp(score) over hidden later keys, divided by Σ exp(score) over visible keys, ``(heads, queries)``.
 
         0 for queries without hidden later keys, and NaN where scores are not finite.
         """

@@ -424,7 +424,7 @@ def _call_in_float64(call: FactoredCall) -> FactoredCall:
 
 
 def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
-    """Returns a call with only one head, without its sink; arguments as in `_head_logsumexp`."""
+    """Returns a call with only one head and without sinks; arguments as in `_head_logsumexp`."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
     biases = tuple(bias.of_heads([head]) for bias in call.position_biases)

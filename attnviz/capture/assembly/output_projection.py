@@ -256,7 +256,7 @@ class ProjectionSearch:
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
     def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports a further projection of the last operand to the receivers of the last one; always returns True.
+        """Reports a further projection of the last operand to the same receivers; always returns True.
 
         Args:
             place: the operand, as a part of the new product.

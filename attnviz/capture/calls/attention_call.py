@@ -462,7 +462,7 @@ def shared_or_per_head_cells(visible: Tensor) -> Tensor:
 def hidden_cells(scores: Tensor) -> Tensor:
     """Returns True for each number of a mask, or of masked scores, that stands for a masked cell.
 
-    Numbers up to `MASK_THRESHOLD` stand for masked cells. If others are below `STEEP_BIAS`, as in ALiBi, only -inf and
+    Numbers up to `MASK_THRESHOLD` do. But if there are numbers between it and `STEEP_BIAS`, as in ALiBi, only -inf and
     numbers near the lowest of the dtype do.
     """
     is_hidden = scores <= MASK_THRESHOLD

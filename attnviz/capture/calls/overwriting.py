@@ -121,7 +121,7 @@ def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
 
 
 def _weight_tolerance(logits: Tensor, probabilities: Tensor) -> float:
-    """Returns the error that rounding may cause in a weight, which is larger if a tensor is in half precision."""
+    """Returns the error that rounding may cause in a weight: it is larger if a tensor is in half precision."""
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     return SOFTMAX_TOLERANCE if is_exact else HALF_SOFTMAX_TOLERANCE
 

@@ -191,7 +191,7 @@ class DataFlow:
         return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
-        """True if the output has no node yet, or is also an input; a function inside this one may have given it one."""
+        """True if no inner function has given the output a node, or if the output is also an input."""
         reference = self.references.get(id(output))
         return reference is None or reference() is not output or any(output is tensor for tensor in inputs)
 

@@ -311,7 +311,7 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
-    """Returns the axes of the result of joining tensors; each is the most informative one among tensors of its rank.
+    """Returns the axes of joined tensors: each is the most informative one among the tensors of the result's rank.
 
     Stacked tensors have the axes of the first one, and a new axis. This axis, or one that has size 1 in all tensors, is
     features if all tensors are projections of the same tokens, else unlabelled.

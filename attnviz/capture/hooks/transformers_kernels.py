@@ -28,7 +28,7 @@ def _interface() -> Any:
 
 
 def _interface_with_getter() -> Any:
-    """Returns the interface if it has a function that hands out kernels; ``None`` if not, or if it was not imported."""
+    """Returns the interface if it was imported and has a function that hands out kernels; ``None`` otherwise."""
     interface = _interface()
     return interface if interface is not None and hasattr(interface, "get_interface") else None
 
