@@ -283,11 +283,11 @@ class Capture:
         self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
-        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; notes how many heads it has.
+        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site.
 
-        Keeps nothing if no head of the layer is chosen. Windows are joined to whole maps if possible. Value norms are
-        expected if the options ask for them, unless joined windows overlap. An unknown call, or one of a module that
-        computes maps of many shapes, is described as attention of another kind instead, and its heads are not noted.
+        Windows are joined to whole maps if possible. Value norms are expected if the options ask for them, unless
+        joined windows overlap. An unknown call, or one of a module that computes maps of many shapes, is only described
+        as attention of another kind.
 
         Args:
             site: the place of the call in the model.

@@ -91,16 +91,15 @@ class RunCounter:
     def second_axes_of(self, module: str) -> set[tuple[int, int]]:
         """Returns the sizes of the second and of the first axis of each input with three axes; empty for none.
 
-        They are texts and tokens if the input has tokens first. The inputs are those of the model, or if these are
-        unknown, those of the outermost part around ``module``.
+        They are texts and tokens if the input has tokens first. The inputs of the model count, else those of the
+        outermost part around ``module``.
         """
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
     def batches_of(self, path: str, pieces: Sequence[Piece]) -> list[BatchShape]:
-        """Returns the sizes of the first two axes of each input of the model.
+        """Returns the sizes of the first two axes of each input of the model, else of the top-level module of ``path``.
 
-        If these are unknown, the inputs of the top-level module that contains ``path`` count; the list is empty if they
-        are unknown too. An axis that a call processes in pieces has the size of its piece.
+        Empty if both are unknown. An axis that a call processes in pieces has the size of its piece.
 
         Args:
             path: the path of the module that calls attention.

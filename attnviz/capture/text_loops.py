@@ -46,8 +46,8 @@ class TextLoops:
         """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
         A call on the pieces of the module's last turn belongs to that turn, and one on pieces that follow them begins
-        the next turn. A call on the first piece begins a loop, unless the module's last loop has not ended. The turn is
-        kept as the module's last one.
+        the next turn. A call on the first piece begins a loop, unless the module's last loop has not ended. Keeps the
+        turn as the module's last one.
 
         Args:
             site: the site, as the module's calls were counted.

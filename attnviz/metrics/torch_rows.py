@@ -157,7 +157,7 @@ class TorchRows(GridRows):
 
     @cached_property
     def hidden_ratio(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys, divided by Σ exp(score) over visible keys, ``(1, queries)``; 0 without any."""
+        """Σ exp(score) over hidden later keys, divided by Σ exp(score) over visible keys, ``(1, queries)``."""
         grid, width, key_count = self.grid, self.grid.visible.shape[1], len(self.grid.visible_keys)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
         for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), key_count)):

@@ -165,7 +165,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         keys: the tokens of the keys.
 
     Returns:
-        The maps; of factored maps only those of the first call, since heads that are separate modules have no factors.
+        The maps. Factored maps are those of the first call alone: heads that are separate modules have no factors.
     """
     first_call = calls[0]
     fidelities = [call.fidelity[item] for call in calls]

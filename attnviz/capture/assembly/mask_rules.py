@@ -180,7 +180,7 @@ def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
 
 
 def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
-    """True if a bias equals the mask in every visible cell, to the bit.
+    """True if a bias equals the mask in every visible cell.
 
     Args:
         mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.

@@ -49,9 +49,8 @@ def kernel_call(
 ) -> AttentionCall | None:
     """Returns a call of ``scaled_dot_product_attention``; ``None`` if the keys' texts or heads do not fit.
 
-    Keys of a single text are repeated for all texts. With dropout the output of the call is ``None``, since weights
-    alone do not give it; values are ``None`` if they cannot be folded. Gathered queries and keys are moved back to the
-    places that they were gathered from, if these are known.
+    Keys of a single text are repeated for all texts. With dropout the output of the call is ``None``. Values are
+    ``None`` if they cannot be folded. Gathered queries and keys are moved back to their places, if these are known.
 
     Args:
         arguments: the arguments of the function by name.

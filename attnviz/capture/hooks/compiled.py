@@ -29,9 +29,8 @@ def exempt_from_compiling(function: Callable[..., Any]) -> None:
 def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
     """Returns the paths of modules whose attention was not observed because they, or modules around them, are compiled.
 
-    They are modules of a class that attended elsewhere in the model. If a compiled module has none of these, and no
-    module in it was observed, they are its modules whose class is named attention. Empty if no module is compiled, or
-    all were observed, as with compilers that call torch function by function, such as ``eager``.
+    In each compiled module, these are the modules of a class that attended elsewhere in the model. If there are none,
+    and nothing in the compiled module was observed, they are the modules whose class is named attention.
 
     Args:
         modules: the modules of the model by path.

@@ -34,10 +34,7 @@ def _interface_with_getter() -> Any:
 
 
 def _kernel_table() -> Any:
-    """Returns the class that gives out kernels as items, in versions of transformers without a function for it.
-
-    ``None`` in versions that have the function, or if transformers was not imported.
-    """
+    """Returns the class whose items are kernels; ``None`` if a function hands out kernels, or without transformers."""
     interface = None if _interface_with_getter() is not None else _interface()
     return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
 
