@@ -173,7 +173,7 @@ def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
 
 
 def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
-    """Yields batches of at most `BATCH_TEXTS` texts of one length, as indices in the list."""
+    """Yields the indices of texts in batches of at most `BATCH_TEXTS` texts of one length."""
     by_length: dict[int, list[int]] = {}
     for index, ids in enumerate(texts):
         by_length.setdefault(len(ids), []).append(index)

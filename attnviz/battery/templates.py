@@ -161,7 +161,7 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and those of its names; ``None`` if the model cannot tell two names apart.
+    """Returns the tokens of a story and of its names; ``None`` if the model cannot tell two names apart.
 
     Args:
         model: the model.

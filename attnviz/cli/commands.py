@@ -663,8 +663,9 @@ def program(words: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
 
-    Prints the reason of codes 1 and 2; a failure of the system, such as a lack of memory, has code 1. An output that
-    its reader closed early counts as done. ``help`` as the first word means ``--help`` as the last.
+    Prints the reason of codes 1 and 2. A failure of the system, such as a lack of memory, has code 1; any other
+    exception is raised. An output that its reader closed early counts as done. ``help`` as the first word means
+    ``--help`` as the last.
 
     Args:
         arguments: the words after the program's name; ``None`` takes those of the process.

@@ -56,7 +56,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the paths of folders that begin with the typed path; empty if nothing is typed."""
+    """Returns the paths of folders that begin with the typed path; none if nothing is typed, or none can be listed."""
     parent, name = os.path.split(incomplete)
     try:
         names = [entry.name for entry in os.scandir(parent or ".") if entry.name.startswith(name) and entry.is_dir()]

@@ -72,7 +72,9 @@ def read_defaults() -> dict[str, Default]:
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a command's options, with the user's defaults that do not apply to the model taken back.
+    """Returns the values of a command's options, without the user's defaults for options that the model ignores.
+
+    These options get their built-in defaults.
 
     Args:
         context: the parsed command, which knows where each value comes from.
@@ -337,5 +339,5 @@ def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | f
 
 
 def _value_types(declared: DeclaredOption) -> tuple[type, ...]:
-    """Returns the types that an option's value may have, without that of ``None``."""
+    """Returns the types that an option's value may have, except the type of ``None``."""
     return tuple(value_type for value_type in get_args(declared.type) or (declared.type,) if value_type is not NoneType)

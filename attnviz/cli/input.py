@@ -104,8 +104,7 @@ def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound
         sound: the path of the sound; ``None`` if there is none.
 
     Raises:
-        AttnvizError: if there are both images and a sound, several images without a text, or a subject of another kind
-            than a text.
+        AttnvizError: if there are both images and a sound, several images without a text, or ``subject`` is not a text.
     """
     if sound is None:
         return _subject_with_images(subject, images)

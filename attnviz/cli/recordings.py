@@ -31,7 +31,7 @@ def record(
     Args:
         subject: the text, the image, the sound or the saved recording.
         settings: the settings of the model; a saved recording needs none.
-        selection: the layers and heads to record; a saved recording is returned with all of its own.
+        selection: the layers and heads to record; a saved recording keeps all that it has.
         whole: True if all numbers of a saved recording will be read.
         values: True to also record the norm of what each key contributes.
         factors: True to also record queries and keys of maps that are recorded with every cell.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def holds_words(output: Output, subject: Subject) -> bool:
-    """True if a file with a name for words will hold words; for JSON, only with a sound as input.
+    """True if a file with a name for words will hold words; for JSON, only if the input has a sound.
 
     Args:
         output: the destination.

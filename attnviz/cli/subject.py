@@ -230,7 +230,7 @@ class Subject:
 
     @property
     def is_text_file(self) -> bool:
-        """True for a file whose suffix is that of a text, such as ``question.txt``."""
+        """True for a file with the suffix of a text, such as ``question.txt``."""
         return self.kind is Kind.FILE and _ends_with(self.source, *TEXT_FILES)
 
     @property

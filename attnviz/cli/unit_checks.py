@@ -101,7 +101,7 @@ class _Check:
 
     @cached_property
     def heads(self) -> "list[tuple[CellMaps, int]]":
-        """The attention call and the number of each head that is measured."""
+        """The maps and the number of each measured head."""
         from attnviz.maps.layer_maps import cell_maps
 
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]

@@ -199,5 +199,5 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
 
 
 def _mean_change(results: list[TextResult], index: int) -> float:
-    """Returns the change of the metric without the set at an index, as a mean over texts."""
+    """Returns the mean change of the metric over texts, without the set at an index."""
     return fmean(result.values[index] - result.baseline for result in results)

@@ -77,7 +77,7 @@ class PathLeaf:
 
     @property
     def amount(self) -> float:
-        """The term that it adds to the number at the end of the path."""
+        """The term of this leaf in the number at the end of the path."""
         return float(self.gradient.double() @ self.value.row.double())
 
 
@@ -199,8 +199,8 @@ class LinearPath:
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row at the token in an indexing function's result, and the number of rows, or ``None``.
 
-        If the function picked some of the tokens, the number is 1, and the row exists only if the token is among them.
-        ``None`` also if the function picked features.
+        If the function picked some tokens, the number is 1. ``None`` if the token is not among them, or if the function
+        picked features.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -257,7 +257,8 @@ class LinearPath:
     ) -> list[tuple[PathValue, Pullback]] | None:
         """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
 
-        An operand with an axis of heads gets, in place, the row of all heads, and loses its sources.
+        If the operand has an axis of heads, its value is changed in place: it gets the row of all heads, and loses its
+        sources.
 
         Args:
             name: the name of the function.

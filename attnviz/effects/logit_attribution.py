@@ -51,7 +51,7 @@ class HeadsOnPath:
     values: Tensor
 
     def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
-        """Yields the part of each head: its term of the logit, and the term of each key."""
+        """Yields a part of the logit for each head, with the term of each key; ``leaf`` holds the heads' outputs."""
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for index, columns in enumerate(self.columns):
             key_terms = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
@@ -301,7 +301,7 @@ def _model_order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf without heads, named after its parameter or module.
+    """Returns the part of a leaf that holds no head, named after its parameter or module.
 
     In a layer, it is a bias if it is a constant with one row for all tokens, ``other`` if its module mixes tokens, else
     the layer's MLP.
@@ -320,7 +320,7 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
 
 
 def _part_outside_layers(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf without heads outside of layers.
+    """Returns the part of a leaf that lies outside of the layers and holds no head.
 
     A constant is a bias if it has one row for all tokens, else the embedding of positions. The output of an embedding
     module is an embedding. Anything else is of the kind ``other``.
@@ -370,7 +370,7 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Returns the number of tokens in the input; in an encoder-decoder's, of the decoder's input.
+    """Returns the number of tokens in the input; for an encoder-decoder, in the decoder's input.
 
     Without token ids, it is the length of the second axis of the first tensor.
 

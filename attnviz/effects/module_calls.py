@@ -107,7 +107,7 @@ class ModuleCalls:
 
 
 def _copy(value: Any) -> Any:
-    """Returns a copy of a tensor, so that later in-place operations do not change it; anything else unchanged."""
+    """Returns a copy of a tensor, which later in-place operations do not change; any other value unchanged."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -60,7 +60,7 @@ class TextRun:
 
     @property
     def batch_size(self) -> int:
-        """The number of sets of heads that run together, at least 1: `MAX_RUN_TOKENS` divided by a text's tokens.
+        """The number of sets of heads that run together, at least 1: `MAX_RUN_TOKENS` divided by the tokens of a run.
 
         It is 1 if runs do not resume.
         """
@@ -109,8 +109,8 @@ class TextRun:
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
-        False if the batch fails with an error of torch or Python. Stores the metrics that it measures, unless they
-        disagree.
+        False if the batch fails with an error of torch or Python. Stores the metric of the whole run, and the metrics
+        of the batch if they agree.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         checked_set, other_sets = group[0], group[1 : self.batch_size]
@@ -229,7 +229,8 @@ class TextRun:
     def _repeated(self, value: Any, count: int) -> Any:
         """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs.
 
-        Tensors without an axis of texts are copied, and other values are unchanged. Equal references stay equal.
+        Tensors without an axis of texts are copied, and other values are unchanged. A tensor that occurs twice is
+        copied once.
         """
         text_count = self.texts
         repeated_tensors: dict[int, Tensor] = {}

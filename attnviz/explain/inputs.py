@@ -11,7 +11,7 @@ from attnviz.explain.worked_examples import images_of, join_heads, projection_ex
 
 
 def explain_tokens(head: HeadView) -> Step:
-    """Explains how the text becomes tokens and ids, and so does a context; or how an image and a text become tokens."""
+    """Explains how the text, with its context or its image, becomes tokens."""
     computation = head.computation
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
@@ -40,7 +40,7 @@ def explain_tokens(head: HeadView) -> Step:
 
 
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
-    """Explains how an image becomes tokens, and how a text beside it does if the size of the vocabulary is known.
+    """Explains how an image becomes tokens, and also its text if the size of the vocabulary is known.
 
     Args:
         head: the head, with the tokens.

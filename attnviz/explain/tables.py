@@ -194,7 +194,7 @@ def keep_ends(count: int, max_count: int) -> list[int | None]:
 
 
 def _with_zero_for_gap(indexes: list[int | None]) -> list[int]:
-    """Returns the indexes with 0 in place of ``None``, so that they can index an array."""
+    """Returns the indexes with 0 in place of ``None``."""
     return [0 if index is None else index for index in indexes]
 
 

@@ -145,7 +145,7 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
 
 
 def _wrapped_formula(formula: str, width: int) -> list[str]:
-    """Returns a formula on one line if it fits, else each part between four spaces on new lines."""
+    """Returns a formula on one line if it fits, else each of its parts, which four spaces separate, on new lines."""
     if cell_len(formula) <= width:
         return [formula]
     return [line for part in formula.split("    ") for line in wrap(part, width)]

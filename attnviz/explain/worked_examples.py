@@ -62,10 +62,11 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """Returns an equation: one weight of the last query that sees a key, as a share of exponentials.
+    """Returns an equation: the largest weight of a query, as a share of exponentials.
 
-    The weight is the largest over the first ``MAX_TERMS`` keys, or over all keys if some are patches, since the first
-    patches are mostly background. Without a visible key among them, it is the first key's.
+    The query is the last one that sees a key, else the first. Only the first ``MAX_TERMS`` keys count, but all keys if
+    some are patches, since the first patches are mostly background. If none of them is visible, the weight is the first
+    key's.
     """
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))

@@ -89,9 +89,9 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
 
 
 def contribution_bound(maps: LayerMaps) -> float:
-    """Returns an upper bound of the contributions: the maximum of dense maps, else the largest norm of a value.
+    """Returns the maximum of dense contributions, else the largest norm of a value, or 0 without norms.
 
-    Returns 0 if other maps have no norms.
+    No contribution is above this number, since no weight is above 1.
 
     Args:
         maps: maps of contributions.
@@ -152,8 +152,7 @@ class ContributionMaps(DerivedMaps):
     ) -> Overview:
         """Pools a block to pixels; see `LayerMaps.overview`.
 
-        Contributions of factored weights are pooled as factored weights, which takes no longer; see
-        `_contribution_factors`.
+        Contributions of factored weights are pooled by `_contribution_factors`, which takes no longer than the weights.
         """
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
@@ -163,7 +162,7 @@ class ContributionMaps(DerivedMaps):
 
     @cached_property
     def _largest_norms(self) -> FloatArray:
-        """The largest norm of a value in each head, ``(heads,)``; at least `TINY`, so that it can divide."""
+        """The largest norm of a value in each head, ``(heads,)``; at least `TINY`, to divide by it."""
         assert self.value_norms is not None
         return np.asarray(np.maximum(self.value_norms.max(axis=1), TINY))
 

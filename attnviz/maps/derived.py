@@ -65,7 +65,7 @@ class DerivedMaps(CellMaps):
         """Returns ``None``: these cells have no queries and keys, since they are computed from cells of other maps."""
 
     def to_tensors(self) -> MapTensors:
-        """Returns these maps computed to whole arrays, as a file stores them."""
+        """Returns these maps as whole arrays, as a file stores them."""
         return self.to_dense().to_tensors()
 
     def _pixel_statistics(

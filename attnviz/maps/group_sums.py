@@ -72,7 +72,7 @@ def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Gr
 
 
 def _joined_rows(sums: list[GroupSums]) -> GroupSums:
-    """Returns the sums of several parts of the rows as one; visible cells are per head if those of a part are."""
+    """Returns the sums of several parts of the rows as one; visible cells have an axis of heads if any part's have."""
     visible = [part.visible for part in sums]
     if any(array.ndim == 3 for array in visible):
         visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, sums, strict=True)]

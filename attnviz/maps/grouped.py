@@ -104,8 +104,8 @@ class GroupedMaps(DerivedMaps):
 def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
     """Returns a window of groups: weights are summed over the keys of a group and averaged over its queries.
 
-    A cell is visible if any of its tokens' cells is. A cell of several tokens has no score (NaN). The window is
-    returned unchanged if all groups are single tokens and rows are not renormalized.
+    A cell is visible if any of its tokens' cells is. Its score is NaN unless both groups are single tokens. The window
+    is returned unchanged if all groups are single tokens and rows are not renormalized.
 
     Args:
         window: the window of tokens, from the first group to the end of the last on both axes.

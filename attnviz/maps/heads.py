@@ -131,7 +131,7 @@ def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
 def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
     """Returns the maps and the number of each selected head, in the order of the selection.
 
-    All layers are selected if the selection names none, and all heads of a layer if it names none of that layer.
+    Without named layers, all layers are selected; without named heads in a layer, all its heads.
 
     Raises:
         AttnvizError: if a selected layer or head does not exist, or the selection names another tower.

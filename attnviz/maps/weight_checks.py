@@ -49,7 +49,7 @@ def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
     """Yields four numbers for each sampled query: the extremes of its weights, and of its row sums minus 1.
 
-    They are the smallest and largest weight, the smallest deviation or 0, and the largest deviation or 0. Deviations
+    They are the smallest and the largest weight, min(0, smallest deviation), and max(0, largest deviation). Deviations
     within the tolerance of rounding are 0. Rows that are not finite are left out.
 
     Args:

@@ -74,7 +74,10 @@ class SeededReader(Reader):
         return tokenize(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments; padding needs no mask, as it comes after every causal query."""
+        """Returns the ids as keyword arguments.
+
+        The mask is unused: causal queries see no padding, which comes last.
+        """
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":

@@ -67,7 +67,10 @@ class TrainedReader(Reader):
         return start_tokens(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments; padding needs no mask, as it comes after every causal query."""
+        """Returns the ids as keyword arguments.
+
+        The mask is unused: causal queries see no padding, which comes last.
+        """
         return {"ids": ids}
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
@@ -104,8 +107,8 @@ class TrainedReader(Reader):
     def read(self, example: Example) -> Prepared:
         """Returns a text as inputs of the module, with the positions at which predictions are measured.
 
-        They begin at the second occurrence of the first pair of adjacent tokens that repeats. If no pair repeats, they
-        are all positions, and a remark says that the model predicts none of the text.
+        They begin at the first pair of adjacent tokens that occurred before. Without such a pair they are all
+        positions, and a remark says that the model predicts none of the text.
 
         Raises:
             AttnvizError: if the example has another part than a text and passages, or no tokens.
@@ -222,7 +225,7 @@ def load_model() -> "AttentionStack":
 def to_byte_planes(weights: "torch.Tensor") -> "torch.Tensor":
     """Returns the bytes of float32 numbers, ``(4, *shape)``: the first byte of every number, then the second, and on.
 
-    So ordered, the wheel compresses them to nine tenths of their size.
+    In this order, the wheel compresses the bytes to nine tenths of their size.
     """
     import torch
 

@@ -57,7 +57,7 @@ class TrainedPictureReader(Reader):
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
     def tokenize(self, text: str) -> "Tokens":
-        """Returns the tokens of the sample picture's patches, then those of a text's words.
+        """Returns the tokens of the sample picture's patches, then of a text's words.
 
         Raises:
             AttnvizError: if a word is not known.

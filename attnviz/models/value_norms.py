@@ -20,7 +20,7 @@ class ValueNorms(TypedDict):
 def checked_value_norms(
     module: "MultiHeadAttention", call: "AttentionOutput", heads: Sequence[int], item: int
 ) -> ValueNorms:
-    """Returns the value norms of one text, and the largest error of its output recomputed from weights and values.
+    """Returns the value norms of one text, and the largest error of an output recomputed from weights and values.
 
     The error is over all heads; the norms are of the chosen heads.
 

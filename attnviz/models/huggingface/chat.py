@@ -55,8 +55,8 @@ class _CharacterCoder:
     def __call__(self, label: str, text: str) -> str:
         """Returns a text with each character replaced by a code, and remembers the character of each code.
 
-        The text is appended to the turn ``label``; an unknown label begins a new turn. Blank texts, and parts that
-        match ``UNCODED``, are returned without codes: templates search for them or strip them.
+        The text is appended to the turn ``label``. Blank texts, and parts that match ``UNCODED``, get no codes, because
+        templates search for them or strip them.
 
         Args:
             label: the label of the turn.

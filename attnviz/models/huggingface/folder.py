@@ -249,7 +249,7 @@ def _has_tokenizer(folder: Path) -> bool:
 def refuse_absent(folder: Path, selection: Selection) -> None:
     """Raises AttnvizError if the configuration counts no layer or head of a selected number; loads no model.
 
-    Of several counts the largest is the limit. Layers, or heads, are not checked if a count of them is missing or is no
+    Of several counts the largest is the limit. Nothing is checked without a count, or against a count that is no
     integer.
     """
     config = _config(folder, str(folder))
@@ -296,7 +296,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _needs_no_vocabulary(folder: Path) -> bool:
-    """True if the folder's tokenizer reads bytes or characters, so that it needs no vocabulary file."""
+    """True if the folder's tokenizer reads bytes or characters, without a vocabulary file."""
     path = folder / "tokenizer_config.json"
     return path.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(path)))
 

@@ -138,8 +138,7 @@ def noise_of(length: int) -> FloatArray:
 def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
     """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
 
-    A click is one loud sample. The axis of time is the one along which equal steps of clicks change columns at the most
-    equal steps.
+    A click is one loud sample. Along the axis of time, the columns of the clicks are spaced most evenly.
 
     Args:
         features: the features of the samples, ``(1, ...)``.

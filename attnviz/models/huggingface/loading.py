@@ -143,8 +143,8 @@ def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
 def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
     """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
-    Loading would allocate weights that no file holds. The model is built on the meta device instead, in a hundredth of
-    the time. The memory is not checked with a device map, which may leave weights on disk.
+    Builds the model on the meta device, because loading would allocate weights that no file holds. The memory is not
+    checked with a device map, which may leave weights on disk.
 
     Args:
         folder: the model's folder.
@@ -260,7 +260,7 @@ def quiet_library(folder: Path | None) -> Iterator[None]:
     """Silences the log and warnings of transformers in the block, and its progress bar.
 
     The bar stays if a large model loads in a terminal. Also turns off the parallelism of tokenizers for good, because
-    they warn if the process forks; TOKENIZERS_PARALLELISM in the environment prevents this.
+    they warn if the process forks, unless TOKENIZERS_PARALLELISM is set.
 
     Args:
         folder: the model's folder, whose weights tell whether the model is large; ``None`` if it is loaded already.

@@ -173,7 +173,7 @@ def picture_places(
 
 
 def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
-    """Returns the pixels that the image processor computes, as float64 in the shape of ``pixel_values``."""
+    """Returns the pixels from the image processor as float64, in the shape of ``pixel_values``."""
     return np.asarray(process(pictures).double().cpu().numpy())
 
 
@@ -189,14 +189,14 @@ def _pixel_colours(numbers: Any) -> Any:
 
 
 def _extent(places: Float64Array) -> Float64Array:
-    """Returns left, top, right and bottom of one or more points, ``(points, 2)``, as ``(4,)``."""
+    """Returns the smallest x and y, then the largest x and y, of one or more points, ``(points, 2)``, as ``(4,)``."""
     return np.concatenate([places.min(axis=0), places.max(axis=0)])
 
 
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
     """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels.
 
-    A rectangle is as wide and high as the distance between neighbouring centres of tokens of its size. Edges near the
+    Width and height are the distances between the centres of neighbouring tokens of equal size. Edges near the
     picture's border are moved to the border.
 
     Args:

@@ -367,7 +367,7 @@ class PictureTextReader(FolderReader):
     def _prompt(self, example: Example) -> str:
         """Returns the text with a token for each picture.
 
-        A text without such tokens goes through the chat template, or gets them before the text if there is no template.
+        If the text has none, the chat template places them; without a template they come before the text.
 
         Raises:
             AttnvizError: if the text has such tokens, but not one for each picture, or adjacent ones that the model

@@ -280,7 +280,7 @@ def load_extractor(folder: Path) -> Any:
 
 
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """Returns the ids of a text without special tokens; a space is put before the text, as generated texts have one.
+    """Returns the ids of a text without special tokens; a space before the text is added, as in generated texts.
 
     Raises:
         AttnvizError: if the text has no tokens.

@@ -275,7 +275,7 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
 
 
 def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
-    """Raises AttnvizError if the axes of the layer are not the tokens, as in attention within windows of the text.
+    """Raises AttnvizError if the layer attends over other axes than the tokens, such as windows of the text.
 
     Args:
         factors: the call of the layer.

@@ -18,7 +18,7 @@ MAX_SIZE_RATIO = 1.5  # of parts whose rows and columns are counted together; a 
 
 
 def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of a text in which the tokens of pictures have a rectangle as their place.
+    """Returns the tokens of a text; the tokens of pictures have a rectangle as their place.
 
     A token of a picture is labelled by row and column, ``r3c7``, has the id -1, and is not special. With several
     pictures, the label begins with the picture's number, from 1: ``2:r3c7``.

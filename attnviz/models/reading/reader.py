@@ -256,11 +256,11 @@ class Reader(ABC):
         return ()
 
     def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError if a selected layer or head does not exist, in subclasses that know it before loading."""
+        """Does nothing; a subclass raises AttnvizError for a missing layer or head that it knows before loading."""
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too; subclasses test this.
+        """Does nothing; a subclass raises AttnvizError if the model fails without the capture too.
 
         Args:
             inputs: the module's keyword arguments in a run that failed.
