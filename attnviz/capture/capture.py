@@ -319,8 +319,8 @@ class Capture:
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head in its layer.
 
-        If a module is a single head, it is the number of that head. Else the first call of a module begins with head 0,
-        and each further call with the head after the last one of the call before it.
+        It is the number of the head if the module is a single head. Else it is 0 in the first call of a module, and
+        each further call continues the numbers of the call before.
         """
         if site.head is not None or site.call == 0:
             return site.head or 0

@@ -268,7 +268,7 @@ def _median_filtered(rows: Float64Array) -> Float64Array:
 def _text_span(tokens: Tokens) -> range:
     """Returns the positions from the first to the last token that is not special.
 
-    Empty if all tokens are special, or if the first is not, since no row then predicts it.
+    Empty if all tokens are special, or if the first token is not: no row predicts it.
     """
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
