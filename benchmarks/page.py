@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS, LONG, LONG_HEADS = 12, 12, 512, 32_000, 2
+MANY_LAYERS, MANY_HEADS, FEW_TOKENS = 32, 32, 128
 AT_REST = 500  # milliseconds after which a reader may have pointed at something
 VIEWS = ("matrix", "arcs", "text", "table")
 PEAK = 6.0  # standard deviation of the scores: most of a row's weight is on a few keys
@@ -40,6 +42,8 @@ LIMITS = {
     "lens": 100,
     "factors": 1.2,
     "frame": 100,
+    "numbers": 300,
+    "sort": 200,
 }
 
 
@@ -65,6 +69,7 @@ def main() -> None:
         write_ours(path, PEAK, causal=True)
         show_first_view(path)
         show_long_text(path)
+        show_many_heads(path)
         say("even attention: MB", measure("attnviz", path, 0.5)["bytes"] / 1e6, LIMITS["bytes"] / 1e6)
 
 
@@ -146,6 +151,52 @@ def show_long_text(path: Path) -> None:
         say("512 x 512 cells computed from factors, median: ms", times[len(times) // 2], LIMITS["frame"])
 
 
+def show_many_heads(path: Path) -> None:
+    """Writes a page of 1,024 heads, and takes the processor time of pointing, listing and sorting in Chromium."""
+    from attnviz.api.drawing import draw
+
+    maps = tuple(_maps(layer, PEAK, True, MANY_HEADS, FEW_TOKENS) for layer in range(MANY_LAYERS))
+    path.write_bytes(draw(Recording(maps=maps, model="random scores"), ".html"))
+    with opened(path) as page:
+        if page is None:
+            return
+        page.wait_for_timeout(AT_REST)
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        among = f"among {MANY_LAYERS * MANY_HEADS} heads, main thread: ms"
+        boxes = [page.locator(".thumb").nth(number).bounding_box() for number in range(0, 300, 15)]
+        points = [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes]
+        say(f"pointing at a head {among}", median(_moved(page, session, place) for place in points), LIMITS["hover"])
+        for metric in ("entropy", "peak"):
+            say(f"maps by {metric} {among}", _spent(page, session, f"set({{sort: '{metric}'}})"), LIMITS["sort"])
+        say(f"Numbers {among}", _spent(page, session, "set({list: 'numbers', sort: ''})"), LIMITS["numbers"])
+        say(f"Numbers by entropy {among}", _spent(page, session, "set({sort: 'entropy'})"), LIMITS["sort"])
+        for view in ("matrix", "arcs"):
+            page.evaluate(OPENED, view)
+            box = page.locator(".stage-over").bounding_box()
+            parts = [(0.2 + 0.03 * step, 0.25 + 0.02 * (7 * step % 20)) for step in range(20)]
+            points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in parts]
+            say(
+                f"pointing in {view} {among}", median(_moved(page, session, place) for place in points), LIMITS["hover"]
+            )
+
+
+def _moved(page: Any, session: Any, place: tuple[float, float]) -> float:
+    """Returns the milliseconds of the main thread until what the pointer does at a place is drawn."""
+    before = busy(session)
+    page.mouse.move(*place)
+    page.evaluate(DRAWN)
+    return busy(session) - before
+
+
+def _spent(page: Any, session: Any, act: str) -> float:
+    """Returns the milliseconds of the main thread until what a script changes is drawn."""
+    before = busy(session)
+    page.evaluate(act)
+    page.evaluate(DRAWN)
+    return busy(session) - before
+
+
 def busy(session: Any) -> float:
     """Returns the processor time of the main thread so far, in milliseconds."""
     metrics = session.send("Performance.getMetrics")["metrics"]
@@ -166,6 +217,10 @@ OPENED = """async (view) => {
     location.hash = `number=1&view=${view}`;
     while (!(scene.current && state.view === view && scene.shown?.number === 1)) await wait(20);
     await wait(100);
+}"""
+
+DRAWN = """async () => {
+    for (let frame = 0; frame < 4; frame++) await new Promise((done) => requestAnimationFrame(done));
 }"""
 
 FRAMES = """async () => {
@@ -209,8 +264,8 @@ HOVER = """async ([view, number]) => {
 }"""
 
 
-def _maps(layer: int, peak: float, causal: bool = False) -> DenseMaps:
-    return random_maps(Tokens.numbered(TOKENS), layer=layer, heads=HEADS, peak=peak, seed=layer, causal=causal)
+def _maps(layer: int, peak: float, causal: bool = False, heads: int = HEADS, tokens: int = TOKENS) -> DenseMaps:
+    return random_maps(Tokens.numbered(tokens), layer=layer, heads=heads, peak=peak, seed=layer, causal=causal)
 
 
 def _long_maps(count: int, heads: int) -> FactoredMaps:

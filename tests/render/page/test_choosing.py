@@ -180,3 +180,26 @@ def test_sizes_of_views_that_the_page_does_not_lay_out_are_given_to_the_command_
     with opened.page.expect_download() as download:
         opened.page.click("#save-svg")
     assert "89mm" in download.value.path().read_text()
+
+
+PICTURES = """Object.fromEntries([...document.querySelectorAll(".thumb")].map(
+    (thumb) => [thumb.dataset.number, thumb.firstChild.toDataURL()]))"""
+
+
+def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:
+    opened = show(report_of(many()))
+    first = opened.evaluate(PICTURES)
+    opened.evaluate("window.before = [...document.querySelectorAll('.thumb canvas')]")
+    opened.evaluate("set({sort: 'entropy'})")
+    opened.settle()
+    assert opened.evaluate("before.every((canvas) => canvas.isConnected)")
+    order = opened.evaluate("[...document.querySelectorAll('.thumb')].map((thumb) => Number(thumb.dataset.number))")
+    assert order == opened.evaluate("listedHeads()") != sorted(order)
+    assert opened.evaluate(PICTURES) == first
+    opened.evaluate("(set({steps: 'log'}), set({sort: '-entropy'}))")
+    opened.settle()
+    logarithmic = opened.evaluate(PICTURES)
+    assert all(logarithmic[number] != picture for number, picture in first.items())
+    opened.evaluate("set({sort: '', steps: begun.steps})")
+    opened.settle()
+    assert opened.evaluate(PICTURES) == first

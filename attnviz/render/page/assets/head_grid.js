@@ -133,9 +133,9 @@ function chooseInstead(event, toggle) {
  * @param {number} ratio of its width to its height
  * @param {string} title
  * @param {string} label
+ * @param {HTMLCanvasElement} canvas
  */
-export function newThumb(number, [rows, columns], ratio, title, label) {
-  const canvas = make("canvas", { width: columns, height: rows });
+export function newThumb(number, [rows, columns], ratio, title, label, canvas = make("canvas", { width: columns, height: rows })) {
   const thumb = make("button", { type: "button", className: "thumb", tabIndex: -1, title }, canvas);
   canvas.style.aspectRatio = String(Math.min(3, Math.max(1 / 3, ratio)));
   thumb.dataset.number = String(number);

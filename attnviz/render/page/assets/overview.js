@@ -23,6 +23,8 @@ import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
 const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
 
+/** Painted thumbnails by head: another order of the heads moves them, and other colours empty this. */
+const painted = { look: "", canvases: /** @type {Map<number, HTMLCanvasElement>} */ (new Map()) };
 
 /** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
 export function drawOverview(open) {
@@ -32,7 +34,9 @@ export function drawOverview(open) {
   const home = open && !asCanvas ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
-  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
+  const look = [state.of, state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
+  if (look !== painted.look) Object.assign(painted, { look, canvases: new Map() });
+  const name = [order.join(), sortMetric(), look].join(" ");
   if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead());
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
@@ -58,7 +62,7 @@ function buildThumb(number, named) {
   const [across, down] = shownSpans(number);
   const cells = /** @type {[number, number]} */ ([down[1] - down[0], across[1] - across[0]]);
   const [high, wide] = head.thumbnail;
-  const thumb = newThumb(number, cells, (columns * cells[1] * high) / (rows * cells[0] * wide), title, label);
+  const thumb = newThumb(number, cells, (columns * cells[1] * high) / (rows * cells[0] * wide), title, label, painted.canvases.get(number));
   const color = effectColor(number);
   if (color) canvasOf(thumb).style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen(number) : openHead(number)));
@@ -117,7 +121,11 @@ function shownSpans(number) {
 /** @param {HTMLElement[]} some */
 function paintThumbnails(some) {
   const shared = state.limits === "head" ? null : sharedScale();
-  for (const thumb of some) paintHead(Number(thumb.dataset.number), canvasOf(thumb), shared);
+  for (const thumb of some) {
+    const [number, canvas] = [Number(thumb.dataset.number), canvasOf(thumb)];
+    if (painted.canvases.get(number) !== canvas) paintHead(number, canvas, shared);
+    painted.canvases.set(number, canvas);
+  }
 }
 
 /** Paints the thumbnail of a head on a canvas of its cells. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
