@@ -245,11 +245,6 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
 def _checked_default(name: str, value: Any, path: Path) -> Default:
     """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder.
 
-    Args:
-        name: the name of the option.
-        value: the value in the file.
-        path: the file.
-
     Raises:
         AttnvizError: if there is no such option, or it refuses the value; the message names the file.
     """
@@ -264,13 +259,7 @@ def _checked_default(name: str, value: Any, path: Path) -> Default:
 
 
 def _resolved_path(name: str, value: Any, folder: Path) -> Any:
-    """Returns the value joined to the folder if the option is in ``PATHS`` and that path exists; else the value.
-
-    Args:
-        name: the name of the option.
-        value: the value in a file of defaults.
-        folder: the folder of that file.
-    """
+    """Returns the value joined to the folder if the option is in ``PATHS`` and that path exists; else the value."""
     path_in_folder = folder / str(value)
     return str(path_in_folder) if name in PATHS and path_in_folder.exists() else value
 

@@ -139,14 +139,7 @@ def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
 
 
 def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:
-    """Returns the line for an unknown option, with the commands that take it, or else a close option if there is one.
-
-    Args:
-        context: the context of the command.
-        path: the program and the command.
-        unknown_name: the option as it was typed.
-        program: the program with all of its commands.
-    """
+    """Returns the line for an unknown option, with the commands that take it, or else any close option."""
     takers = [name for name, command in program.commands.items() if unknown_name in set(_command_spellings(command))]
     if takers:
         return f"{path.removeprefix('attnviz ')} takes no {unknown_name}; attnviz {or_list(takers)} does"

@@ -138,13 +138,7 @@ class Ablation:
 
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
-    """Returns the metric on one text with all heads, and without each of these sets.
-
-    Args:
-        run: the run with all heads.
-        metric: the name of the metric.
-        sets: the sets of heads to ablate.
-    """
+    """Returns the metric on one text with all heads, and without each of these sets."""
     return TextResult(sets, run.values(sets), run.baseline, metric)
 
 
@@ -168,7 +162,7 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
         top: the number of steps.
 
     Raises:
-        AttnvizError: if ``top`` is less than 1, or more than the number of steps after which every head is removed.
+        AttnvizError: if ``top`` is less than 1, or more than the steps that remove every head.
     """
     first_run, metric_name = ablation.run(texts[0])
     candidates = ablation.head_sets(first_run)

@@ -40,13 +40,7 @@ def _origin(effects: Effects) -> dict[str, Any]:
 
 
 def _remarks(before: Effects, after: Effects, common_count: int) -> tuple[str, ...]:
-    """Returns remarks on the origin of both tables, and on differences between them that may cause changes.
-
-    Args:
-        before: the first table.
-        after: the second table.
-        common_count: the number of sets of heads that both have.
-    """
+    """Returns remarks on the origin of both tables, and on differences between them that may cause changes."""
     remarks = [f"Before: {_description(before)}. After: {_description(after)}."]
     if before.by != after.by:
         remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")

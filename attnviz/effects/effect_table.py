@@ -195,12 +195,8 @@ class Effects:
 def _checked_rows(values: Any, text_count: int) -> tuple[Effect, ...]:
     """Returns the effects of each set of heads in a file, after a check of every value.
 
-    Args:
-        values: the list of rows as JSON values.
-        text_count: the number of texts.
-
     Raises:
-        ValueError: if there are no rows, a set of heads is empty or occurs twice, or a row has not one number per text.
+        ValueError: if there are no rows, a set of heads is empty or occurs twice, or a row lacks a number per text.
         KeyError: if a row lacks its heads or numbers.
         TypeError: if a row is not an object, or a head not a text.
     """

@@ -128,15 +128,7 @@ class SiteFinder(Capture):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the product that projects an attention call's output as a site, or adds the heads to a stored site.
-
-        Args:
-            site: the place of the call in the model.
-            first_head: the number of its first head in the layer.
-            call: the call.
-            projection: the product that projects the output of the call.
-            place: the operand of the product that holds that output.
-        """
+        """Stores the product that projects an attention call's output as a site, or adds the heads to a stored site."""
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}

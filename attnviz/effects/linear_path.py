@@ -260,12 +260,6 @@ class LinearPath:
         If the operand has an axis of heads, its value is changed in place: it gets the row of all heads, and loses its
         sources.
 
-        Args:
-            name: the name of the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            value: the value of the product.
-
         Returns:
             ``None`` if no operand is constant, or the product is not one over the features of tokens.
         """

@@ -96,13 +96,6 @@ class _PathFinder(SiteFinder):
 
         Removes the sources of this value, so that the path begins there. Ignores heads that are stored already, and
         calls over another number of tokens than the path or without known values.
-
-        Args:
-            site: the place of the call in the model.
-            first_head: the number of its first head in the layer.
-            call: the call.
-            projection: the product that projects the output of the call.
-            place: the operand of the product that holds that output.
         """
         if call.values is None or call.shape[2] != self.path.tokens:
             return
@@ -179,12 +172,6 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
 def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
     """Returns the parts of a token's logit, or of the logit before the soft cap if the model has one.
 
-    Args:
-        finder: the finder after the run.
-        end: the logits at the position.
-        token: the id of the token.
-        name: the name of the model.
-
     Raises:
         AttnvizError: if the logit is not a sum of what heads and other parts add.
     """
@@ -226,13 +213,7 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
 
 
 def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
-    """Returns the values whose terms sum to the logit of a token, and the names of the modules with a frozen factor.
-
-    Args:
-        path: the path of the run.
-        end: the logits at the position.
-        token: the id of the token.
-    """
+    """Returns the values whose terms sum to the logit of a token, and the names of the modules with a frozen factor."""
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
     return path.leaves(end, gradient)
@@ -253,10 +234,6 @@ def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitP
     """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads.
 
     With several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
-
-    Args:
-        finder: the finder after the run.
-        leaves: the values whose terms sum to the logit.
     """
     attention_kinds = {call_heads.site.part for calls in finder.heads.values() for call_heads in calls}
     parts: list[LogitPart] = []

@@ -83,12 +83,7 @@ def _block_maps(maps: PooledMaps) -> GroupedMaps:
 
 
 def _block_units(tokens: Tokens, block_count: int) -> Units:
-    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one.
-
-    Args:
-        tokens: the tokens of the axis.
-        block_count: the number of blocks into which capture pooled them.
-    """
+    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one."""
     edges = block_edges(len(tokens), block_count)
     sizes = np.diff(edges)
     labels = (

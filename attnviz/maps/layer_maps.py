@@ -136,7 +136,7 @@ class LayerMaps(ABC):
             width: pixels along the keys.
             queries: the queries, with start and stop.
             keys: the keys, with start and stop.
-            maximum: if false, the overview's ``maximum`` may be all 0, which makes long blocks up to ten times faster.
+            maximum: if false, the overview's ``maximum`` may be all 0; long blocks are up to ten times faster.
         """
 
     @abstractmethod

@@ -108,14 +108,8 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
 def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
     """Returns the groups of an axis's tokens that are stored under a name.
 
-    Args:
-        stored: the entry of the axis.
-        name: the name of the groups.
-        count: the number of tokens.
-
     Raises:
-        AttnvizError: if the name cannot be shown, a value is missing or wrong, or groups have labels and a token is in
-            one without.
+        AttnvizError: if the name cannot be shown, a value is missing or wrong, or only some groups have labels.
     """
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
         raise stored.refusal("has groups whose name is missing, too long or not printable")

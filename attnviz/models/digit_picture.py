@@ -70,7 +70,7 @@ def picture_tokens_of(text: str) -> Tokens:
     All patches have the label ``<picture>``, and no place in the picture yet.
 
     Raises:
-        AttnvizError: if the text has no words, more than ``MAX_WORDS``, or a word that the model does not know.
+        AttnvizError: if the text has no words, more than ``MAX_WORDS``, or an unknown word.
     """
     matches = list(re.finditer(r"[^\s,;.?!]+", text))
     if not 0 < len(matches) <= MAX_WORDS:

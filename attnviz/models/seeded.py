@@ -205,10 +205,6 @@ class SeededReader(Reader):
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
         """True if maps are kept as factors: ``dense`` is false, or it is ``None`` and one text without dropout is long.
 
-        Args:
-            queries: the tokens of each text's queries.
-            keys: the tokens of each text's keys.
-
         Raises:
             AttnvizError: if ``dense`` is false for several texts, or with dropout.
         """
@@ -313,8 +309,7 @@ class SeededReader(Reader):
 
         Args:
             queries: the tokens of each text, all of one length.
-            keys: the tokens of each context, all of one length; ``None`` without a context, for which ``None`` is
-                returned.
+            keys: the tokens of each context, all of one length; ``None`` without a context returns ``None``.
         """
         import torch
 
@@ -338,9 +333,6 @@ class SeededReader(Reader):
 
         If ``weights_from`` has a model, its weights of equal name and shape are copied. Dropout in the block continues
         the seed's random numbers. Torch's random state is restored after the block.
-
-        Args:
-            vocabulary: the number of rows of the embedding.
         """
         import torch
 
@@ -368,13 +360,7 @@ class SeededReader(Reader):
         refuse_without_memory(needed_bytes, size, "use fewer or narrower layers")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
-        """Raises AttnvizError if the whole maps of the chosen layers and their mask need more memory than is free.
-
-        Args:
-            queries: the tokens of each text's queries.
-            keys: the tokens of each text's keys.
-            selection: the layers to record.
-        """
+        """Raises AttnvizError if the whole maps of the chosen layers and their mask need more memory than is free."""
         rows, columns = (max(map(len, texts)) for texts in (queries, keys))
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         maps_per_layer = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout

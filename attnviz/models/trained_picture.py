@@ -201,10 +201,6 @@ class TrainedPictureReader(Reader):
     def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
         """Returns the digit that the model predicts at each word that asks for one, and a remark on these answers.
 
-        Args:
-            inputs: the model's keyword arguments.
-            tokens: the tokens of the picture and of the words.
-
         Raises:
             AttnvizError: if no word asks for a digit.
         """

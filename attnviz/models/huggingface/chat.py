@@ -222,7 +222,7 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     The tokens of a conversation have its turns as groups, and its passages if there are any.
 
     Raises:
-        AttnvizError: if there are no tokens, or the model has no chat template, or one that changes the passages.
+        AttnvizError: if there are no tokens, the model has no chat template, or the template changes the passages.
     """
     conversation = example.conversation
     if conversation is None:
@@ -262,10 +262,6 @@ def _message_start(rendered: RenderedChat, text: str) -> int:
 
     Added to an index in the message, it gives the index in the rendered text, because the template strips the spaces
     around a message.
-
-    Args:
-        rendered: the text that the template wrote.
-        text: the message.
 
     Raises:
         AttnvizError: if the template changes the message, so its passages cannot be found.
@@ -308,11 +304,6 @@ def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> In
 
     Returns ``None`` if the text is empty, or is not the coded text with each code replaced by its character: plain
     throughout, or escaped as in JSON or HTML.
-
-    Args:
-        text: the text that the template wrote for the messages.
-        coded_text: the text that it wrote for the coded messages.
-        coder: the coder of those messages.
     """
     for forms_of in (_plain_form, _escaped_forms):
         numbers = np.full(len(text), -1, dtype=np.int64)

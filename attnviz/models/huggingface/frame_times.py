@@ -105,7 +105,7 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
         name: the name of the encoder's keyword argument that takes the features.
 
     Raises:
-        UnevenFramesError: if frames do not follow each other evenly, as patches of a spectrogram do not.
+        UnevenFramesError: if frames do not follow each other evenly, such as patches of a spectrogram.
         AttnvizError: if the encoder's output is not a sequence of frames.
     """
     # Noise, because models that normalize each frame amplify the gradient where a sound is silent.
@@ -226,11 +226,6 @@ def _columns_of_frames(
 
 def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
     """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`.
-
-    Args:
-        encoder: the encoder.
-        features: the features of a sound.
-        name: the encoder's argument that takes the features.
 
     Raises:
         AttnvizError: if the output is not a sequence of frames, or has other frames than the encoder's attention.

@@ -163,12 +163,7 @@ class ImageReader(FolderReader):
         )
 
     def _classified(self, image_file: "PillowImage", title: str) -> Prepared:
-        """Returns an image prepared for a classifier; its metric is the logit of the most probable label.
-
-        Args:
-            image_file: the image.
-            title: the name of its file.
-        """
+        """Returns an image prepared for a classifier; its metric is the logit of the most probable label."""
         import torch
 
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output(), torch.inference_mode():

@@ -455,10 +455,6 @@ class PictureTextReader(FolderReader):
         """Returns a copy of the inputs with generated tokens after the prompt.
 
         The attention mask is extended by 1, token types by 0, and the mask of cross-attention by its last row.
-
-        Args:
-            inputs: the model's keyword arguments for the prompt.
-            new_ids: the ids of the generated tokens.
         """
         import torch
 
@@ -537,7 +533,7 @@ def load_text_processor(folder: Path) -> Any:
     Without torchvision, tokenizer and image processor are loaded and joined if the processor needs it.
 
     Raises:
-        AttnvizError: if torchvision is missing, and the processor merges no patches or the model has no image token.
+        AttnvizError: if joining them fails: the processor merges no patches, or the model has no image token.
     """
     import transformers
 

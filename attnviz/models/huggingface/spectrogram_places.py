@@ -103,10 +103,6 @@ def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
     If the clicks do not move evenly, half the length is tried, since clicks after the extractor's window change
     nothing.
 
-    Args:
-        extract: the feature extractor.
-        length: the number of samples of the sound.
-
     Raises:
         UnevenFramesError: if clicks move evenly in no sound.
     """

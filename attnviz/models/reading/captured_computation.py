@@ -209,10 +209,6 @@ def _vocabulary_size(model: "nn.Module") -> int:
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     """Returns a call with its queries and keys: arguments of a kernel, or recovered from the computation of scores.
 
-    Args:
-        site: the place of the call in the model.
-        call: the call.
-
     Raises:
         AttnvizError: if the scores are not products of queries and keys, each head is a separate module, or the heads
             have sinks.
