@@ -142,10 +142,11 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
     tokens = maps.query_tokens
     if selection.queries != ALL_QUERIES:
         span = resolve_span(selection.queries, len(tokens), "queries")
-        queries = np.arange(max(span.start, 1), span.stop)  # the first query has no earlier key to drop
-    else:
-        has_written_part = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
-        queries = written_tokens(tokens) if has_written_part else np.empty(0, dtype=np.int64)
+        if span.stop < 2:
+            raise AttnvizError(f"the first query has no earlier key to drop; use {option('queries', '1:')}")
+        return np.arange(max(span.start, 1), span.stop)
+    has_written_part = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
+    queries = written_tokens(tokens) if has_written_part else np.empty(0, dtype=np.int64)
     if not len(queries):
         raise AttnvizError(
             f"no part of the text is known to be generated; name the steps with {option('queries', '384:')}"

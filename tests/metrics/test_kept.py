@@ -238,6 +238,8 @@ def test_refuses_policies_that_cannot_be_or_drop_nothing(policy: str, said: str)
 
 
 def test_refuses_a_text_of_which_nothing_was_generated_and_later_keys() -> None:
+    with pytest.raises(AttnvizError, match="the first query has no earlier key to drop; use queries='1:'"):
+        measure_kept(small(even(1, 10)), Selection(queries=(0, 1)), ["top:2"])
     with pytest.raises(AttnvizError, match="name the steps with queries='384:'"):
         measure_kept(small(even(1, 10)), Selection(), ["top:2"])
     whole = Recording(maps=(maps_of(np.full((1, 5, 5), 0.2), Tokens.numbered(5)),), model="m")
