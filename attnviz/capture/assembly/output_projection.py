@@ -198,7 +198,7 @@ class ProjectionSearch:
 
     @property
     def is_searching(self) -> bool:
-        """True if an output waits for its projection, or the operand of the last projection may enter further maps."""
+        """True if an output waits for its projection, or if the last operand may enter further linear maps."""
         return bool(self.pending) or self.last_operand is not None
 
     def expect(self, output: Tensor, receive: ReceiveProjection) -> None:

@@ -19,7 +19,7 @@ def _flex_attention() -> Any:
 
 
 def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a wrapper of torch's function that changes scores by score_mod and mask_mod; observers follow the scores.
+    """Returns a wrapper of torch's function for score_mod and mask_mod; it shows the scores to the observers.
 
     The changed scores keep the node of the scores, since they are computed element by element.
     """
