@@ -133,6 +133,7 @@ def _is_online() -> bool:
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    # The hub's client would retry for longer.
     outcomes: list[bool] = []  # stays empty if the thread is still waiting at the end
     # In a thread, because looking up the address has no timeout.
     probe = threading.Thread(
