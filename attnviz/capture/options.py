@@ -83,9 +83,9 @@ class CaptureOptions:
         """Returns the tokens of the queries and keys in one text of a call.
 
         They have the user's labels if there are as many labels as tokens; otherwise they are numbered. A text written
-        step by step may have one more label, since no step reads the last token. Its tokens get the groups
-        ``generated``, which tell the prompt from later tokens, unless the labels have such groups. The keys of
-        cross-attention have the labels of ``context``; if these are given, so has an encoder.
+        step by step may have one more label, since no step reads the last token. Such a text gets the groups
+        ``generated`` unless its labels have them. The keys of cross-attention have the labels of ``context``. An
+        encoder has them too if ``context`` is given.
 
         Args:
             call: the call.
