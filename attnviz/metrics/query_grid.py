@@ -207,14 +207,14 @@ class QueryGrid(Grid):
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns 1, x and x² for each key, ``(keys, 3)``, where x is the key's index less ``origin``.
+        """Returns 1, x and x² for each key, ``(3, keys)``, where x is the key's index less ``origin``.
 
         Args:
             keys: the range of keys.
             origin: the index of the key from which offsets are counted.
         """
         offsets = (self.keys[keys] - origin).astype(np.float32)
-        return np.stack([np.ones_like(offsets), offsets, offsets**2], axis=1)
+        return np.stack([np.ones_like(offsets), offsets, offsets**2])
 
     @cached_property
     def visible_counts(self) -> IntArray:

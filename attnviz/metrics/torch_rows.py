@@ -95,7 +95,8 @@ class TorchRows(GridRows):
         for (span, origin), moments in zip((keys_before, keys_after), self._moments, strict=True):
             powers = bands.tensor(grid.powers(span, origin))
             for keys in bands.tiles(span):
-                moments += self._add_tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
+                # BLAS multiplies by the transpose of three long rows several times faster than by three long columns.
+                moments += self._add_tile(keys) @ powers[:, keys.start - span.start : keys.stop - span.start].T
         for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
             self._add_near(self._add_tile(keys), keys)
 
@@ -170,7 +171,10 @@ class TorchRows(GridRows):
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
-            sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
+            sums, numbers = self.bands.zeros(self.shape[1], torch.float64), self.bands.tensor(cells.numbers)
+            for keys in self.bands.tiles(slice(0, numbers.shape[1])):
+                products = self.bands.buffer("exponents", (len(numbers), keys.stop - keys.start))
+                sums += torch.mul(self.weights[:, keys], numbers[:, keys], out=products).sum(1)
         else:
             cell_weights = self.weights.view(-1)[self.bands.tensor(cells.flat_indices)].double()
             sums = torch.zeros(self.shape[1], dtype=cell_weights.dtype, device=cell_weights.device)
