@@ -21,7 +21,7 @@ LIMITS = {"processor": 0.05, "clock": 0.15}  # seconds to answer a key on a long
 LONG = (8192, 32_768)  # tokens
 RUNS = 9
 SIZES = ((1, 4, 12), (6, 12, 40), (12, 12, 512))
-LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
+LAST_WORD = b"q quit"  # of the first screen, and of the picture no word at all
 
 
 def main() -> None:
