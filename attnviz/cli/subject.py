@@ -360,9 +360,9 @@ class Subject:
         recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
         is_picture, is_sound = _ends_with(source, *PICTURES), _ends_with(source, *SOUNDS)
         if self.kind is Kind.FILE and (is_picture or is_sound):
-            medium = "picture" if is_picture else "sound"
+            medium, formats = ("picture", "PNG, JPEG or WebP") if is_picture else ("sound", "WAV, FLAC, OGG or MP3")
             raise AttnvizError(
-                f"{source!r} is a {medium}; use attnviz.record(model) in Python for a model that reads it"
+                f"{source!r} is a {medium} of a kind that attnviz does not read; convert it to {formats}"
             )
         advice = {
             Kind.MISSING: f"there is no file {source!r}; {_nearest_file(source)}printf %s {shlex.quote(source)} | "

@@ -57,7 +57,7 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
     if before.model != after.model:
         remarks.append("The models differ: heads of the same number need not do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
-        remarks.append("The corpora differ: a number may change only because texts are longer or shorter.")
+        remarks.append(f"The corpora differ: a number may change only because the {after.example_noun} differ.")
     heads_before, heads_after = ({(head.layer, head.head) for head in survey.heads} for survey in (before, after))
     unmatched_heads = heads_before ^ heads_after
     if unmatched_heads:

@@ -101,7 +101,10 @@ def test_effects_are_known_by_every_command(files: Path, command: str, capsys: p
     [
         ("run.safetensor", "there is no file 'run.safetensor'; did you mean run.safetensors?"),
         ("nope.txt", "there is no file 'nope.txt'; printf %s nope.txt | attnviz show - draws these words"),
-        ("picture.gif", "'picture.gif' is a picture; use attnviz.record(model)"),
+        (
+            "picture.gif",
+            "'picture.gif' is a picture of a kind that attnviz does not read; convert it to PNG, JPEG or WebP",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["show", "heads", "explain"])

@@ -90,8 +90,8 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
 def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
     """Returns the remarks of a list: the number of changes that it omits, if there are any, and its order."""
     order = (
-        "Sorted by the change in standard errors, as if texts were independent; ± is half of the 95 % interval of a "
-        "change."
+        "Sorted by the change in standard errors, as if the inputs were independent; ± is half of the 95 % interval of "
+        "a change."
     )
     omitted_count = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     if omitted_count <= 0:

@@ -37,7 +37,7 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
 
 
 def refuse_text_options(options: ReportOptions) -> None:
-    """Raises AttnvizError for the first option in use that needs the maps of a text, which a survey does not have."""
+    """Raises AttnvizError for the first option in use that needs the maps of one input, which no survey has."""
     look, defaults = options.look, type(options)()
     is_used_by_name = {
         "of": options.of != defaults.of,
@@ -59,8 +59,8 @@ def refuse_text_options(options: ReportOptions) -> None:
     name = next((name for name, is_used in is_used_by_name.items() if is_used), None)
     if name is not None:
         raise AttnvizError(
-            f"{option(name)} needs the maps of a text, but a survey holds means over texts; the card of a head has "
-            "commands that draw its examples"
+            f"{option(name)} needs the maps of one input, but a survey holds means over all of them; the card of a "
+            "head has commands that draw its examples"
         )
 
 

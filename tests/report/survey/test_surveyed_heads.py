@@ -127,7 +127,7 @@ def test_refuses_axes_that_are_none(axes: str, said: str) -> None:
     ],
 )
 def test_refuses_what_only_a_text_has(options: dict[str, object], name: str) -> None:
-    with pytest.raises(AttnvizError, match="a survey holds means over texts") as refusal:
+    with pytest.raises(AttnvizError, match="a survey holds means over all of them") as refusal:
         survey_card_report(SURVEY, ReportOptions(medium=PAGE, **options))  # type: ignore[arg-type]
     assert name in str(refusal.value)
 
