@@ -13,6 +13,7 @@ from benchmarks.timing import Pair, pair_commands, pair_functions, report
 
 LENGTHS = (512, 1024)
 SHORT = 8  # tokens, of which a forward pass is mostly Python
+GENERATED = 20  # tokens of an answer
 RUNS, SHORT_RUNS = 3, 15
 PROCESSES = 3  # the median of their figures counts
 MMAP_THRESHOLD, LARGE = -3, 1 << 17  # mallopt's name for it, and bytes of an array that is given back when freed
@@ -29,6 +30,7 @@ with torch.inference_mode():
 def main() -> None:
     """Prints a line for each limit; with an argument, measures the memory of one variant."""
     measure_short()
+    measure_generation()
     for tokens in LENGTHS:
         measure(tokens)
     measure_command()
@@ -39,6 +41,28 @@ def measure_short() -> None:
     variants = build(SHORT, "sdpa")
     pair = pair_functions(variants["all"], variants["bare"], runs=SHORT_RUNS)
     report(f"{SHORT} tokens: all / bare", pair, 1.5)
+
+
+def measure_generation() -> None:
+    """Measures an answer of GPT-2's size, of which a recording holds each step."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    import attnviz
+
+    model: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=None, pad_token_id=0)).eval()
+    ids = torch.randint(1, 5000, (1, SHORT))
+
+    def generate() -> None:
+        with torch.inference_mode():
+            model.generate(ids, max_new_tokens=GENERATED, do_sample=False)
+
+    def generate_recorded() -> None:
+        with attnviz.record(model):
+            generate()
+
+    pair = pair_functions(generate_recorded, generate, runs=SHORT_RUNS)
+    report(f"{SHORT} + {GENERATED} tokens generated: all / bare", pair, 1.3)
 
 
 def measure(tokens: int) -> None:
