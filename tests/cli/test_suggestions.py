@@ -325,14 +325,14 @@ ADVISED = {
     "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
-    "heads survey.safetensors --keys 0:1": ("--keys needs the maps of a text", "heads survey.safetensors"),
+    "heads survey.safetensors --keys 0:1": ("--keys needs the maps of one input", "heads survey.safetensors"),
     "heads survey.safetensors --effects effects.json": ("this is a survey; leave it out", "heads survey.safetensors"),
     "compare survey.safetensors run.safetensors": (
         "takes two surveys",
         "compare survey.safetensors survey.safetensors",
     ),
     "compare survey.safetensors survey.safetensors --words": (
-        "--words needs the maps of a text",
+        "--words needs the maps of one input",
         "compare survey.safetensors survey.safetensors",
     ),
     "ablate 'a b a b' --model trained --metric los": (
