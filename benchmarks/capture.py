@@ -50,7 +50,8 @@ def measure_generation() -> None:
 
     import attnviz
 
-    model: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=None, pad_token_id=0)).eval()
+    model: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=None, pad_token_id=0))
+    model.eval()
     ids = torch.randint(1, 5000, (1, SHORT))
 
     def generate() -> None:
