@@ -105,7 +105,8 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
     if colon and name in TESTS and value:
         return TESTS[name](value)
     if re.search(r"[<>=:]", word):
-        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {EXAMPLE!r}")
+        example = EXAMPLE if "previous" in metrics or not metrics else f"{metrics[0]}>0.5 layer:3-5"
+        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {example!r}")
     return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
 
 

@@ -44,3 +44,8 @@ def test_head_without_the_number_is_left_out_and_comes_back_with_a_minus() -> No
     head = DescribedHead(0, 0, "self", "", {"previous": math.nan})
     assert not parse_filter("previous<2", METRICS).keeps(head)
     assert parse_filter("-previous<2", METRICS).keeps(head)
+
+
+def test_refusal_shows_an_example_with_a_metric_that_the_heads_have() -> None:
+    with pytest.raises(AttnvizError, match=r"write one as 'on-picture>0.5 layer:3-5'$"):
+        parse_filter("colour:red", ("on-picture", "border"))
