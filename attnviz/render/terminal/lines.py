@@ -130,10 +130,7 @@ def _plain_text(line: Line) -> str:
 
 
 def _with_cursor_moves(line: Line) -> Line:
-    """Returns a line with escape sequences that move the cursor to the right column after text of disputed width.
-
-    A move comes only after a gap that is wider than the columns that the terminal may have added.
-    """
+    """Returns a line with moves of the cursor to the true column after text whose width terminals dispute."""
     spans: Line = []
     column, extra_columns, has_disputed_width = 1, 0, False
     for span in line:

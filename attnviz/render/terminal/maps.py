@@ -77,7 +77,7 @@ def choose_grid(
 def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     """Returns possible geometries: first those with numbers, then blocks of two columns and of one.
 
-    Pooled panels have no geometry with numbers, unless only these are returned.
+    A geometry with numbers is left out for pooled panels, unless ``tables`` is True.
 
     Args:
         panels: the panels to draw.
@@ -128,7 +128,7 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
 def _label_columns(panels: list[Panel], width: int) -> int:
     """Returns the columns of the query labels: those of the widest, but at most about a quarter of ``width``.
 
-    Beside pooled keys, labels are shortened further, to 11 columns at the least, so that all blocks fit in one part.
+    Pooled keys shorten them to as few as 11 columns, so that all blocks of keys fit side by side.
     """
     widest = max(widest_label(panel.rows.labels) for panel in panels)
     blocks = max((len(panel.columns.labels) for panel in panels if panel.columns.pooled), default=0)
@@ -160,7 +160,7 @@ def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
     """Returns the number of panels side by side: ``side_by_side`` if so many fit, else 1.
 
-    With ``None`` it is the number that fits, or fewer so that panels are distributed evenly over the bands.
+    Without ``side_by_side``, the smallest number that needs no more bands than the widest possible band.
 
     Args:
         grid: the geometry.
@@ -221,10 +221,7 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_label
 
 
 def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
-    """Returns the lines of key labels above the cells of a panel, in the style of the geometry's ``header``.
-
-    They are one line of labels or of positions, or for labels that run downwards as many lines as the longest needs.
-    """
+    """Returns the lines above the cells of a panel: key labels or positions, as the geometry's ``header`` asks."""
     if grid.header in ("across", "cut"):
         return ["".join(f"{right_aligned(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
@@ -250,10 +247,7 @@ def _position_line(columns: Axis, cell: int, width: int) -> str:
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title.
-
-    The range is of tokens, or of seconds for frames of a sound.
-    """
+    """Yields the panel if it fits the width, else its parts, each with its tokens (seconds of a sound) in the title."""
     columns_a_part = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)
     for start in range(0, count, columns_a_part):

@@ -24,7 +24,7 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
 
 
 def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
-    """Returns the cells of one column of a table, the header first, all of the same width, with bars if it has any."""
+    """Returns the cells of one column of a table, all of the same width: the header, then numbers and their bars."""
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
     has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)

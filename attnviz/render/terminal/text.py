@@ -84,7 +84,7 @@ def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterator[Span]:
-    """Yields the tokens on the mixed hues of the heads; without colours, each with its larger weights and the heads."""
+    """Yields each token on the mixed hue of the heads; without colours, with its large weights and their heads."""
     strengths = overlaid_strengths(panels)
     papers = mixed_hues(strengths)
     inks = ink_on(papers)
