@@ -681,7 +681,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         from attnviz.cli.suggestions import usage_line
 
-        remark(usage_line(error, typer.main.get_command(app)))
+        remark(usage_line(error, app))
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes standard output once more when it ends

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attnviz.base.errors import flag
 from attnviz.base.options import DeclaredOption
+from attnviz.cli.values import convert_plain_values
 
 HELP = "Help"
 NAMES_WIDTH = 26  # of the first column of a table at most, in characters
@@ -94,6 +95,7 @@ class Command(TyperCommand):
         from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
+        convert_plain_values(self.get_params(ctx))
         try:
             return super().parse_args(ctx, [*args])
         except typer.TyperException:
@@ -131,6 +133,15 @@ def _is_sound(text: str) -> bool:
 
 class Program(TyperGroup):
     """The program with all commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the words before the command; returns the others, the command first.
+
+        Raises:
+            TyperException: if a word is an option that the program does not have.
+        """
+        convert_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the usage, the examples, the list of commands and a hint at their help to the formatter."""

@@ -19,19 +19,19 @@ PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that oth
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 
 
-def usage_line(error: typer.TyperException, program: Any) -> str:
+def usage_line(error: typer.TyperException, app: typer.Typer) -> str:
     """Returns a line on what is wrong with a command line, what was probably meant, and how to get help.
 
     Args:
         error: the parser's error.
-        program: the program with all of its commands.
+        app: the program with all of its commands.
     """
     context = getattr(error, "ctx", None)
     path = "attnviz" if context is None else context.command_path
-    return f"{_problem(error, context, path, program)} (see {path} --help)"
+    return f"{_problem(error, context, path, app)} (see {path} --help)"
 
 
-def _problem(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
+def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Typer) -> str:
     """Returns a line on what is wrong with a command line and, if it can be guessed, what was meant.
 
     For an error of no known kind, it is the parser's own message.
@@ -40,14 +40,14 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
         error: the parser's error.
         context: the context of the command; ``None`` if the parser did not reach one.
         path: the program, and the command if there is one.
-        program: the program with all of its commands.
+        app: the program with all of its commands.
     """
     message = error.format_message().rstrip(".")
     if context is None:
         return message
     unknown_command = NO_COMMAND.fullmatch(message)
     if unknown_command is not None:
-        return _unknown_command_line(literal_eval(unknown_command[1]), program)
+        return _unknown_command_line(literal_eval(unknown_command[1]), context.command)
     extra_words = EXTRA_WORDS.fullmatch(message)
     if extra_words is not None:
         return _extra_words_line(context, path, extra_words[1])
@@ -56,7 +56,7 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
         return number_line
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
-        return _unknown_option_line(context, path, option_name, program)
+        return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
     return message
 
 
