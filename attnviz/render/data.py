@@ -35,7 +35,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if reports of this type have no numbers to write, or the maps hold no single cells.
+        AttnvizError: if the report has no numbers for a file of this suffix, or its maps hold no single cells.
     """
     match report:
         case HeadList() | HeadAtlas():
@@ -204,10 +204,7 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns the name of a head's arrays in an archive: layer and head, such as ``4.11``.
-
-    Then follow ``.cross`` for cross-attention, and the index of the text in its batch unless it is 0: ``4.11.2``.
-    """
+    """Returns the name of a head's arrays in an archive, such as ``4.11``, ``4.11.cross``, or ``4.11.2`` for text 2."""
     maps = head.maps
     kind = ".cross" if maps.kind == "cross" else ""
     item = f".{maps.item}" if maps.item else ""
@@ -215,10 +212,7 @@ def _member_name(head: HeadCells) -> str:
 
 
 def _about_head(head: HeadCells) -> dict[str, Any]:
-    """Returns the description of a head as JSON values: its names, its tokens, and its change between recordings.
-
-    There is no ``change`` for a head of one recording. The tokens are those of the report's queries and keys.
-    """
+    """Returns the description of a head as JSON values; ``change`` is absent if the head comes from one recording."""
     maps = head.maps
     description: dict[str, Any] = {"name": _member_name(head), "layer": maps.layer, "head": head.head}
     description |= {"kind": maps.kind, "item": maps.item}
@@ -258,10 +252,7 @@ def _json_text(value: dict[str, Any]) -> str:
 
 
 def _json_value(value: Any) -> Any:
-    """Returns the name of a NaN or infinite number, such as ``NaN``, since JSON has no such numbers.
-
-    In a dictionary, its values are replaced so; any other value is returned unchanged, also a list.
-    """
+    """Returns a value in which names such as ``NaN`` replace numbers that are not finite, except within lists."""
     if isinstance(value, dict):
         return {name: _json_value(field) for name, field in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

@@ -74,7 +74,7 @@ class Format:
 
 
 def _fits_screen(report: "Report") -> bool:
-    """True if a report fits the terminal's screen, of the height of its look, and leaves a line for the prompt."""
+    """True if a report has fewer lines than the height of its look, so that a line is free for the prompt."""
     from attnviz.render.terminal.draw import report_lines
 
     return len(report_lines(report)) < (report.look.height or 0)
@@ -167,7 +167,7 @@ def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if no format has this suffix.
+        AttnvizError: if no format has this suffix, or the format cannot show the report.
     """
     import_module(format_of(suffix).module).write(report, suffix, file)
 
@@ -176,7 +176,7 @@ def draw(report: "Report", suffix: str) -> bytes:
     """Returns the bytes of a report in the format of a suffix.
 
     Raises:
-        AttnvizError: if no format has this suffix.
+        AttnvizError: if no format has this suffix, or the format cannot show the report.
     """
     with io.BytesIO() as file:
         write(report, suffix, file)

@@ -164,7 +164,7 @@ class TextsGrid(Grid):
         return torch.where(self.visible, 0.0, HIDDEN)[:, None]
 
     @cached_property
-    def ones(self) -> Tensor:
+    def visible_as_float(self) -> Tensor:
         """1 for visible cells, 0 for others, ``(texts, queries, keys)``."""
         return self.visible.float()
 
@@ -181,7 +181,7 @@ class TextsGrid(Grid):
     @cached_property
     def visible_counts(self) -> Tensor:
         """The number of keys that each query sees, ``(texts, 1, queries)``."""
-        return self.ones.sum(-1)[:, None]
+        return self.visible_as_float.sum(-1)[:, None]
 
     @cached_property
     def has_choice(self) -> Tensor:
@@ -241,7 +241,7 @@ class TextsGrid(Grid):
         if not self._cached_queries:
             # Whether a metric of whole rows is defined depends on the visible cells alone, so one head shows it.
             is_defined_for_row = ~row_numbers[..., 0].isnan().permute(2, 0, 1)  # (texts, queries, columns)
-            is_defined = torch.cat([is_defined_for_row, self.sums.sees_cells(self.ones)], dim=-1)
+            is_defined = torch.cat([is_defined_for_row, self.sums.sees_cells(self.visible_as_float)], dim=-1)
             ones_if_defined = is_defined.float() * self.has_choice[..., None]
             counts = ones_if_defined.sum(1)
             first_rows = torch.where(counts > 0, ones_if_defined.argmax(1) + self.rows.start, -1)
@@ -269,7 +269,7 @@ class TextsGrid(Grid):
     @cached_property
     def pairs(self) -> Tensor:
         """The number of visible pairs in each bin of offsets, ``(texts, bins)``."""
-        return diagonal_sums(self.ones) @ self.offset_bins
+        return diagonal_sums(self.visible_as_float) @ self.offset_bins
 
 
 class CachedGrids:

@@ -169,7 +169,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
     peak_weight = sees_key / total
     return SoftmaxRows(
         weights=exponentials.mul_(peak_weight[..., None]),
-        scores=scores.mul_(grid.ones[:, None]) if grid.has_hidden else scores,
+        scores=scores.mul_(grid.visible_as_float[:, None]) if grid.has_hidden else scores,
         entropy=entropy,
         peak=peak_weight if sinks is None else peak_weight * (largest_scores - maximum)[..., 0].exp_(),
         hidden=hidden_share,
@@ -197,7 +197,7 @@ def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
         maps: the scores, weights and visible cells.
         grid: the visible cells without padding.
     """
-    cells, weights = grid.ones[:, None], maps.weights.float()
+    cells, weights = grid.visible_as_float[:, None], maps.weights.float()
     if grid.batch.is_padded:
         weights = weights * cells
     entropy = -(weights.clamp(min=TINY).log_().mul_(weights).sum(-1)) / math.log(2)

@@ -175,8 +175,8 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     """Returns the layout of a page with title, content, remarks and colour bar; the content is as large as fits.
 
-    The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. A page whose
-    height is not given is as high as its content, and as wide too unless its width is given.
+    The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. If the look
+    gives no size, the page fits the content; if it gives only a width, the page's height does.
 
     Args:
         picture: the picture with its words.
@@ -188,9 +188,9 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bar_space = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
     title = title_block(picture, page_width - 2 * margin, scale, ruler)
-    remarks_height = MAX_REMARKS_SHARE * page_height if page.fixed else page_height
+    remarks_height = MAX_REMARKS_SHARE * page_height if page.is_fixed else page_height
     remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, remarks_height)
-    free_height = page_height - 2 * margin - title.height - remarks.height if page.fixed else math.inf
+    free_height = page_height - 2 * margin - title.height - remarks.height if page.is_fixed else math.inf
     flat_bar_space = FLAT_BAR[1] * scale if bars else 0.0
     points, content = _largest_content(
         picture, fill, (page_width - 2 * margin, free_height - flat_bar_space), scale, ruler
@@ -205,7 +205,7 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
         )
     if page.grows:
         page_width = max(content.width + bar_space, MIN_CONTENT_WIDTH) + 2 * margin
-    if not page.fixed:
+    if not page.is_fixed:
         title, remarks = (
             title_block(picture, page_width - 2 * margin, scale, ruler),
             remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height),
@@ -214,7 +214,7 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
         page_height = max(content.height, min_content_height) + title.height + remarks.height + 2 * margin
     left = margin + max(page_width - 2 * margin - content.width - bar_space, 0) / 2
     free_height = page_height - 2 * margin - title.height - remarks.height - content.height
-    top = page_height - margin - title.height - (max(free_height, 0) / 2 if page.fixed else 0)
+    top = page_height - margin - title.height - (max(free_height, 0) / 2 if page.is_fixed else 0)
     layout = _placed_layout(
         content, (page_width, page_height), (left, top), margin, (title, remarks), bars, points, scale
     )
@@ -303,7 +303,7 @@ def _largest_content(
     """
     width, height = area
     chosen_size = picture.look.font_size
-    largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
+    largest = math.inf if page_size(picture.look).is_fixed else MAX_DEFAULT_TOKEN_POINTS
     sizes = (chosen_size,) if chosen_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
         content = fill(picture, points, width, scale, ruler)
@@ -313,9 +313,9 @@ def _largest_content(
 
 
 def _arcs_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns the arcs of heads: queries at the left, keys at the right, and a line for each weight.
+    """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them.
 
-    As many heads as fit the width stand side by side. A legend of strengths follows if all heads share a scale.
+    The heads stand in rows. A legend of strengths follows if all heads share a scale.
 
     Args:
         picture: the heads to draw.
@@ -421,7 +421,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns a line on the hue of each head, with its title and the end of its scale, and the height of all lines.
+    """Returns the title of each head with the end of its scale, on the head's hue, and the height of all titles.
 
     Args:
         picture: the heads.
@@ -429,7 +429,7 @@ def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word
         ruler: measures the text.
 
     Returns:
-        The lines, one below another from y = 0 downwards, and their height in inches with half a row under them.
+        The titles, one below another from y = 0 downwards, and their height in inches with half a row under them.
     """
     row, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
@@ -458,8 +458,7 @@ def _legend_of_strengths(
 ) -> tuple[list[Word], Strokes]:
     """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its strength.
 
-    Weights with a strength of at most ``MIN_LEGEND_STRENGTH`` are left out, and the smallest ones if not all fit; at
-    least the largest one stays.
+    Strengths up to ``MIN_LEGEND_STRENGTH`` are left out. If the other weights do not all fit, only the largest stay.
 
     Args:
         panel: a head, with the scale of the strengths.
@@ -487,9 +486,7 @@ def _legend_of_strengths(
 
 
 def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`, the strongest last, to be on top.
-
-    There may be no lines.
+    """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`; the strongest is last, on top.
 
     Args:
         panel: the weights of a head.

@@ -218,10 +218,7 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "Figure":
 
 
 def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of the weights of each panel over its keys: tokens of a text, an image, or a sound.
-
-    All panels have the medium of the first.
-    """
+    """Returns the layout of each panel's weights over its text, image or sound; all panels have the same medium."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -254,8 +251,8 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
         axes = _add_axes(matplotlib_figure, place.box, layout, theme)
         _draw_cells(axes, place.panel, is_vector, as_shapes)
         _draw_outline(axes, place.panel, theme)
-        if layout.numbers:
-            _draw_numbers(axes, place.panel, layout.numbers)
+        if layout.number_points:
+            _draw_numbers(axes, place.panel, layout.number_points)
         _label_panel(axes, place, layout, theme)
         draw_strip(axes, place.panel, strip_height((place.panel,)) * layout.scale / place.box.height, theme)
     for bar in layout.bars:
@@ -296,7 +293,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """Returns the figure of a layout of tokens: arcs between them or colours behind them, or images or sounds."""
+    """Returns the figure of a layout of arcs, shaded texts, images or sounds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -422,7 +419,7 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
     """Draws the title of a panel, and the labels and the name of each axis; an axis without labels has no name."""
     scale = layout.scale
     padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
-    axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=padding)
+    axes.set_title(place.title, fontsize=layout.title_points, color=theme["ink"], loc="left", pad=padding)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
     label_width, label_height = place.reach
@@ -434,7 +431,7 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
         - 2 * LABEL_PADDING * scale
         - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
     )
-    style: dict[str, Any] = {"fontsize": layout.names, "color": theme["faint"], "transform": inches}
+    style: dict[str, Any] = {"fontsize": layout.name_points, "color": theme["faint"], "transform": inches}
     middle_x, middle_y = place.box.x + place.box.width / 2, place.box.y + place.box.height / 2
     if place.rows is not None:
         axes.text(x_of_name, middle_y, place.rows.name, rotation=90, ha="right", va="center", **style)
@@ -460,7 +457,7 @@ def _label_axis(
         axis.set_ticks([])
         return
     style: dict[str, Any] = {
-        "fontsize": layout.labels,
+        "fontsize": layout.label_points,
         "color": theme["ink"],
         "rotation": 90 if labels.is_turned else 0,
     }

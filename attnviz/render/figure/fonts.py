@@ -53,9 +53,9 @@ class Fonts:
 
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
-    """Returns the default font family, the installed families that add characters of the texts, and missing characters.
+    """Returns the default font family, installed families that add characters of the texts, and missing characters.
 
-    Other families are read only if the texts have characters that some fonts lack.
+    Reads font files only if the texts have characters that some fonts lack.
     """
     characters = set[str]().union(*texts)
     uncovered = {character for character in characters if _may_be_missing(character)}
@@ -174,14 +174,14 @@ def _font_files() -> dict[str, str]:
 
 
 def _family_rank(name: str) -> int:
-    """Returns a family's rank among the preferred ones, by the beginning of its name; the last rank for others."""
+    """Returns the index of the preferred family that a name begins with; the number of such families if none."""
     return next(
         (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
     )
 
 
 def _weight_number(weight: str | int) -> int:
-    """Returns the weight of a font; that of a regular font if matplotlib has a word for the weight, not a number."""
+    """Returns the weight of a font as a number; `REGULAR_WEIGHT` if matplotlib has only a word for the weight."""
     return weight if isinstance(weight, int) else REGULAR_WEIGHT
 
 

@@ -42,7 +42,7 @@ class Area:
         height: the height in inches.
         scale: the size of fonts relative to those of a slide.
         dpi: pixels per inch.
-        fixed: True if the panels must fill the area; False if cells have a largest size.
+        is_fixed: True if the panels must fill the area; False if cells have a largest size.
         title_lines: the lines of the longest title of a panel; 0 if no panel has a title.
     """
 
@@ -50,7 +50,7 @@ class Area:
     height: float
     scale: float
     dpi: int
-    fixed: bool
+    is_fixed: bool
     title_lines: int = 1
 
 
@@ -63,10 +63,10 @@ class PanelGrid:
         labelling: the style of the token labels.
         lefts: the space for query labels in each column.
         bottoms: the space for key labels in each row.
-        columns: the width of the widest panel in each column, in cells of the largest map.
-        rows: the height of the tallest panel in each row, in cells of the largest map.
+        column_cells: the width of the widest panel in each column, in cells of the largest map.
+        row_cells: the height of the tallest panel in each row, in cells of the largest map.
         gaps: the gap before each column.
-        title: the space for titles above each row, and for the envelopes of sounds.
+        title_height: the space for titles above each row, and for the envelopes of sounds.
         factors: the size of each panel's cells, in cells of the largest map.
         cell: the width and height of a cell of the largest map.
     """
@@ -75,22 +75,22 @@ class PanelGrid:
     labelling: Labelling
     lefts: tuple[float, ...]
     bottoms: tuple[float, ...]
-    columns: tuple[float, ...]
-    rows: tuple[float, ...]
+    column_cells: tuple[float, ...]
+    row_cells: tuple[float, ...]
     gaps: tuple[float, ...]
-    title: float
+    title_height: float
     factors: tuple[float, ...]
     cell: tuple[float, float] = (0.0, 0.0)
 
     @property
     def width(self) -> float:
         """The width of all panels with their labels, in inches."""
-        return sum(self.lefts) + sum(self.gaps) + self.cell[0] * sum(self.columns)
+        return sum(self.lefts) + sum(self.gaps) + self.cell[0] * sum(self.column_cells)
 
     @property
     def height(self) -> float:
         """The height of all panels with their labels and titles, in inches."""
-        return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
+        return sum(self.bottoms) + self.title_height * len(self.row_cells) + self.cell[1] * sum(self.row_cells)
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
@@ -153,7 +153,7 @@ def axis_depth(label_inches: float, scale: float) -> float:
 
 
 def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit."""
+    """Returns the grid in the first style in which all labels fit; without one, a grid with as many labels as fit."""
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
         if _all_labels_fit(picture, grid, ruler):
@@ -164,12 +164,11 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
 
-    Landmarks, positions of pooled maps, and labels in a journal have at most `MIN_FLAT_LABEL_POINTS`, and sizes too
-    small to read are left out. If the user chose a font size, it is the only one.
+    Sizes too small to read are left out. If the user chose a font size, it is the only one.
     """
     font_size = picture.look.font_size
     has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)
-    needs_small_labels = picture.look.mark is not None or page_size(picture.look).column or has_positions
+    needs_small_labels = picture.look.mark is not None or page_size(picture.look).is_column or has_positions
     limit = min(MAX_LABEL_INCHES * area.scale, MAX_LABEL_SHARE * area.width)
     smallest_points = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:
@@ -190,17 +189,13 @@ def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
 
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """Returns the grid's labelling with positions on axes where fewer than every third token would have a label.
-
-    If both axes show positions, labels have at least `MIN_FLAT_LABEL_POINTS`, unless the user chose their size or gave
-    only the page's width.
-    """
+    """Returns the grid's labelling, with positions on axes whose tokens have too little space for labels."""
     dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
     ]
     position_axes = {axis.name for axis in dense_axes}
     min_tokens = min((len(axis.labels) for axis in dense_axes), default=0)
-    may_grow = len(position_axes) == 2 and picture.look.font_size is None and not page_size(picture.look).column
+    may_grow = len(position_axes) == 2 and picture.look.font_size is None and not page_size(picture.look).is_column
     points = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if may_grow else grid.labelling.points
     return replace(
         grid.labelling, position_axes=frozenset(position_axes), min_position_tokens=min_tokens, points=points
@@ -217,9 +212,9 @@ def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, 
 def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     """Returns the size of each panel's cells, relative to the cells of the largest map.
 
-    All cells have the same size, unless the longest map is `UNEVEN_SIDES` times as long as the shortest. Then all maps
-    have the same size, so short texts stay readable beside long ones. If the maps have different axes, cells grow at
-    most by ``MAX_FACTOR_OF_OTHER_AXES``: a large map of classes would else leave the rows of heads no space for labels.
+    All cells have the same size, unless the longest map has `UNEVEN_SIDES` times as many cells a side as the shortest.
+    Then all maps have the same size, so short texts stay readable beside long ones. If the maps have different axes,
+    a factor is at most ``MAX_FACTOR_OF_OTHER_AXES``, so that no map takes the space of the others' labels.
     """
     sides = [max(panel.values.shape) for panel in panels]
     if max(sides) < UNEVEN_SIDES * min(sides):
@@ -229,33 +224,33 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest cells that leave space for the labels: all labels, or those that fit.
+    """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth.
 
-    Cells and labels that fit depend on each other. If they do not settle within `MAX_LABEL_ROUNDS` rounds, the cells
-    leave space for all labels, and the labels that fit in the first round are drawn.
+    The size of cells and the number of labels depend on each other. If they still change after `MAX_LABEL_ROUNDS`
+    rounds, the cells leave space for all labels.
     """
-    grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
+    grid = _grid_at_strides(picture, area, across, labelling, ruler, {})
     strides = first_strides = _strides(picture, grid, ruler)
     if max(first_strides.values()) == 1:  # every token has its label
         return grid
     for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
-        tighter_grid = _grid_of_depth(picture, area, across, labelling, ruler, strides)
+        tighter_grid = _grid_at_strides(picture, area, across, labelling, ruler, strides)
         earlier_strides, strides = strides, _strides(picture, tighter_grid, ruler)
         if strides == earlier_strides:
             return tighter_grid
-    return replace(_grid_of_depth(picture, area, across, labelling, ruler, first_strides), cell=grid.cell)
+    return replace(_grid_at_strides(picture, area, across, labelling, ruler, first_strides), cell=grid.cell)
 
 
 def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
-    """Returns the step from one labelled token to the next on each axis of the panels, by the axis' identity."""
+    """Returns the step from one labelled token to the next on each axis of the panels, by ``id`` of the axis."""
     axes_with_cells = _axes_with_cells(picture, grid)
     return {id(axis): label_stride(axis, grid.labelling, cell, ruler) for axis, cell in axes_with_cells}
 
 
-def _grid_of_depth(
+def _grid_at_strides(
     picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
 ) -> PanelGrid:
-    """Returns the grid with the largest cells that leave space for the labels of every ``strides``-th token.
+    """Returns the grid with the largest cells that leave space for labels at the ``strides``.
 
     Args:
         picture: the panels.
@@ -263,13 +258,13 @@ def _grid_of_depth(
         across: the largest number of panels side by side.
         labelling: the style of the labels.
         ruler: measures the labels.
-        strides: the step from one labelled token to the next, by the axis' identity; 1 for an axis that it lacks.
+        strides: the step from one labelled token to the next, by ``id`` of the axis; 1 for an axis that is absent.
     """
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     column_count = min(across, len(panels))
     row_count = math.ceil(len(panels) / column_count)
-    lefts, columns = [0.0] * column_count, [1.0] * column_count
-    bottoms, rows = [0.0] * row_count, [1.0] * row_count
+    lefts, column_cells = [0.0] * column_count, [1.0] * column_count
+    bottoms, row_cells = [0.0] * row_count, [1.0] * row_count
 
     def depth(axis: Axis) -> float:
         """Returns the inches beside a panel for an axis' name and its labels in the style of ``labelling``."""
@@ -277,8 +272,8 @@ def _grid_of_depth(
 
     for panel_index, panel in enumerate(panels):
         row, column = divmod(panel_index, column_count)
-        columns[column] = max(columns[column], len(panel.columns.labels) * factors[panel_index])
-        rows[row] = max(rows[row], len(panel.rows.labels) * factors[panel_index])
+        column_cells[column] = max(column_cells[column], len(panel.columns.labels) * factors[panel_index])
+        row_cells[row] = max(row_cells[row], len(panel.rows.labels) * factors[panel_index])
         if needs_query_labels(panels, panel_index, column_count, labelling):
             lefts[column] = max(lefts[column], depth(panel.rows))
         if needs_key_labels(panels, panel_index, column_count, labelling):
@@ -290,10 +285,10 @@ def _grid_of_depth(
         labelling=labelling,
         lefts=tuple(lefts),
         bottoms=tuple(bottoms),
-        columns=tuple(columns),
-        rows=tuple(rows),
+        column_cells=tuple(column_cells),
+        row_cells=tuple(row_cells),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title=(_title_height(area.title_lines) + strip_height(panels)) * scale,
+        title_height=(_title_height(area.title_lines) + strip_height(panels)) * scale,
         factors=factors,
     )
     return replace(grid, cell=_cell_size(picture, area, grid, ruler))
@@ -317,10 +312,10 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
         ruler: measures the numbers in cells.
     """
     ratio = cell_ratio(picture, ruler)
-    width = max((area.width - grid.width) / sum(grid.columns), MIN_CELL_INCHES)
-    height = max((area.height - grid.height) / sum(grid.rows), MIN_CELL_INCHES)
+    width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
+    height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
     side = min(height, width / ratio)
-    if not area.fixed:
+    if not area.is_fixed:
         side = min(side, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
         return _whole_pixels(side * ratio, area.dpi), _whole_pixels(side, area.dpi)
     longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
@@ -330,8 +325,9 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of a cell divided by its height.
 
-    A cell with a number is wide enough for it. Other cells are square, unless the longest side of the maps has more
-    than `MAX_ASPECT_RATIO` (for a sound `MAX_SOUND_RATIO`) times the cells of the other, which then stretches.
+    Cells with numbers are wide enough for them. Other cells are square, unless one side of the maps has more than
+    `MAX_ASPECT_RATIO` times as many cells as the other (`MAX_SOUND_RATIO` times for a sound). Then cells are longer
+    along the side with fewer cells.
     """
     if picture.numbers:
         number_width = widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # 0.8 font sizes of space, per point
@@ -347,7 +343,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 def widest_number(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of the widest number in a cell, in inches per point of its font size.
 
-    It measures the smallest and the largest visible number of each panel; without any, the width is one point.
+    Measures only the smallest and the largest visible number of each panel; without any, returns one point.
     """
     visible_values = [panel.values[panel.visible] for panel in picture.panels]
     texts = set()

@@ -42,7 +42,7 @@ class Labelling:
         return self.points * LABEL_LINE_HEIGHT / POINTS_PER_INCH
 
     def shows_positions(self, axis: Axis) -> bool:
-        """True if the axis shows positions instead of tokens: it is pooled, or is a long one of the position axes."""
+        """True if the axis shows positions instead of tokens: it is pooled, or a position axis with enough tokens."""
         if axis.pooled:
             return True
         return axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens
@@ -98,7 +98,7 @@ def labels_fit(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> b
 def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Returns the smallest distance in inches between the middles of two labels that do not touch.
 
-    It is the width of the widest label and a gap for labels along the axis; else the height of a line.
+    For labels along the axis, it is the widest label's width plus a gap; for others, the height of a line.
 
     Args:
         axis: the axis with its labels.
@@ -159,7 +159,7 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    """Returns the labels of landmarks, without those too close to the one before; the axis' name then counts them.
+    """Returns the labels of landmarks, except those too close to the label before; the axis' name then counts them.
 
     Args:
         axis: the axis with its landmarks.
@@ -227,7 +227,7 @@ def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: flo
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
     """True if labels are side by side along the axis: numbers of heads, and key labels that are not turned.
 
-    Positions on a key axis are never turned; labels of queries are below each other.
+    Positions on a key axis are never turned.
     """
     if axis.name == "heads":
         return True

@@ -82,10 +82,10 @@ class Layout:
         places: the panels.
         bars: the colour bars, one per colour scale.
         lines: the lines of the title, the summary and the remarks.
-        labels: the font size of token labels.
-        titles: the font size of the panels' titles.
-        numbers: the font size of numbers in cells; 0 if there are none.
-        names: the font size of the axes' names.
+        label_points: the font size of token labels.
+        title_points: the font size of the panels' titles.
+        number_points: the font size of numbers in cells; 0 if there are none.
+        name_points: the font size of the axes' names.
     """
 
     width: float
@@ -94,14 +94,14 @@ class Layout:
     places: tuple[Place, ...]
     bars: tuple[Bar, ...]
     lines: tuple[TextLine, ...]
-    labels: float
-    titles: float
-    numbers: float
-    names: float
+    label_points: float
+    title_points: float
+    number_points: float
+    name_points: float
 
 
 def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
-    """Returns the layout of maps on a page of the picture's size, or one as large as needed.
+    """Returns the layout of maps on a page of the picture's size, or on one as large as needed.
 
     Numbers that would be too small to read are left out, with a remark.
 
@@ -114,8 +114,8 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
     """
     layout = _legible_layout(picture, ruler)
     # The limit grows with the fonts of a page, but is the same for columns of all widths.
-    min_points = MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale)
-    if picture.numbers and layout.numbers < min_points:
+    min_points = MIN_NUMBER_POINTS * (1 if page_size(picture.look).is_column else layout.scale)
+    if picture.numbers and layout.number_points < min_points:
         if picture.look.bare:
             raise AttnvizError(
                 f"cells are too small for numbers, and {option('bare')} leaves no room to say so; {LARGER_CELLS_ADVICE}"
@@ -134,7 +134,7 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _page_layout(picture, factor, ruler)
-        if picture.numbers and layout.numbers >= WANTED_NUMBER_POINTS:
+        if picture.numbers and layout.number_points >= WANTED_NUMBER_POINTS:
             break
         if not picture.numbers and _smallest_map_side(layout) >= MIN_MAP_SIDE:
             break
@@ -142,15 +142,15 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _smallest_map_side(layout: Layout) -> float:
-    """Returns the longer side of a map in inches, for the map in which it is shortest."""
+    """Returns the smallest of the maps' longer sides, in inches."""
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     """Returns the layout of the title, the remarks, the panels and the colour bars on a page.
 
-    A page whose size is given keeps it. Any other page is as high as its content, and as wide too unless its width is
-    given. The colour bars stand at the right of the panels, or below them on a page that is a column of a paper.
+    If the look gives no size, the page fits the content; if it gives only a width, the page's height does. The colour
+    bars stand at the right of the panels, or below them if the look gives only a width.
 
     Args:
         picture: the maps and their words.
@@ -160,19 +160,19 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     page = page_size(picture.look, factor)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
-    bar_space = 0.0 if page.column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
-    legend_space = legend_height(bars, page_width - 2 * margin, scale, ruler) if page.column else 0.0
+    bar_space = 0.0 if page.is_column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
+    legend_space = legend_height(bars, page_width - 2 * margin, scale, ruler) if page.is_column else 0.0
     heading = title_block(picture, page_width - 2 * margin, scale, ruler)
     remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * page_height)
     # A column of a paper is as high as its content, so texts take no space from the panels.
-    space_around = 0.0 if page.column else 2 * margin + heading.height + remarks.height
+    space_around = 0.0 if page.is_column else 2 * margin + heading.height + remarks.height
     title_lines = int(any(panel.title for panel in picture.panels))
     area = Area(
         width=page_width - 2 * margin - bar_space,
         height=page_height - space_around - legend_space,
         scale=scale,
         dpi=picture.look.dpi,
-        fixed=page.fixed,
+        is_fixed=page.is_fixed,
         title_lines=title_lines,
     )
     grid = fit_grid(picture, area, ruler)
@@ -182,11 +182,11 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     if page.grows:
         title_width = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
         page_width = max(grid.width + bar_space, title_width, MIN_PAGE_WIDTH) + 2 * margin
-    if not page.fixed:
+    if not page.is_fixed:
         heading = title_block(picture, page_width - 2 * margin, scale, ruler)
         remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height)
         content_height = (
-            grid.height + legend_space if page.column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
+            grid.height + legend_space if page.is_column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
         )
         page_height = content_height + heading.height + remarks.height + 2 * margin
     content_height = page_height - 2 * margin - heading.height - remarks.height - legend_space
@@ -196,7 +196,7 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     name_points = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, title_points))
     bars = [replace(bar, points=name_points) for bar in bars]  # a legend is no larger than the names of the axes
     places = tuple(_panel_places(picture, grid, left, top, scale, (title_points, area.title_lines), ruler))
-    if page.column:
+    if page.is_column:
         legend_area = Box(margin, top - grid.height - legend_space, page_width - 2 * margin, legend_space)
         placed_bars = bars_below(bars, legend_area, scale, ruler)
     else:
@@ -213,10 +213,10 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
             *heading.lines_at(margin, page_height - margin),
             *remarks.lines_at(margin, margin + remarks.height),
         ),
-        labels=grid.labelling.points,
-        titles=title_points,
-        numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
-        names=name_points,
+        label_points=grid.labelling.points,
+        title_points=title_points,
+        number_points=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
+        name_points=name_points,
     )
 
 
@@ -271,9 +271,9 @@ def _panel_places(
             left
             + sum(grid.gaps[: column + 1])
             + sum(grid.lefts[: column + 1])
-            + max_cell_width * sum(grid.columns[:column])
+            + max_cell_width * sum(grid.column_cells[:column])
         )
-        y = top - grid.title * (row + 1) - max_cell_height * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
+        y = top - grid.title_height * (row + 1) - max_cell_height * sum(grid.row_cells[:row]) - sum(grid.bottoms[:row])
         cell_width, cell_height = (size * grid.factors[panel_index] for size in (max_cell_width, max_cell_height))
         width, height = cell_width * len(panel.columns.labels), cell_height * len(panel.rows.labels)
         box = Box(round(x * dpi) / dpi, round((y - height) * dpi) / dpi, width, height)
@@ -292,7 +292,7 @@ def _panel_places(
 
 
 def _panel_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or anywhere."""
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or in it."""
     short_title = title.removeprefix("head ")
     for text in (title, short_title):
         if ruler.width(text, points) <= width + ROUNDING_INCHES:

@@ -90,7 +90,7 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
     """Returns a font, read from its file without importing matplotlib.
 
     Args:
-        size: the font size in pixels; smaller ones than `MIN_FONT_PIXELS` become that size.
+        size: the font size in pixels; a size below `MIN_FONT_PIXELS` becomes this minimum.
         bold: True for bold letters of DejaVu Sans; ignored for another font.
         file: the font's file; ``None`` for DejaVu Sans, which comes with matplotlib.
     """

@@ -118,7 +118,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
-    """Returns the content with seconds below the lowest spectrograms, and bands at the left of the first in each row.
+    """Returns the content with seconds below each column of spectrograms, and bands at the left of each row.
 
     Args:
         content: the spectrograms.
@@ -165,8 +165,8 @@ def _band_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[Tex
 def _images_across(groups: list[str]) -> int:
     """Returns the number of images side by side.
 
-    If there are several layers with equally many heads, at most `LAYERS_ACROSS`, each row is a layer. Else the rows
-    form about a square, with `MIN_ACROSS` to `MAX_ACROSS` images in a row, or all images if they are fewer.
+    Each row is a layer if there are several layers, each with the same number of heads, at most `LAYERS_ACROSS`. Else
+    the images form about a square of `MIN_ACROSS` to `MAX_ACROSS` columns, or one row if they are fewer.
 
     Args:
         groups: the layer of each image; images of one layer follow each other.

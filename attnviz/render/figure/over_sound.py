@@ -71,7 +71,7 @@ def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: T
 
 
 def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
-    """Draws the colour of each frame's weight, and returns the second at which the first begins and the last ends.
+    """Draws the colour of each frame's weight, and returns the seconds at which the first begins and the last ends.
 
     Frames without a place in the sound are left out.
     """

@@ -22,21 +22,21 @@ class PageSize:
         height: the height, or the greatest height if the content chooses it.
         scale: the size of fonts relative to those of a slide.
         margin: the free space at every edge.
-        fixed: True if the user gave width and height.
-        column: True if the user gave only the width, such as that of a journal's column.
+        is_fixed: True if the user gave width and height.
+        is_column: True if the user gave only the width, such as that of a journal's column.
     """
 
     width: float
     height: float
     scale: float
     margin: float
-    fixed: bool = False
-    column: bool = False
+    is_fixed: bool = False
+    is_column: bool = False
 
     @property
     def grows(self) -> bool:
         """True if the content chooses width and height."""
-        return not (self.fixed or self.column)
+        return not (self.is_fixed or self.is_column)
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
@@ -56,10 +56,10 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
             FONT_SCALE_RANGE[1],
         )
         margin = PAGE_MARGIN if look.frame is None else FRAME_MARGIN
-        return PageSize(width, height, scale, margin * scale, fixed=True)
+        return PageSize(width, height, scale, margin * scale, is_fixed=True)
     if look.column_inches is not None:
         width = look.column_inches
         height = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * width)
         scale = min(max(width / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
-        return PageSize(width, height, scale, COLUMN_MARGIN, column=True)
+        return PageSize(width, height, scale, COLUMN_MARGIN, is_column=True)
     return PageSize(PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor, 1.0, PAGE_MARGIN)

@@ -41,7 +41,6 @@ def picture_of(report: DrawnReport) -> Picture:
     """Returns the content of the figure of a report.
 
     A bare figure has no title, source, remarks or summary; its caption then has the words of title and remarks too.
-    Tables have numbers in their cells. Heatmaps and atlases have them if the look says so, and other reports have none.
     """
     match report:
         case NumberTables():

@@ -178,7 +178,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
-    """Adds a slide with the title, and under it the text, the model, the caption and the remarks, also in its notes."""
+    """Adds a slide with the title; the text, model, caption and remarks are under it and in its notes."""
     width, height = slide_size(report.look)
     inner_width = width - 2 * MARGIN
     slide = _add_slide(
@@ -334,8 +334,8 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
     """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide.
 
-    Several panels have their titles; a single panel has none. The picture is drawn smaller than it is on the slide,
-    except thumbnails, so that its letters are larger there.
+    Several panels have their titles; a single panel has none. Except for thumbnails, the picture is drawn smaller than
+    its place, and the slide enlarges its letters.
 
     Args:
         part: the heads of the slide.

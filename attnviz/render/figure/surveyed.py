@@ -56,10 +56,7 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
 
 
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """Returns the font families for a survey's figure, and the text to write for each character that none has.
-
-    These texts, such as ⟨U+1F600⟩, are by code point.
-    """
+    """Returns the font families for a survey's figure, and a text like ⟨U+1F600⟩ for each missing character."""
     text_indices = {example.text for head_examples in report.examples for example in head_examples}
     texts = (
         report.title,
@@ -94,13 +91,13 @@ class _Sheet:
 
     @cached_property
     def scale(self) -> float:
-        """The size of the figure divided by that of the 11-inch page; 1 without a given size; needs ``height``."""
+        """The size of the figure relative to the page of 11 inches; 1 if the look gives no size. Needs ``height``."""
         size = self.report.look.inches
         return 1.0 if size is None else min(size[0] / WIDTH, size[1] / self.height)
 
     @cached_property
     def figure(self) -> "Figure":
-        """The matplotlib figure, of the size that the look gives, else as large as the page; needs ``height``."""
+        """The matplotlib figure, of the size that the look gives, else as large as the page. Needs ``height``."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -165,7 +162,7 @@ class _Sheet:
 
     @property
     def head_height(self) -> float:
-        """The height of the title and the caption in inches; that of the margin in a bare figure, which has neither."""
+        """The inches above the content: for the title and the caption, or only for a margin in a bare figure."""
         return 0.2 if self.report.look.bare else 1.0
 
     def remark_lines(self) -> list[str]:
@@ -198,7 +195,7 @@ class _Sheet:
         """Draws heads as points over two metrics, and returns the figure.
 
         ``report.axes`` names the metrics of x, y, sizes and colours, in this order. Without a third name points are
-        equally large; without a fourth colours show the layer. Heads without both x and y have no point.
+        equally large; without a fourth colours show the layer. A head without x or without y has no point.
 
         Raises:
             AttnvizError: if no head has both metrics.
@@ -470,7 +467,7 @@ class _Sheet:
         return 0.0 if self.report.texts[example.text].spaces[token] == "-" else SPACE_WIDTH
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by the weights of its query, which has a frame; plain without weights.
+        """Draws the text of an example, shaded by `query_weights` if it has any; a frame marks its query.
 
         Colours grow with the square root of the weight, so small weights can be seen.
 

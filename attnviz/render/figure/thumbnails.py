@@ -192,16 +192,15 @@ def _without_values(picture: Picture) -> Picture:
 
 
 def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """Returns the width and height of a page in pixels; `PAGE_PIXELS`, at most, if the content chooses them."""
+    """Returns the width and height of a page in pixels; the largest, `PAGE_PIXELS`, if the content chooses them."""
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
 def _sheet_plan(picture: Picture) -> SheetPlan:
     """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left.
 
-    Thumbnails of a filled picture follow one another, row by row. In any other picture each group of panels has its
-    rows, with its name at their left unless all titles begin with the layer. Titles stand over the thumbnails if they
-    are legible; else head numbers stand over the columns, or a remark says why heads have none.
+    Thumbnails of a filled picture follow one another, row by row; in other pictures each group starts a row. If titles
+    over the thumbnails are not legible, head numbers stand over the columns, or a remark says why there are none.
 
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
@@ -209,13 +208,13 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     page = page_size(picture.look)
     width, height = _page_pixels(page, picture.look.dpi)
     unit = 1.0
-    if page.fixed:
+    if page.is_fixed:
         unit = min(width / PLAN_PAGE[0], height / PLAN_PAGE[1])
-    elif page.column:
+    elif page.is_column:
         unit = page.scale * picture.look.dpi / PLAN_DPI
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
-    legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.column else 0
-    right = margin + (0 if page.column else round(LEGEND_PIXELS * unit))
+    legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.is_column else 0
+    right = margin + (0 if page.is_column else round(LEGEND_PIXELS * unit))
     source_height = SMALL_TEXT_PIXELS * LINE_SPACING if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + source_height) * unit) if picture.title or source_height else margin
     foot_height = _foot_height(foot_text, width, margin, unit)
@@ -277,16 +276,16 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns a plan with its thumbnails in the middle of a page whose width and height the user gave.
+    """Returns the plan with its thumbnails in the middle of the page if the user gave its width and height.
 
-    Any other page becomes as high as its content, and as wide too unless the user gave the width.
+    If the user gave no size, the page fits the content; if the user gave only the width, the page's height does.
     """
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
-    if page.fixed:
+    if page.is_fixed:
         corner = (left + max(plan.area[1] - total_width, 0) // 2, top + max(plan.area[0] - total_height, 0) // 2)
         return replace(plan, corner=corner)
-    width = plan.page[0] if page.column else max(left + total_width + plan.right, MIN_PAGE_PIXELS)
+    width = plan.page[0] if page.is_column else max(left + total_width + plan.right, MIN_PAGE_PIXELS)
     foot_height = _foot_height(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
     bar_height = 0 if plan.legend else round(BAR_SPACE_PIXELS * plan.frame.unit)
     return replace(plan, page=(width, top + max(total_height, bar_height) + foot_height))
@@ -369,7 +368,7 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 
 
 def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
-    """Returns the geometry with thumbnails as large as the area allows, in cells of whole pixels if possible.
+    """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels.
 
     The font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
 
@@ -459,7 +458,7 @@ def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int)
 
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """Returns the head number of each column of thumbnails; no number if heads in any column have different ones."""
+    """Returns the head number of each column of thumbnails; no numbers if the heads of a column have different ones."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers_of_columns = [set(filter(None, column)) for column in columns]
     if any(len(numbers) != 1 for numbers in numbers_of_columns):

@@ -53,7 +53,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if the report is none of those that have a page, or gives colour limits for contributions.
+        AttnvizError: if the report has no page, gives colour limits for contributions, or has weights outside 0 to 1.
     """
     match report:
         case HeadAtlas():
@@ -80,7 +80,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes the page of a report of heads: its start, the script of its worker, then the packed numbers.
 
     Raises:
-        AttnvizError: if the report shows contributions and the user gave colour limits.
+        AttnvizError: if the report gives colour limits for contributions, or has weights outside 0 to 1 for codes.
     """
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
@@ -239,11 +239,7 @@ def _frame_seconds(frames: Tokens, span: range) -> tuple[float, float]:
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """Returns the JSON values of a span of an axis: the label of each cell, and the white space before it.
-
-    For cells of one token there are also the first token, special tokens, words and the media; for blocks, their
-    edges, and a sound whose frames they are.
-    """
+    """Returns the JSON values of a span of an axis, such as its labels, white space and media."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}

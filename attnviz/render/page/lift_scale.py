@@ -37,10 +37,7 @@ def lift_highs(
 
 
 def _end_of_scale(lifts: Iterable[Float64Array]) -> float:
-    """Returns the lift at which the colours end: the quantile `QUANTILE` of the lifts, at least `MIN_REACH`.
-
-    `MIN_REACH` if there are no lifts.
-    """
+    """Returns the lift at which the colours end: the quantile `QUANTILE` of the lifts, but at least `MIN_REACH`."""
     all_lifts = np.concatenate(list(lifts))
     if not len(all_lifts):
         return MIN_REACH

@@ -36,7 +36,7 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """Returns the norms that the keys of each head move and the first looks at contributions, packed.
+    """Returns the packed norms that keys move, and the first look at each head's contributions.
 
     Their unit is a common bound of all contributions.
 
@@ -82,7 +82,7 @@ def _norms(head: HeadCells) -> FloatArray:
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
-    """Returns the first look at a head's contributions: pooled like its weights if these are factors, else exact."""
+    """Returns the first look at a head's contributions, from an overview if the head is packed as factors."""
     maps, [side] = head.maps, packed_head.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

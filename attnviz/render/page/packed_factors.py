@@ -78,7 +78,7 @@ class KeyPool:
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """Returns the approximate bytes of the heads' queries and keys in a page; ``None`` if a head has none.
+    """Returns the approximate bytes of the heads' queries and keys in a page; ``None`` if some have no `page_factors`.
 
     Keys that heads share count once.
     """
@@ -144,7 +144,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
 
 
 def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers as float16, divided by a power of two so that they are below 2 to `MAX_FLOAT16_EXPONENT`.
+    """Returns numbers as float16, divided by a power of two so that they are below ``2 ** MAX_FLOAT16_EXPONENT``.
 
     Returns:
         The divided numbers, the exponent of the power, and True if no number was rounded.

@@ -41,8 +41,8 @@ def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | 
         plan: the plan of the page.
 
     Returns:
-        ``None`` if the queries or keys of a head are unknown or all are too many for a page. Also ``None`` for a page
-        that computes its weights from queries and keys, since it has them anyway, and for one that pools tokens.
+        ``None`` if the queries or keys of a head are unknown or together have too many numbers for a page. Also
+        ``None`` for a page that has queries and keys instead of weights, and for a page that pools tokens.
     """
     if plan.factored or plan.block > 1:
         return None

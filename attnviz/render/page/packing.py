@@ -132,11 +132,11 @@ class PackedHead:
 
 
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
-    """Returns the finest plan with which the heads fit in ``budget`` bytes.
+    """Returns the plan that stores the heads as precisely as ``budget`` bytes allow.
 
-    The finest plan stores queries and keys; it is used only if there are too many cells for float32. Next are weights
-    in less and less precision. The coarsest plans store means and maxima of larger and larger blocks of tokens. A cell
-    in 8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
+    If there are too many cells for float32, it stores queries and keys if these fit. Else it stores weights in the
+    best precision that fits, and if none fits, means and maxima of the smallest blocks of tokens that fit. A cell in
+    8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
 
     Args:
         heads: the heads of the page.
@@ -211,7 +211,7 @@ def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview)
 
 
 def _largest_factored_change(head: HeadCells) -> float:
-    """Returns the largest absolute change of a weight between two recordings; reads bands, to bound memory."""
+    """Returns the largest absolute change of a weight between two recordings; reads bands to bound memory."""
     spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
@@ -304,7 +304,7 @@ def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64A
 def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
     """Returns the largest visible weight of queries that see several keys; of all queries if none does.
 
-    0 if no weight is visible and a number.
+    Returns 0 if all of them are masked or NaN.
 
     Args:
         largest: ``(queries, keys)``, the weights, or maxima of blocks.
@@ -328,9 +328,9 @@ def axis_edges(span: slice, block: int) -> IntArray:
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
     """Returns score − ln(weight) of each row, ``(queries,)``, computed from the largest weight of the row.
 
-    It is NaN for a row without a visible weight above 0, and for a row in which another cell gives a result that
-    differs by more than `LOG_SUM_EXP_TOLERANCE`. `CHECKED_CELLS` columns are checked, if their weight in the row is
-    above `MIN_CHECKED_WEIGHT`.
+    It is NaN for a row without a visible weight above 0, and for a row in which a checked cell gives a result that
+    differs by more than `LOG_SUM_EXP_TOLERANCE`. Cells of `CHECKED_CELLS` columns with a weight above
+    `MIN_CHECKED_WEIGHT` are checked.
 
     Args:
         scores: ``(queries, keys)``.

@@ -31,7 +31,7 @@ def half_pieces(half: NDArray[np.float16], last_arrays: Iterable[NDArray[Any]] =
 
 
 def row_spans(rows: int, bytes_of_row: int) -> list[slice]:
-    """Returns the ranges of rows of at most `MAX_PIECES` pieces, of at least `MIN_BYTES` each except the last."""
+    """Returns the ranges of rows of at most `MAX_PIECES` pieces; each except the last has at least `MIN_BYTES`."""
     # -(-a // b) is a / b rounded up
     rows_a_piece = max(1, -(-rows // MAX_PIECES), -(-MIN_BYTES // bytes_of_row))
     return [slice(first, first + rows_a_piece) for first in range(0, rows, rows_a_piece)]

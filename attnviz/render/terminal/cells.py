@@ -27,19 +27,19 @@ class CellGrid:
 
     Attributes:
         cell: columns of the terminal per cell.
-        numbers: True if cells show their numbers.
+        has_numbers: True if cells show their numbers.
         rows_a_line: 2 if half blocks show two queries on each line, else 1.
         header: the style of key labels: ``across``, ``cut`` to their cells, ``down`` a letter a line, or ``ticks``,
             which are positions instead of tokens.
-        labels: columns of the query labels.
+        label_columns: columns of the query labels.
         across: the number of panels side by side.
     """
 
     cell: int
-    numbers: bool
+    has_numbers: bool
     rows_a_line: int
     header: str
-    labels: int
+    label_columns: int
     across: int = 1
 
 

@@ -17,7 +17,7 @@ LINES_WITHOUT_TERMINAL = 24  # assumed if no stream is a terminal, as in a log o
 def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
     """Returns a look with the size and the colours of standard output's terminal; in ASCII if that is not UTF-8.
 
-    A pipe gets the same view as the terminal in which the command runs; without a terminal, one of 80 x 24.
+    A pipe gets the size of the terminal in which the command runs, or 80 x 24 without a terminal.
 
     Args:
         look: the options that the user chose.

@@ -54,7 +54,7 @@ def report_lines(report: Report) -> list[Line]:
     """Returns all lines of a report, none wider than the look's width.
 
     Raises:
-        AttnvizError: for points of heads, which need a picture.
+        AttnvizError: for the heads of a survey, which need a picture.
     """
     look = report.look
     in_characters = to_ascii if look.ascii else str
@@ -77,7 +77,7 @@ def report_lines(report: Report) -> list[Line]:
 
 
 def ineffective_options(report: Report) -> tuple[str, ...]:
-    """Returns the names of colour options that have no effect on the report in its terminal; empty if all have."""
+    """Returns the names of colour options that have no effect on the report in its terminal; empty if all have one."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"
     if report.look.colors:
@@ -105,9 +105,9 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
         case _:
             has_numbers = not isinstance(report, Heatmaps) or report.numbers
             is_table = isinstance(report, NumberTables)
-            grid = choose_grid(panels, report.across, look, tables=is_table, numbers=has_numbers)
+            grid = choose_grid(panels, report.across, look, needs_numbers=is_table, may_have_numbers=has_numbers)
             yield from map_bands(panels, grid, look)
-            needs_legend = bool(look.colors) or not grid.numbers
+            needs_legend = bool(look.colors) or not grid.has_numbers
     if needs_legend:
         scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
         yield from (legend(quantity, scale, look) for quantity, scale in scales)

@@ -88,7 +88,7 @@ def _extra_columns(text: str) -> int:
 
 
 def cut(line: Line, width: int) -> Line:
-    """Returns a line cut to ``width`` columns; the span at the edge ends in an ellipsis, those after it are empty."""
+    """Returns a line of at most ``width`` columns; spans after the last that has space are empty."""
     parts: Line = []
     for span in line:
         free_columns = width - sum(cell_len(part.text) for part in parts)

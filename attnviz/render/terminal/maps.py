@@ -43,48 +43,49 @@ def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]
 
 
 def choose_grid(
-    panels: list[Panel], side_by_side: int | None, look: Look, *, tables: bool, numbers: bool = True
+    panels: list[Panel], side_by_side: int | None, look: Look, *, needs_numbers: bool, may_have_numbers: bool = True
 ) -> CellGrid:
-    """Returns the geometry in which the panels fit the width: with numbers if possible, then in the fewest lines.
+    """Returns the best geometry in which the panels fit the width, with numbers if possible.
 
-    If none fits, it is the narrowest, whose panels continue in further bands.
+    If none fits, returns the last possible one; panels then continue in further bands.
 
     Args:
         panels: the panels to draw.
-        side_by_side: the number of panels that must be side by side; ``None`` for any number.
+        side_by_side: the number of panels that belong side by side, if they fit; ``None`` for any number.
         look: the size of the terminal, its colours and characters.
-        tables: True if every number must be shown, however long the panels become.
-        numbers: True if cells may show their numbers.
+        needs_numbers: True if every number must be shown, however long the panels become.
+        may_have_numbers: True if cells may show their numbers.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
-    grids = _possible_grids(panels, look, tables) if numbers else _possible_block_grids(panels, look)
+    grids = _possible_grids(panels, look, needs_numbers) if may_have_numbers else _possible_block_grids(panels, look)
     for count in (side_by_side or 1, 1):
         fitting_grids = [
             replace(grid, across=_panels_across(grid, panels, side_by_side, look.width))
             for grid in grids
-            if grid.labels + 1 + count * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
+            if grid.label_columns + 1 + count * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS
+            <= look.width
         ]
-        grids_with_numbers = [grid for grid in fitting_grids if grid.numbers]
+        grids_with_numbers = [grid for grid in fitting_grids if grid.has_numbers]
         if grids_with_numbers:
             return min(grids_with_numbers, key=lambda grid: _preference(grid, panels, look))
-        if fitting_grids and numbers:
+        if fitting_grids and may_have_numbers:
             return fitting_grids[0]
         if fitting_grids:
             return min(fitting_grids, key=lambda grid: _is_too_tall(grid, panels, look))
     return grids[-1]
 
 
-def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
+def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool) -> list[CellGrid]:
     """Returns possible geometries: first those with numbers, then blocks of two columns and of one.
 
-    A geometry with numbers is left out for pooled panels, unless ``tables`` is True.
+    For pooled panels, geometries with numbers are returned only if ``needs_numbers`` is True.
 
     Args:
         panels: the panels to draw.
         look: the width of the terminal, its colours and characters.
-        tables: True to return only geometries with numbers.
+        needs_numbers: True to return only geometries with numbers.
     """
-    labels = _label_columns(panels, look.width)
+    label_columns = _label_columns(panels, look.width)
     number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key_width = max(widest_label(panel.columns.labels) for panel in panels)
     is_pooled = any(panel.pooled for panel in panels)
@@ -95,38 +96,44 @@ def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellG
         header = "cut" if cell >= MIN_CUT_WIDTH else "down"
         if cell > key_width:
             header = "across"
-        numbered_grids.append(CellGrid(cell, numbers=True, rows_a_line=1, header=header, labels=labels))
+        numbered_grids.append(
+            CellGrid(cell, has_numbers=True, rows_a_line=1, header=header, label_columns=label_columns)
+        )
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
-        numbered_grids.append(CellGrid(number_width + 1, numbers=True, rows_a_line=1, header="down", labels=labels))
-    if tables:
+        numbered_grids.append(
+            CellGrid(number_width + 1, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
+        )
+    if needs_numbers:
         return numbered_grids
     if look.colors and not any(panel.scale.is_signed for panel in panels):
-        numbered_grids.append(CellGrid(number_width, numbers=True, rows_a_line=1, header="down", labels=labels))
+        numbered_grids.append(
+            CellGrid(number_width, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
+        )
     half_blocks = 2 if look.colors and not look.ascii else 1
     finest_header = header_of_blocks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if is_pooled else numbered_grids),
-        CellGrid(2, numbers=False, rows_a_line=1, header=header_of_blocks, labels=labels),
-        CellGrid(1, numbers=False, rows_a_line=half_blocks, header=finest_header, labels=labels),
+        CellGrid(2, has_numbers=False, rows_a_line=1, header=header_of_blocks, label_columns=label_columns),
+        CellGrid(1, has_numbers=False, rows_a_line=half_blocks, header=finest_header, label_columns=label_columns),
     ]
 
 
 def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
     """Returns geometries without numbers, larger cells first; for each size, key labels before positions."""
-    labels = _label_columns(panels, look.width)
+    label_columns = _label_columns(panels, look.width)
     half_blocks = 2 if look.colors and not look.ascii else 1
     is_pooled = any(panel.pooled for panel in panels)
     headers = ["ticks"] if is_pooled else ["down", "ticks"]
     sizes = ((2, 1), (1, half_blocks))
     return [
-        CellGrid(cell, numbers=False, rows_a_line=rows, header=header, labels=labels)
+        CellGrid(cell, has_numbers=False, rows_a_line=rows, header=header, label_columns=label_columns)
         for cell, rows in sizes
         for header in headers
     ]
 
 
 def _label_columns(panels: list[Panel], width: int) -> int:
-    """Returns the columns of the query labels: those of the widest, but at most about a quarter of ``width``.
+    """Returns the columns for query labels: the width of the widest, but at most about a quarter of ``width``.
 
     Pooled keys shorten them to as few as 11 columns, so that all blocks of keys fit side by side.
     """
@@ -169,7 +176,7 @@ def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None
         width: columns of the terminal.
     """
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
-    fitting_count = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
+    fitting_count = max(1, (width - grid.label_columns - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if side_by_side is not None:
         return side_by_side if fitting_count >= side_by_side else 1
     bands = math.ceil(count / fitting_count)
@@ -178,14 +185,14 @@ def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None
 
 def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     """Returns the lines of panels side by side, aligned at their last line; only the leftmost has query labels."""
-    space = look.width - grid.labels - 1
+    space = look.width - grid.label_columns - 1
     widths = [min(_panel_width(panel, grid), space) for panel in panels]
     blocks = [
         _panel_lines(panel, grid, look, width, has_labels=index == 0)
         for index, (panel, width) in enumerate(zip(panels, widths, strict=True))
     ]
     height = max(len(block) for block in blocks)
-    widths[0] += grid.labels + 1
+    widths[0] += grid.label_columns + 1
     lines: list[Line] = []
     for row in range(height):
         line: Line = []
@@ -206,16 +213,16 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_label
     """Returns the lines of one panel, all of the same width: its title, the key labels and the rows."""
     cells = len(panel.columns.labels) * grid.cell
     padding = Span(" " * (width - cells))
-    margin = Span(" " * (grid.labels + 1)) if has_labels else Span("")
+    margin = Span(" " * (grid.label_columns + 1)) if has_labels else Span("")
     titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
     lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
     lines += [[margin, Span(text), padding] for text in _header_lines(panel.columns, grid, cells)]
     draw_row = half_cells if grid.rows_a_line == 2 else block_cells
-    if grid.numbers:
+    if grid.has_numbers:
         draw_row = number_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
         text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
-        label = Span(f"{right_aligned(text, grid.labels)} " if has_labels else "")
+        label = Span(f"{right_aligned(text, grid.label_columns)} " if has_labels else "")
         lines.append([label, *draw_row(panel, start, grid, look), padding])
     return lines
 
@@ -228,7 +235,7 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
         return [_position_line(columns, grid.cell, width)]
     stacks = [_letters_down(label, MAX_HEADER_LINES) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
-    indent = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
+    indent = max(0, (grid.cell - 1) // 2) if grid.has_numbers else 0
     padded = [[""] * (height - len(stack)) + stack for stack in stacks]
     return ["".join(set_cell_size(" " * indent + stack[row], grid.cell) for stack in padded) for row in range(height)]
 
@@ -248,7 +255,7 @@ def _position_line(columns: Axis, cell: int, width: int) -> str:
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     """Yields the panel if it fits the width, else its parts, each with its tokens (seconds of a sound) in the title."""
-    columns_a_part = max(1, (width - grid.labels - 1) // grid.cell)
+    columns_a_part = max(1, (width - grid.label_columns - 1) // grid.cell)
     count = len(panel.columns.labels)
     for start in range(0, count, columns_a_part):
         stop = min(start + columns_a_part, count)
@@ -266,7 +273,7 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
 
 
 def _number_width(panel: Panel) -> int:
-    """Returns the columns that the smallest and the largest visible number of a panel need; of 0 if none is visible."""
+    """Returns the columns that the visible numbers of a panel need; the columns of 0 if none is visible."""
     visible_values = panel.values[panel.visible]
     extremes = (float(visible_values.min()), float(visible_values.max())) if visible_values.size else (0.0,)
     return max(len(panel.cell(value)) for value in extremes)

@@ -36,7 +36,7 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _images_across(panels: list[Panel], width: int) -> int:
-    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit well."""
+    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit."""
     layer = sum(panel.group == panels[0].group for panel in panels)
     if (width + GAP) // layer >= LEAST_COLUMNS_OF_LAYER + GAP:
         return layer
@@ -44,7 +44,7 @@ def _images_across(panels: list[Panel], width: int) -> int:
 
 
 def _title_line(panel: Panel, columns: int) -> Line:
-    """Returns the title of a panel; one that is too long loses its last parts, and at last all but the head's name."""
+    """Returns the title of a panel; a title that is too long loses its last parts, or shrinks to the head's name."""
     parts = panel.title.split(", ")
     titles = [*(", ".join(parts[:count]) for count in range(len(parts), 0, -1)), panel.name]
     shown_title = next((title for title in titles if cell_len(title) <= columns), titles[-1])

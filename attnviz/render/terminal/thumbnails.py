@@ -12,7 +12,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
 
 MIN_THUMBNAIL_COLUMNS, MAX_THUMBNAIL_COLUMNS = 8, 24  # columns of a thumbnail
-GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
+GRID = CellGrid(cell=1, has_numbers=False, rows_a_line=2, header="", label_columns=0)
 
 
 def thumbnail_cells(look: Look) -> int:

@@ -64,10 +64,9 @@ def share_scales(
 def shared_scale(
     quantity: Quantity, panels: list[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL
 ) -> ColorScale:
-    """Returns the scale for all panels of a quantity: within the user's limits, else up to the largest visible value.
+    """Returns the colour scale of all panels of a quantity: within the user's limits, or by default fit to the values.
 
-    By default it begins at 0 for weights and at the smallest value for scores. It is centred on 0 for changes, whatever
-    the limits, and on 1 for lift, where it leaves out the largest thousandth.
+    A scale of changes is centred on 0 and ignores the user's limits.
 
     Args:
         quantity: the quantity that the colours show.

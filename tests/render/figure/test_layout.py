@@ -63,14 +63,14 @@ def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_le
     assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.places)
     for left, right in pairwise(layout.bars):
         assert left.box.x + left.box.width < right.box.x
-    assert all(bar.points <= layout.labels for bar in layout.bars)
+    assert all(bar.points <= layout.label_points for bar in layout.bars)
 
 
 @pytest.mark.parametrize("layout_of", [atlas, compared])
 def test_names_of_axes_are_no_larger_than_titles_or_labels(layout_of: Any) -> None:
     for size in (None, "column", "16:9"):
         layout = layout_of(size=size)
-        assert layout.names <= max(layout.titles, layout.labels)
+        assert layout.name_points <= max(layout.title_points, layout.label_points)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"all": True}, {"size": "16:9"}])
@@ -137,13 +137,13 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
     layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
     place = layout.places[-1]
     assert place.columns is not None
-    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.labels)
-    assert place.reach[1] <= max(shown, layout.labels * 1.18 / 72) + 0.01
+    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.label_points)
+    assert place.reach[1] <= max(shown, layout.label_points * 1.18 / 72) + 0.01
 
 
 def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:
     layout = batch()
-    assert all(bar.points <= layout.names for bar in layout.bars)
+    assert all(bar.points <= layout.name_points for bar in layout.bars)
 
 
 def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() -> None:
@@ -197,4 +197,4 @@ def test_positions_of_a_pooled_map_are_no_larger_than_the_names_of_its_axes() ->
     report = Heatmaps(title="a title", panels=(panel,), caption="", look=Look())
     layout = arrange_maps(picture_of(report), Ruler(("DejaVu Sans",)))
     assert axes[0].pooled
-    assert layout.labels <= layout.names
+    assert layout.label_points <= layout.name_points
