@@ -192,7 +192,7 @@ def _show_logits(
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads.
 
-    For a page of texts, prints a remark with the folder of the model that shades them, if this machine has it.
+    For a page, prints a remark with the folder of the model that computes the weights of its examples.
 
     Args:
         survey: the survey.
@@ -206,8 +206,10 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     from attnviz.report.survey.survey_heads import refuse_text_options
 
     refuse_text_options(options)
-    if medium(output) == PAGE and survey.model_folder is not None and survey.example_noun == "texts":
-        remark(f"the texts are shaded with the model in {survey.model_folder!r}, which the survey names")
+    if medium(output) == PAGE and survey.model_folder is not None:
+        remark(
+            f"the {survey.example_noun} are shaded with the model in {survey.model_folder!r}, which the survey names"
+        )
     deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 

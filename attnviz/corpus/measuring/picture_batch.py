@@ -13,7 +13,8 @@ from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import TextNumbers
 from attnviz.corpus.texts.batches import Batch, SurveyOptions
 from attnviz.maps.heads import maps_over_tokens
-from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import Metric, measure_queries
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
@@ -32,8 +33,20 @@ def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> S
     """
     [window] = batch.windows
     recording = reader.record(Example(image=window.text.image), options.selection)
-    calls = [maps_over_tokens(maps) for maps in recording.maps if maps.kind == "self"]
-    return survey_of_measurements(_measurements(calls, options.metrics), reader.name, batch, options)
+    measurements = measure_picture(self_attention(recording), options.metrics)
+    return survey_of_measurements(measurements, reader.name, batch, options)
+
+
+def self_attention(recording: Recording) -> list[CellMaps]:
+    """Returns the maps over tokens of all calls of self-attention.
+
+    Raises:
+        AttnvizError: if there is no self-attention, or the cells of a call are unknown.
+    """
+    calls = [cell_maps(maps_over_tokens(maps)) for maps in recording.maps if maps.kind == "self"]
+    if not calls:
+        raise AttnvizError("the model has no self-attention over a picture; use a vision model")
+    return calls
 
 
 class _HeadRow(NamedTuple):
@@ -52,22 +65,17 @@ class _HeadRow(NamedTuple):
     sink_label: str
 
 
-def _measurements(calls: Sequence[LayerMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
-    """Returns the numbers of every head of self-attention over one picture, sorted by layer and head.
+def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
+    """Returns the numbers of every head over one picture, sorted by layer and head.
 
     Weights by offset and entropies by position are not counted: a patch has neighbours on four sides.
 
     Args:
-        calls: the maps of the attention calls.
+        calls: the maps of the calls of self-attention.
         metrics: the metrics, in the order of the result.
-
-    Raises:
-        AttnvizError: if there is no self-attention, or the cells of a call are unknown.
     """
-    if not calls:
-        raise AttnvizError("the model has no self-attention over a picture; use a vision model")
     rows = list[_HeadRow]()
-    for maps in map(cell_maps, sorted(calls, key=lambda maps: maps.layer)):
+    for maps in sorted(calls, key=lambda maps: maps.layer):
         for heads in maps.head_groups(maps.heads):
             values, places, sinks = _numbers(maps, heads, metrics)
             labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]

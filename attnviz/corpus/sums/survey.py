@@ -19,6 +19,7 @@ from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings
 
 DECILES = tuple(range(11))  # in tenths, from the minimum to the maximum
+TRAINED_MODELS = ("trained", "trained-picture")  # they come with the package
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,13 @@ class Survey:
 
     @property
     def model_folder(self) -> str | None:
-        """The model's folder, as the survey's file names it; ``None`` for ``trained``, or if this machine lacks it."""
+        """The model's folder, as the survey's file names it; ``None`` for a built-in model, or if it is not here."""
         name = str(self.settings.get("model", ""))
-        return name if name and name != "trained" and Path(name).expanduser().is_dir() else None
+        return name if name and name not in TRAINED_MODELS and Path(name).expanduser().is_dir() else None
 
     @property
     def model_settings(self) -> ModelSettings:
-        """The settings that open the surveyed model again, if its folder is on this machine or it is the trained model.
+        """The settings that open the surveyed model again, if its folder is on this machine or it is built in.
 
         A file of a stranger must not cause a download.
 
@@ -107,7 +108,7 @@ class Survey:
             AttnvizError: if the model is not on this machine.
         """
         name = str(self.settings.get("model", ""))
-        if name != "trained" and self.model_folder is None:
+        if name not in TRAINED_MODELS and self.model_folder is None:
             raise AttnvizError(f"the model {self.model!r} is not on this machine")
         return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 

@@ -312,8 +312,10 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
         from attnviz.render.figure.over_image import draw_image
 
         for image in layout.images:
-            draw_medium = draw_sound if isinstance(image.panel.columns.canvas, Sound) else draw_image
-            draw_medium(matplotlib_figure, image, layout, theme)
+            if isinstance(image.panel.columns.canvas, Sound):
+                draw_sound(matplotlib_figure, image, layout, theme)
+            else:
+                draw_image(matplotlib_figure, image, theme)
     for word in layout.words:
         _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
     for bar in layout.bars:

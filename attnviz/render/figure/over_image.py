@@ -38,13 +38,12 @@ def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
     return token_layout(picture, _images_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
-def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
+def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) -> None:
     """Draws an image under its weights, with an outline around marked patches and a frame around the query, if any.
 
     Args:
         matplotlib_figure: the figure.
         image: the image with its weights and its place.
-        layout: the layout, with the size of the page.
         theme: the colours.
     """
     from matplotlib.collections import LineCollection

@@ -10,11 +10,16 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
+from attnviz.render.figure.arcs_and_text import PlacedImage
+from attnviz.render.figure.bars import Box
 from attnviz.render.figure.fonts import choose_fonts
+from attnviz.render.figure.over_image import draw_image
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.survey_pictures import PicturePlace, picture_panel, picture_places, shown_image
 from attnviz.render.figure.theme import THEME_COLORS, Theme
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, colormap, ink_on
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
+from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +43,7 @@ EXAMPLE_HEADING_LINES, EXAMPLE_GAP_LINES = 0.62, 0.13  # its parts above and bel
 MAX_NAMED_BARS = 9  # bars with a label in a chart by offset
 SPACE_WIDTH, TOKEN_PADDING = 0.05, 0.06  # before a token with a space, and at both sides of its letters together
 TOKEN_HEIGHT = 0.22
+PICTURE_WORDS_LINE = 0.18  # height of a line of words above a picture
 
 
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "Figure":
@@ -325,19 +331,25 @@ class _Sheet:
 
     def draw_cards(self) -> "Figure":
         """Draws the cards of heads under each other, and returns the figure."""
-        lines_of_heads = [[self.wrapped_tokens(example) for example in examples] for examples in self.report.examples]
         heights = []
-        for lines_of_examples in lines_of_heads:
-            line_count = sum(len(example_lines) + EXAMPLE_LINES for example_lines in lines_of_examples)
-            heights.append(CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + line_count * TEXT_LINE)
+        for examples in self.report.examples:
+            pictures, texts = self.pictures_and_texts(examples)
+            line_count = sum(len(self.wrapped_tokens(example)) + EXAMPLE_LINES for example in texts)
+            examples_height = self.picture_places(pictures)[1] + line_count * TEXT_LINE
+            heights.append(CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + examples_height)
         self.draw_frame(sum(heights))
         y = self.head_height
         for head, height in enumerate(heights):
-            self.draw_card(head, y, lines_of_heads[head])
+            self.draw_card(head, y)
             y += height
         return self.figure
 
-    def draw_card(self, head: int, top: float, lines_of_examples: Sequence[list[list[int]]]) -> None:
+    def pictures_and_texts(self, examples: Sequence[HeadExample]) -> tuple[list[HeadExample], list[HeadExample]]:
+        """Returns the examples that are drawn as pictures, and the others."""
+        pictures = [example for example in examples if self.report.texts[example.text].picture is not None]
+        return pictures, [example for example in examples if example not in pictures]
+
+    def draw_card(self, head: int, top: float) -> None:
         """Draws the card of a head: charts by offset, by class of token and by decile, then its examples.
 
         A survey without offsets, such as one of pictures, has no chart by offset.
@@ -345,7 +357,6 @@ class _Sheet:
         Args:
             head: the index of the head in the frame.
             top: the upper edge of the card in inches of the page.
-            lines_of_examples: for each example, the indices of its tokens line by line.
         """
         report, row = self.report, self.report.frame.rows[head]
         self.write_text(MARGIN, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
@@ -359,11 +370,51 @@ class _Sheet:
         self.draw_by_decile(head, x + width + 0.45, charts_top, width - 0.5)
         y = top + (CARD_TITLE_HEIGHT + CHART_HEIGHT + CHARTS_GAP)
         name = report.shown_by[head]
-        for example, example_lines in zip(report.examples[head], lines_of_examples, strict=True):
+        pictures, texts = self.pictures_and_texts(report.examples[head])
+        y += self.draw_pictures(pictures, name, y)
+        for example in texts:
             heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
             self.write_text(MARGIN, y, heading, TINY, "faint")
-            text_bottom = self.draw_shaded_text(example, example_lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
+            lines = self.wrapped_tokens(example)
+            text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
             y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
+
+    def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[PicturePlace], float]:
+        """Returns the places of example pictures, and the height of them all in inches."""
+        images = [shown_image(self.picture_tokens(example)) for example in pictures]
+        return picture_places(images, WIDTH - 2 * MARGIN, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
+
+    def picture_tokens(self, example: HeadExample) -> Tokens:
+        """Returns the tokens of an example that is drawn as a picture."""
+        tokens = self.report.texts[example.text].picture
+        assert tokens is not None
+        return tokens
+
+    def draw_pictures(self, pictures: Sequence[HeadExample], name: str, top: float) -> float:
+        """Draws example pictures side by side, each below its reason and its place in the corpus.
+
+        Args:
+            pictures: the examples.
+            name: the name of the metric.
+            top: the upper edge in inches of the page.
+
+        Returns:
+            The height of all of them in inches.
+        """
+        places, total_height = self.picture_places(pictures)
+        for example, place in zip(pictures, places, strict=True):
+            words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].place
+            for line, text in enumerate(words):
+                shown_text = self.ruler.cut(text, TINY, place.width)
+                y = top + place.top + line * PICTURE_WORDS_LINE
+                self.write_text(MARGIN + place.left, y, shown_text, TINY, "faint")
+            bottom = top + place.top + len(words) * PICTURE_WORDS_LINE + place.height
+            x, y = self.inches_at(MARGIN + place.left, bottom)
+            box = Box(x, y, place.width * self.scale, place.height * self.scale)
+            weights, tokens = query_weights(example), self.picture_tokens(example)
+            panel = picture_panel(tokens, weights, example.query, self.report.look.cmap)
+            draw_image(self.figure, PlacedImage(box, panel), self.theme)
+        return total_height
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:
         """Draws the chart of a head's mean weight by offset from query to key, with at most `MAX_NAMED_BARS` ticks.

@@ -2,17 +2,16 @@
 
 import html
 from itertools import pairwise
-from typing import IO, Any, assert_never
+from typing import IO, Any
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
-from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.metrics.head_changes import HeadChanges
+from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.contribution_units import report_in_percent
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
@@ -25,7 +24,6 @@ from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_h
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
-from attnviz.report.picture.panels import seconds_of_frames
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
@@ -39,7 +37,6 @@ NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
     "mask and bias. This recording has no queries and keys, or its mask or bias is stored cell by cell."
 )
-IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
 MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
@@ -243,9 +240,9 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return description | _about_units(tokens, span) | _about_medium(tokens, edges)
+        return description | _about_units(tokens, span) | about_medium(tokens, edges)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
-    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | _about_medium(tokens, edges)
+    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | about_medium(tokens, edges)
 
 
 def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
@@ -267,91 +264,6 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
         labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
         about["words"] = {"starts": starts.tolist(), "labels": labels}
     return about
-
-
-def _about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
-    """Returns the JSON values with which the page draws the images or the sound of an axis.
-
-    Empty if there is none, and for a sound if some tokens of the page are not its frames.
-
-    Args:
-        tokens: the tokens of the axis.
-        edges: the first token of each cell of the page, and the token after the last.
-    """
-    images: list[dict[str, Any]] = []
-    has_words = False
-    medium_numbers = tokens.medium[edges[0] : edges[-1]]
-    for number, medium in enumerate(tokens.media):
-        in_medium = medium_numbers == number
-        match medium:
-            case Image() if in_medium.any():
-                images.append(_about_image(medium, *_patches(tokens, edges, in_medium)))
-            case Text():
-                has_words = has_words or bool(in_medium.any())
-            case Sound() if in_medium.all():
-                return _about_sound(medium, tokens)
-            case Image() | Sound():  # frames of a sound among other tokens are labelled by their seconds
-                pass
-            case unknown:
-                assert_never(unknown)
-    if not images:
-        return {}
-    return {"medium": "image", "images": images, "others": "words" if has_words else "tokens without a place"}
-
-
-def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[IntArray, IntArray]:
-    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``.
-
-    Cells that also hold tokens outside of the image have no patches.
-
-    Args:
-        tokens: the tokens of the axis.
-        edges: the first token of each cell of the page, and the token after the last.
-        in_image: ``(tokens,)``, True for the patches of the image among the tokens of the page.
-    """
-    starts = np.array(edges) - edges[0]
-    cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
-    is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
-    return cells[is_whole], tokens.places[edges[0] : edges[-1]][is_whole]
-
-
-def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
-    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames.
-
-    ``seconds`` are the second at the middle of frame 0 of the axis, and the seconds from one frame to the next. Empty
-    if the axis has fewer than three frames, whose distance is unknown.
-    """
-    seconds = seconds_of_frames(tokens)
-    if seconds is None or not seconds[1]:
-        return {}
-    about_envelope = {"envelope": text85(sound.envelope.tobytes()), "length": sound.seconds}
-    return {"medium": "sound", "sound": about_envelope, "seconds": [round(second, 6) for second in seconds]}
-
-
-def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
-    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches.
-
-    Patches are listed with their rectangles, the largest first.
-
-    Args:
-        image: the image.
-        cells: ``(patches,)``, the cell of each patch, which is its token or the block that holds it.
-        places: ``(patches, 4)``, left, top, right and bottom in pixels.
-    """
-    import base64
-    import io
-
-    from PIL import Image as Pillow
-
-    with io.BytesIO() as file:
-        Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
-        source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-    size = {"width": image.width, "height": image.height}
-    left, top, right, bottom = places.T
-    order = np.argsort(-(right - left) * (bottom - top), kind="stable")  # patches of tiles over those of a whole image
-    cells, places = cells[order], places[order]
-    about = {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
-    return about | ({"seconds": image.seconds} if image.seconds else {})
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

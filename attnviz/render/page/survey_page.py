@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.metrics.head_frame import HeadFrame
+from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.one_file import opening, text85, write_data
@@ -18,12 +19,14 @@ from attnviz.report.picture.report import HeadExample, SurveyedHeads
 LARGEST = 255  # the code of weight 1; a code stands for (code / 255)², so that small weights are finer
 FRACTION_BITS = 23  # of a float32
 KEPT_BITS = 12  # of these bits: three digits, enough for numbers that are only drawn
+WEIGHT_CODES = "Weights of examples are stored in 8 bits: each is within 0.4 percentage points of the true weight."
 
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     """Writes a survey as a page; the same report gives the same bytes."""
     frame = report.frame.select([measure.name for measure in report.frame.applicable])
-    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about_page(report, frame)))
+    remarks = [*report.remarks, *([WEIGHT_CODES] if _has_weights(report) else [])]
+    file.write(opening(report, "survey", "heads of a survey", remarks, _about_page(report, frame)))
     write_data(file, "numbers", _packed_arrays(_number_arrays(report, frame)))
     write_data(file, "texts", base85(zlib.compress(_texts_json(report), level=9)))
     write_data(
@@ -126,9 +129,15 @@ def _texts_json(report: SurveyedHeads) -> bytes:
             "whole": text.whole,
             "command": text.command,
         }
+        | ({} if text.picture is None else about_medium(text.picture, list(range(len(text.picture) + 1))))
         for text in report.texts
     ]
     return json.dumps(texts, separators=(",", ":")).encode()
+
+
+def _has_weights(report: SurveyedHeads) -> bool:
+    """True if an example has weights."""
+    return any(example.weights is not None for examples in _all_examples(report) for example in examples)
 
 
 def _weight_codes(example: HeadExample) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from attnviz.report.picture.panels import Panel
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray
     from attnviz.metrics.head_frame import HeadFrame
+    from attnviz.text.tokens import Tokens
 
 View = Literal["matrix", "table", "arcs", "text"]
 
@@ -215,6 +216,8 @@ class ShownText:
         whole: True if it is a whole text, False for a part.
         command: the command that draws a head over it again, as the words before the head's name and those after
             it; both "" for a text that a command line cannot hold.
+        picture: the tokens of a picture, with the picture and their places; ``None`` for a text, and for a picture that
+            is not drawn.
     """
 
     labels: tuple[str, ...]
@@ -222,6 +225,7 @@ class ShownText:
     place: str
     whole: bool
     command: tuple[str, str] = ("", "")
+    picture: "Tokens | None" = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -38,6 +38,8 @@ MIN_CHARACTERS = 20  # of an example
 MAX_ROWS = 15  # heads of a heatmap, few enough to label each
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # labelled in a heatmap, as all bins of several offsets are
 MAX_CELL_DIGITS = 1  # of the name of an offset that fits in one cell
+# Metrics whose largest mean tells what a head does; the last four are of patches.
+PATTERN_METRICS = ("previous", "next", "self", "induction", "duplicate", "sink", "left", "right", "above", "below")
 MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
@@ -133,7 +135,7 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
 def clearest_metric(survey: Survey, head_index: int) -> str:
     """Returns the metric with the head's largest mean among those that name patterns; without any, the first metric."""
     names = [metric.name for metric in survey.metrics]
-    pattern_metrics = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
+    pattern_metrics = [name for name in PATTERN_METRICS if name in names]
     return max(
         pattern_metrics or names[:1],
         key=lambda name: np.nan_to_num(survey.means[head_index, names.index(name)], nan=-1.0),
@@ -211,7 +213,7 @@ def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summ
     rows = []
     for example in chosen_examples(survey, head_index, metric_index, EXAMPLES, TENTHS[::-1]):
         text, query = survey.examples.texts[example.id], example.query
-        label = text.tokens.labels[query] if query is not None and query < len(text.tokens) else ""
+        label = "all" if query is None else text.tokens.labels[query] if query < len(text.tokens) else ""
         reason = "top" if example.reason == "largest" else example.reason
         rows.append((reason, format_number(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
     has_texts = any(text for *_, text in rows)

@@ -1,6 +1,7 @@
 """Reports the heads of a survey as points and as cards with example texts, for pages and pictures."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.base.errors import AttnvizError, choices, flag, option
 from attnviz.corpus.sums.bins import offset_spans, position_spans
 from attnviz.corpus.sums.examples import NO_TEXT
 from attnviz.corpus.sums.survey import Survey
@@ -29,7 +30,8 @@ PATCH_CLASSES = ("on-picture", "border", "registers", "left", "right", "above", 
 CLASS_NAMES = ("special", "first", *PATCH_CLASSES, *(metric.name for metric in (*CLASSES, *RELATIONS)))
 LAYER = "layer"  # an axis besides the metrics
 MAX_AXES = 4  # across, up, size, colour
-FIRST_AXES = ("previous", "special", "sink", "self", "entropy")  # the default axes are the first two that exist
+# The default axes are the first two that exist: of texts previous and special, of pictures those of patches.
+FIRST_AXES = ("previous", "spatial-entropy", "on-picture", "special", "sink", "self", "entropy")
 TENTHS = (9, 8, 7, 6, 5, 4, 3, 2, 1, 0)  # deciles that a page shows an example of
 CARD_TENTHS = (5, 1)  # deciles that a picture of a card shows an example of
 CARD_TEXTS = 3  # texts with the largest number in a picture of a card
@@ -232,9 +234,10 @@ def _one_metric_remark() -> str:
 
 
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
-    """Returns an example that shows at most `SHOWN_TOKENS` tokens, at most `SHOWN_AFTER` of them after its query.
+    """Returns an example that shows a whole picture, or at most `SHOWN_TOKENS` tokens of a text.
 
-    If the query is early enough, or the mean of all, these are the first `SHOWN_TOKENS` tokens of the text.
+    At most `SHOWN_AFTER` tokens come after the query. If the query is early enough, or the mean of all, they are the
+    first tokens of the text.
 
     Args:
         survey: the survey.
@@ -245,7 +248,8 @@ def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: i
     """
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
-    return ChosenExample(reason, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
+    span = (0, count) if _is_picture(survey, id) else (max(0, stop - SHOWN_TOKENS), stop)
+    return ChosenExample(reason, value, id, query if query >= 0 else None, span)
 
 
 def _examples_with_weights(
@@ -253,11 +257,9 @@ def _examples_with_weights(
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """Returns the examples of each head, their texts, and a remark if their weights cannot be computed.
 
-    Each text is returned once, and examples refer to it by its index. Examples have no weights if the survey is of
-    pictures, if the model cannot be opened, or if all examples are brief.
+    Each text is returned once, and examples refer to it by its index. Examples have no weights if the model or the
+    pictures cannot be opened, or if all examples are brief.
     """
-    from attnviz.corpus.example_weights import example_weights
-
     full_spans = [example.span for example in chain.from_iterable(examples_of_heads) if not example.brief]
     cells = sum((stop - start) ** 2 for start, stop in full_spans)
     requests = [
@@ -266,21 +268,16 @@ def _examples_with_weights(
     ]
     # Many texts have the largest number of several metrics: their weights are computed once.
     distinct_requests = dict.fromkeys(chain.from_iterable(requests))
-    remark: tuple[str, ...] = ()
-    try:
-        if cells and survey.example_noun == "pictures":
-            raise AttnvizError("a survey keeps no pixels; use attnviz show on a picture to draw it")
-        weights = example_weights(survey, list(distinct_requests)) if cells else {}
-    except AttnvizError as error:
-        weights, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
+    weights, pictures, remarks = _computed_weights(survey, list(distinct_requests) if cells else [])
     texts: dict[tuple[int, tuple[int, int], int | None], int] = {}
     examples = tuple(
         tuple(
             HeadExample(
                 reason=example.reason,
                 value=example.value,
-                text=texts.setdefault(_text_key(survey, example), len(texts)),  # a new text gets the next index
-                query=_shown_query(survey, example),
+                # A new text gets the next index.
+                text=texts.setdefault(_text_key(survey, example, pictures), len(texts)),
+                query=_shown_query(survey, example, pictures),
                 weights=_shown_rows(weights.get(request), example),
                 metric=example.metric,
             )
@@ -288,12 +285,37 @@ def _examples_with_weights(
         )
         for head_examples, head_requests in zip(examples_of_heads, requests, strict=True)
     )
-    return examples, tuple(_shown_text(survey, *key) for key in texts), remark
+    return examples, tuple(_shown_text(survey, pictures.get(key[0]), *key) for key in texts), remarks
 
 
-def _text_key(survey: Survey, example: ChosenExample) -> tuple[int, tuple[int, int], int | None]:
-    """Returns what the text of an example shows: its number, a range of tokens, and for a picture the query's index."""
-    return example.id, example.span, example.query if _is_picture(survey, example.id) else None
+def _computed_weights(
+    survey: Survey, requests: "Sequence[WeightsRequest]"
+) -> "tuple[Mapping[WeightsRequest, FloatArray], Mapping[int, Tokens], tuple[str, ...]]":
+    """Returns the weights of the requests, the tokens of pictures by their numbers, and a remark on those it lacks."""
+    if not requests:
+        return {}, {}, ()
+    try:
+        if survey.example_noun == "texts":
+            from attnviz.corpus.example_weights import example_weights
+
+            return example_weights(survey, requests), {}, ()
+        from attnviz.corpus.example_pictures import example_pictures
+
+        weights, pictures, missing = example_pictures(survey, requests)
+    except AttnvizError as error:
+        return {}, {}, (f"The examples are not shaded by what a token looks at: {error}.",)
+    if not missing:
+        return weights, pictures, ()
+    pictures_are = "picture is" if len(missing) == 1 else "pictures are"
+    return weights, pictures, (f"{len(missing)} {pictures_are} not drawn: no such file as {missing[0]!r}.",)
+
+
+def _text_key(
+    survey: Survey, example: ChosenExample, pictures: Mapping[int, Tokens]
+) -> tuple[int, tuple[int, int], int | None]:
+    """Returns what an example shows: its number, a range of tokens, and for a picture that is not drawn the query."""
+    is_named = _is_picture(survey, example.id) and example.id not in pictures
+    return example.id, example.span, example.query if is_named else None
 
 
 def _is_picture(survey: Survey, id: int) -> bool:
@@ -301,9 +323,10 @@ def _is_picture(survey: Survey, id: int) -> bool:
     return not survey.examples.texts[id].row
 
 
-def _shown_query(survey: Survey, example: ChosenExample) -> int | None:
-    """Returns the index of an example's query among the shown tokens; ``None`` for a mean, and for a picture."""
-    return None if example.query is None or _is_picture(survey, example.id) else example.query - example.span[0]
+def _shown_query(survey: Survey, example: ChosenExample, pictures: Mapping[int, Tokens]) -> int | None:
+    """Returns the index of the query among the shown tokens; ``None`` for a mean, or a picture that is not drawn."""
+    is_named = _is_picture(survey, example.id) and example.id not in pictures
+    return None if example.query is None or is_named else example.query - example.span[0]
 
 
 def _weight_requests(
@@ -357,29 +380,32 @@ def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) ->
     return None if example.query is None else (example.query, example.query + 1)
 
 
-def _shown_text(survey: Survey, id: int, span: tuple[int, int], query: int | None) -> ShownText:
+def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int, int], query: int | None) -> ShownText:
     """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
 
-    A picture has a single label, which names the query's patch, or says how many tokens the picture has.
+    A picture that is not drawn has a single label, which names the query's patch, or says how many tokens it has.
 
     Args:
         survey: the survey.
+        picture: the tokens of a picture that is drawn; ``None`` for any other example.
         id: the number of the text or picture.
         span: the range of tokens; a picture ignores it.
-        query: the index of a picture's query; ``None`` for a text, and for the mean of all queries.
+        query: the index of the query of a picture that is not drawn; ``None`` for any other, and for a mean.
     """
     example = survey.examples.texts[id]
-    tokens: Tokens = example.tokens
-    shown_tokens = slice(*span)
-    is_picture = _is_picture(survey, id)
-    picture_label = f"all {len(tokens)} tokens" if query is None else f"at {tokens.labels[query]}"
-    place = replace(example, source=example.source.rpartition("/")[2]).place
+    tokens: Tokens = picture or example.tokens
+    labels, spaces = tokens.labels[slice(*span)], spaces_before(tokens)[slice(*span)]
+    before, after = head_command(example.title, survey.settings, survey.model)
+    if picture is None and _is_picture(survey, id):
+        labels, spaces = (f"all {len(tokens)} tokens" if query is None else f"at {tokens.labels[query]}",), "-"
+        after += "" if query is None else f" {flag('query')} {shlex.quote(tokens.labels[query])}"
     return ShownText(
-        labels=(picture_label,) if is_picture else tokens.labels[shown_tokens],
-        spaces="-" if is_picture else spaces_before(tokens)[shown_tokens],
-        place=place,
-        whole=is_picture or span == (0, len(tokens)),
-        command=head_command(example.title, survey.settings, survey.model),
+        labels=labels,
+        spaces=spaces,
+        place=replace(example, source=example.source.rpartition("/")[2]).place,
+        whole=_is_picture(survey, id) or span == (0, len(tokens)),
+        command=(before, after) if before else ("", ""),
+        picture=picture,
     )
 
 
@@ -399,7 +425,10 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
     yield f"Numbers are means over {noun}; a bar or cross is the 95 % interval of a mean."
     shows_examples = draws_cards or not is_picture
     if shows_examples and noun == "pictures":
-        yield "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random."
+        yield (
+            "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random; colours, up to the "
+            "largest weight, show what the framed patch looks at, or without a frame the mean of all tokens."
+        )
     elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
         yield (

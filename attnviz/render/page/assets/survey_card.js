@@ -99,13 +99,13 @@ function exampleOf(head, name, example, text) {
   const part = text.whole ? "" : ", a part of it";
   const spans = [`${name} ${metricText(name, example.value, 1)}`, `${text.place}${part}`].map((words) => make("span", {}, words));
   const why = make("p", { className: "why" }, make("b", {}, example.said), ...spans, make("span", { className: "shades" }));
-  return make("div", { className: "example" }, why, make("div", { className: "shaded" }), ...commandOf(head, text));
+  return make("div", { className: "example" }, why, make("div", { className: "shaded" }), ...commandOf(head, example.query, text));
 }
 
-/** The command that draws the head over the text again. @param {number} head @param {SurveyText} text */
-function commandOf(head, { command: [before, after] }) {
+/** The command that draws the head over the text again, of a picture for its query. @param {number} head @param {number} query -1 for none @param {SurveyText} text */
+function commandOf(head, query, { command: [before, after], images, labels }) {
   if (!before) return [];
-  const words = `${before} ${page.heads[head].name}${after}`;
+  const words = `${before} ${page.heads[head].name}${after}${images && query >= 0 ? ` --query '${labels[query]}'` : ""}`;
   return [make("details", {}, make("summary", {}, "Draw it exactly"), copied("Command that draws it", words))];
 }
 

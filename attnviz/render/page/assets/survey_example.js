@@ -20,7 +20,7 @@ export class ExampleText {
     /** @type {number | null} */
     this.kept = null;
     this.said = /** @type {HTMLElement} */ (parent.querySelector(".shades"));
-    this.drawn = drawMedium(/** @type {HTMLElement} */ (parent.querySelector(".shaded")), text, "A text: point at a token, or click to keep it", {
+    this.drawn = drawMedium(/** @type {HTMLElement} */ (parent.querySelector(".shaded")), text, `A ${text.images ? "picture: point at a patch" : "text: point at a token"}, or click to keep it`, {
       point: (place) => this.mark(place, this.kept),
       choose: (place) => this.mark(place, place === this.kept || !this.asksRows ? null : place),
       isChosen: (place) => place === this.query,
@@ -49,7 +49,8 @@ export class ExampleText {
   shade() {
     const { labels } = this.text;
     const values = this.example.rows ? rowOf(this.example, labels.length, this.query) : null;
-    this.drawn.shade({ values, scale: SHADES_OF_WEIGHTS });
+    const high = this.text.images && values ? Math.max(...values) || 1 : 1; // weights on one of many patches are small
+    this.drawn.shade({ values, scale: { ...SHADES_OF_WEIGHTS, high } });
     this.said.textContent = this.words(values);
   }
 
@@ -59,7 +60,8 @@ export class ExampleText {
     if (!values) return this.query < 0 ? "" : `at ${labels[this.query]}`;
     const inside = values.reduce((sum, weight) => sum + weight, 0);
     const outside = whole ? "" : `; ${Math.max(0, 1 - inside).toFixed(2)} is outside of this part`;
-    const said = `shaded: what ${this.query < 0 ? "the mean of all tokens" : labels[this.query]} looks at${outside}`;
+    const ends = this.text.images ? `, up to ${percentText(Math.max(...values), { largest: LARGEST, high: 1 })}` : "";
+    const said = `shaded: what ${this.query < 0 ? "the mean of all tokens" : labels[this.query]} looks at${ends}${outside}`;
     if (this.pointed === null || this.pointed === this.query) return said;
     return `${said}; at ${labels[this.pointed]} ${percentText(values[this.pointed], { largest: LARGEST, high: 1 })}`;
   }

@@ -1,0 +1,100 @@
+"""Describes the images or the sound of an axis, over which a page draws its weights."""
+
+from typing import Any, assert_never
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, IntArray
+from attnviz.media.image import Image
+from attnviz.media.sound import Sound
+from attnviz.media.text import Text
+from attnviz.render.page.one_file import text85
+from attnviz.report.picture.panels import seconds_of_frames
+from attnviz.text.tokens import Tokens
+
+IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
+
+
+def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
+    """Returns the JSON values with which the page draws the images or the sound of an axis.
+
+    Empty if there is none, and for a sound if some tokens of the page are not its frames.
+
+    Args:
+        tokens: the tokens of the axis.
+        edges: the first token of each cell of the page, and the token after the last.
+    """
+    images: list[dict[str, Any]] = []
+    has_words = False
+    medium_numbers = tokens.medium[edges[0] : edges[-1]]
+    for number, medium in enumerate(tokens.media):
+        in_medium = medium_numbers == number
+        match medium:
+            case Image() if in_medium.any():
+                images.append(_about_image(medium, *_patches(tokens, edges, in_medium)))
+            case Text():
+                has_words = has_words or bool(in_medium.any())
+            case Sound() if in_medium.all():
+                return _about_sound(medium, tokens)
+            case Image() | Sound():  # frames of a sound among other tokens are labelled by their seconds
+                pass
+            case unknown:
+                assert_never(unknown)
+    if not images:
+        return {}
+    return {"medium": "image", "images": images, "others": "words" if has_words else "tokens without a place"}
+
+
+def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[IntArray, IntArray]:
+    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``.
+
+    Cells that also hold tokens outside of the image have no patches.
+
+    Args:
+        tokens: the tokens of the axis.
+        edges: the first token of each cell of the page, and the token after the last.
+        in_image: ``(tokens,)``, True for the patches of the image among the tokens of the page.
+    """
+    starts = np.array(edges) - edges[0]
+    cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
+    is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
+    return cells[is_whole], tokens.places[edges[0] : edges[-1]][is_whole]
+
+
+def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
+    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames.
+
+    ``seconds`` are the second at the middle of frame 0 of the axis, and the seconds from one frame to the next. Empty
+    if the axis has fewer than three frames, whose distance is unknown.
+    """
+    seconds = seconds_of_frames(tokens)
+    if seconds is None or not seconds[1]:
+        return {}
+    about_envelope = {"envelope": text85(sound.envelope.tobytes()), "length": sound.seconds}
+    return {"medium": "sound", "sound": about_envelope, "seconds": [round(second, 6) for second in seconds]}
+
+
+def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
+    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches.
+
+    Patches are listed with their rectangles, the largest first.
+
+    Args:
+        image: the image.
+        cells: ``(patches,)``, the cell of each patch, which is its token or the block that holds it.
+        places: ``(patches, 4)``, left, top, right and bottom in pixels.
+    """
+    import base64
+    import io
+
+    from PIL import Image as Pillow
+
+    with io.BytesIO() as file:
+        Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
+        source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    size = {"width": image.width, "height": image.height}
+    left, top, right, bottom = places.T
+    order = np.argsort(-(right - left) * (bottom - top), kind="stable")  # patches of tiles over those of a whole image
+    cells, places = cells[order], places[order]
+    about = {"src": source, **size, "title": image.title, "tokens": cells.tolist(), "boxes": places.tolist()}
+    return about | ({"seconds": image.seconds} if image.seconds else {})
