@@ -426,8 +426,8 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
     shows_examples = draws_cards or not is_picture
     if shows_examples and noun == "pictures":
         yield (
-            "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random; colours, up to the "
-            "largest weight, show what the framed patch looks at, or without a frame the mean of all tokens."
+            "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random; colours, up to "
+            "the largest weight, show what the framed patch looks at, or without a frame the mean of all tokens."
         )
     elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
