@@ -27,7 +27,7 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if a report has nothing to draw, or a picture would have too many pixels.
+        AttnvizError: if a report cannot be drawn, or a picture would have too many pixels.
     """
     pictures = [_picture(film, index) for index in track(range(len(film.frames)), "writing")]
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
@@ -76,7 +76,7 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
 
 
 def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    """Returns the pictures in one palette, so a colour means the same number in all of them.
+    """Returns the pictures with one common palette.
 
     The palette is made from at most `MAX_SAMPLES` of the pictures, evenly chosen.
     """

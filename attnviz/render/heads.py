@@ -136,5 +136,5 @@ def _number_or_none(number: Any) -> Any:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Returns a text, with an apostrophe before it if a spreadsheet would read a formula or drop a first apostrophe."""
+    """Returns a text, after an apostrophe if a spreadsheet would read it as a formula or drop its first apostrophe."""
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA_STARTS) else text

@@ -175,8 +175,8 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     """Returns the layout of a page with title, content, remarks and colour bar; the content is as large as fits.
 
-    The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. If the look
-    gives no size, the page fits the content; if it gives only a width, the page's height does.
+    The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. The
+    page's width and height fit the content unless the look gives them.
 
     Args:
         picture: the picture with its words.

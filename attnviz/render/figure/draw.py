@@ -346,7 +346,7 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
 
 
 def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without an outline to the page, and returns them; masked cells show their hatched background."""
+    """Adds axes without an outline to the page, and returns them; their hatched background shows at masked cells."""
     page_shares = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = matplotlib_figure.add_axes(
         page_shares, facecolor=theme["absent"], frameon=True

@@ -80,7 +80,7 @@ def _may_be_missing(character: str) -> bool:
 
 
 def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
-    """Returns a picture with code points, ⟨U+1F600⟩, for characters that no font has, and a remark that names them.
+    """Returns a picture with code points (⟨U+1F600⟩) for characters that no font has, and a remark that names them.
 
     Returns the picture unchanged if no character is missing.
     """
@@ -149,7 +149,7 @@ def _missing_remark(missing: frozenset[str]) -> str:
 
 
 def _font_package(character: str) -> str:
-    """Returns the font to install for a character, with its package: for emoji, wide characters (CJK), or others."""
+    """Returns the name and package of a font to install for a character: for emoji, for wide (CJK) or for others."""
     if ord(character) in EMOJI_CODE_POINTS:
         return EMOJI_FONT
     is_wide = unicodedata.east_asian_width(character) in "WF"  # Unicode's classes wide and full-width
@@ -174,7 +174,7 @@ def _font_files() -> dict[str, str]:
 
 
 def _family_rank(name: str) -> int:
-    """Returns the index of the preferred family that a name begins with; the number of such families if none."""
+    """Returns the rank of a family in `PREFERRED_FAMILIES`, by the beginning of its name; others are last."""
     return next(
         (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
     )

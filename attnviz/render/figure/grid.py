@@ -343,7 +343,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 def widest_number(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of the widest number in a cell, in inches per point of its font size.
 
-    Measures only the smallest and the largest visible number of each panel; without any, returns one point.
+    Measures only the smallest and the largest visible number of each panel. Without visible numbers, returns one point.
     """
     visible_values = [panel.values[panel.visible] for panel in picture.panels]
     texts = set()

@@ -68,7 +68,7 @@ class Labels:
 def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
     """Returns the depth in inches of the labels beside a panel, perpendicular to the axis.
 
-    It is the height of a line for labels along the axis; else the width of the widest label, at most the limit.
+    For labels along the axis, it is the height of a line; for others, the widest label's width, at most the limit.
 
     Args:
         axis: the axis with its labels.
@@ -159,7 +159,9 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    """Returns the labels of landmarks, except those too close to the label before; the axis' name then counts them.
+    """Returns the labels of landmarks, except those too close to the label before.
+
+    If a label is left out, the axis' name counts the others.
 
     Args:
         axis: the axis with its landmarks.
@@ -238,7 +240,7 @@ def _is_flat(axis: Axis, labelling: Labelling) -> bool:
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
     """Returns the width in inches of the widest token label that an axis shows, at most the labelling's limit.
 
-    If the axis shows positions, returns the width of a number of zeros with as many digits as the last position.
+    For positions, returns the width of as many zeros as the last position has digits.
 
     Args:
         axis: the axis with its labels.

@@ -149,8 +149,8 @@ def _smallest_map_side(layout: Layout) -> float:
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     """Returns the layout of the title, the remarks, the panels and the colour bars on a page.
 
-    If the look gives no size, the page fits the content; if it gives only a width, the page's height does. The colour
-    bars stand at the right of the panels, or below them if the look gives only a width.
+    The page's width and height fit the content unless the look gives them. The colour bars stand at the right of the
+    panels, or below them if the look gives only a width.
 
     Args:
         picture: the maps and their words.
@@ -235,7 +235,7 @@ def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which every title fits its panel; `MIN_PANEL_TITLE_POINTS` if none does."""
+    """Returns the largest font size at which every title fits its panel; the smallest allowed if none does."""
     widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
         # A title may be empty; the minimum avoids a division by 0.
@@ -292,7 +292,7 @@ def _panel_places(
 
 
 def _panel_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or in it."""
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or within it."""
     short_title = title.removeprefix("head ")
     for text in (title, short_title):
         if ruler.width(text, points) <= width + ROUNDING_INCHES:

@@ -142,7 +142,7 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide: as many heads as the look asks for, each with all panels that belong to it.
+    """Returns the report of each slide: as many heads as the look asks for, with all their panels.
 
     All thumbnails, and all heads that are drawn over each other, share one slide.
     """

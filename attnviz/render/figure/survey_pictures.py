@@ -54,7 +54,7 @@ def picture_places(images: list[Image], width: float, words_height: float) -> tu
 
 
 def _size(image: Image, width: float) -> tuple[float, float]:
-    """Returns the width and height of a picture in inches, as large as a column of some width allows."""
+    """Returns the largest width and height in inches of a picture in a column that is ``width`` inches wide."""
     height = min(width * image.height / image.width, width * TALLEST)
     return height * image.width / image.height, height
 

@@ -247,7 +247,7 @@ class _Sheet:
     def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
         """Writes the names of at most `MAX_NAMED_POINTS` heads at their points.
 
-        These are the points with the largest sum of distances to their three nearest neighbours.
+        Chooses the points with the largest sum of distances to their three nearest neighbours.
 
         Args:
             axes: the axes with the points.
@@ -518,7 +518,7 @@ class _Sheet:
         return 0.0 if self.report.texts[example.text].spaces[token] == "-" else SPACE_WIDTH
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by `query_weights` if it has any; a frame marks its query.
+        """Draws the text of an example, shaded by its `query_weights` if any; a frame marks its query.
 
         Colours grow with the square root of the weight, so small weights can be seen.
 

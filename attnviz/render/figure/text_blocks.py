@@ -93,8 +93,7 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
     """Returns the cells of the summary under a picture, and sentences to add to the remarks.
 
-    There are no cells without a summary. If it has more than `MAX_SUMMARY_ROWS` heads, there are no cells, and a
-    sentence says that the table is left out.
+    Without a summary, both are empty. For more than `MAX_SUMMARY_ROWS` heads, a sentence replaces the cells.
 
     Args:
         picture: the picture with its summary.

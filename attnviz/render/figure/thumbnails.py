@@ -278,7 +278,7 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
     """Returns the plan with its thumbnails in the middle of the page if the user gave its width and height.
 
-    If the user gave no size, the page fits the content; if the user gave only the width, the page's height does.
+    Otherwise the page fits the content, but keeps a width that the user gave.
     """
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
@@ -576,7 +576,7 @@ def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: 
 
 
 def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
-    """Yields one mark with the title, made smaller, down to 70 %, and then cut with an ellipsis if it is too wide.
+    """Yields a mark with the title; if it is too wide, it becomes smaller, down to 70 %, and then is cut.
 
     Args:
         title: the title; "" for none, which yields an empty mark.

@@ -50,7 +50,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if the report has no page, gives colour limits for contributions, or has weights outside 0 to 1.
+        AttnvizError: if the report has no page, gives colour limits for contributions, or has weights outside 0 to 1
+            and too many cells to store them as float32.
     """
     match report:
         case HeadAtlas():
@@ -74,10 +75,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes the page of a report of heads: its start, the script of its worker, then the packed numbers.
+    """Writes the page of a report of heads: its HTML, the script of its worker, then the packed numbers.
 
     Raises:
-        AttnvizError: if the report gives colour limits for contributions, or has weights outside 0 to 1 for codes.
+        AttnvizError: if the report gives colour limits for contributions, or has weights outside 0 to 1 and too many
+            cells to store them as float32.
     """
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
@@ -308,7 +310,7 @@ def _about_head(
 
 
 def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
-    """Returns the name that a user gave to a head as ``given``; empty without a name."""
+    """Returns the name that a user gave to a head, as the JSON value ``given``; {} for a head without one."""
     name = report.given_names.get((cells.maps.layer, cells.head), "")
     return {"given": name} if name else {}
 
@@ -326,7 +328,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    """Returns a remark each on pooled, masked and NaN cells, if the page has such cells; empty if it has none.
+    """Returns remarks on pooled, masked and NaN cells; none if the page has no such cells.
 
     If cells are pooled and the page cannot compute single cells, another remark says so.
     """

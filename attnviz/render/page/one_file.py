@@ -61,7 +61,7 @@ def policy_of(script: str, style: str) -> str:
 
 
 def style_of(look: Look, *sheets: str) -> str:
-    """Returns the common style sheet and some others, in the look's theme; without one, in the system's."""
+    """Returns the common style sheet with further sheets, in the look's theme, or in the system's if it names none."""
     style = "\n".join(map(read_asset, ("page.css", *sheets)))
     if look.theme is None:
         return style

@@ -78,7 +78,7 @@ class KeyPool:
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """Returns the approximate bytes of the heads' queries and keys in a page; ``None`` if some have no `page_factors`.
+    """Returns the approximate bytes of the heads' queries and keys in a page; ``None`` if a head has no `page_factors`.
 
     Keys that heads share count once.
     """

@@ -58,7 +58,7 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
 
     Raises:
         graphlib.CycleError: if modules import each other in a circle.
-        ValueError: if the modules cannot be joined, such as modules that declare the same name.
+        ValueError: if the modules cannot be joined, for example because two declare the same name.
     """
     modules = _add_with_imports(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())

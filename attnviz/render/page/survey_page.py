@@ -120,7 +120,7 @@ def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:
-    """Returns the texts of all examples as JSON in bytes: labels, spaces, place in the corpus, and command."""
+    """Returns the texts of all examples as JSON in bytes, with their labels, places in the corpus and commands."""
     texts = [
         {
             "labels": text.labels,

@@ -167,7 +167,7 @@ def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
     """Returns the number of panels side by side: ``side_by_side`` if so many fit, else 1.
 
-    Without ``side_by_side``, the smallest number that needs no more bands than the widest possible band.
+    Without ``side_by_side``, returns as many as fit, or fewer if these need no more bands.
 
     Args:
         grid: the geometry.

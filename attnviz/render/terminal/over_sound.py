@@ -83,7 +83,7 @@ def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bo
 def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
     """Returns the largest weight of the frames in each column, ``(columns,)``; 0 for a column without frames.
 
-    A frame is in the column that has its middle.
+    A frame is in the column that contains its middle.
     """
     assert panel.columns.places is not None
     column_of_frame: IntArray = np.searchsorted(edges, panel.columns.places.mean(axis=1), side="right") - 1
