@@ -164,7 +164,7 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
 
-    Sizes too small to read are left out. If the user chose a font size, it is the only one.
+    Sizes too small to read are left out. If the user chose a font size, no other size is tried.
     """
     font_size = picture.look.font_size
     has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)

@@ -118,7 +118,8 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
     if picture.numbers and layout.number_points < min_points:
         if picture.look.bare:
             raise AttnvizError(
-                f"cells are too small for numbers, and {option('bare')} leaves no room to say so; {LARGER_CELLS_ADVICE}"
+                f"cells are too small for numbers, and {option('bare')} leaves out the remark that says so; "
+                f"{LARGER_CELLS_ADVICE}"
             )
         remarks = (*picture.remarks, picture.look.format_options(NO_NUMBERS))
         return _legible_layout(replace(picture, numbers=False, remarks=remarks), ruler)

@@ -85,8 +85,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if python-pptx is not installed, the report has no maps, there are more than `MAX_SLIDES` slides,
-            or the look's size is no size of a slide.
+        AttnvizError: if python-pptx is not installed, the report has no maps or they do not fit a slide, there are more
+            than `MAX_SLIDES` slides, or the look's size is no size of a slide.
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")

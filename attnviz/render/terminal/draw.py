@@ -38,6 +38,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         report: the report to write.
         suffix: unused; every format has these parameters.
         file: the open file to write to.
+
+    Raises:
+        AttnvizError: for the heads of a survey, which need a picture.
     """
     print_lines(report_lines(report), report.look, file)
 
