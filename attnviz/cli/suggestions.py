@@ -14,7 +14,6 @@ from attnviz.base.errors import AttnvizError, choices, did_you_mean, or_list
 EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
-NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")  # suffixes of files that other programs save tensors in
 LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 
@@ -51,9 +50,6 @@ def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Ty
     extra_words = EXTRA_WORDS.fullmatch(message)
     if extra_words is not None:
         return _extra_words_line(context, path, extra_words[1])
-    number_line = _not_a_number_line(error)
-    if number_line is not None:
-        return number_line
     option_name = getattr(error, "option_name", None)
     if option_name is not None and message.startswith("No such option"):
         return _unknown_option_line(context, path, option_name, typer.main.get_command(app))
@@ -64,23 +60,6 @@ def _unknown_command_line(word: str, program: Any) -> str:
     """Returns the line for an unknown command, with the closest command, or how to draw the word as a text."""
     suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
-
-
-def _not_a_number_line(error: typer.TyperException) -> str | None:
-    """Returns the line for a value that is not a number, of a numeric option; ``None`` for any other error.
-
-    The line proposes the option's default, or 10 if the default is no number.
-    """
-    parameter = getattr(error, "param", None)
-    list_errors = getattr(error.__cause__, "errors", None)  # a method of pydantic's errors alone
-    details: Any = {} if list_errors is None else list_errors()[0]
-    kind = NUMBERS.get(details.get("type", ""))
-    if kind is None or parameter is None:
-        return None
-    example = parameter.default if isinstance(parameter.default, int | float) else 10
-    return (
-        f"{parameter.opts[0]} {details['input']!r} is not a {kind}; give one, such as {parameter.opts[0]} {example:g}"
-    )
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Converts the plain values of options without typer's type adapters, to start faster.
 
 Typer 0.29 converts every value, also an absent one or a default, by pydantic, whose import takes a third of the time in
-which a command line is refused. Values that are not plain are left to typer, with its messages.
+which a command line is refused. Values of other types than texts, paths and numbers are left to typer.
 """
 
 import re
@@ -9,9 +9,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
-INTEGER = re.compile(r"-?[0-9]{1,15}")
-NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+import typer
+
+KINDS = {int: "whole number", float: "number"}  # as messages name them
 NOT_PLAIN = object()
+
+
+class NotANumber(typer.BadParameter):
+    """A word that is not a number, given to an option that takes one."""
+
+    def format_message(self) -> str:
+        """Returns the message without typer's preamble, since the message names the option."""
+        return self.message
 
 
 def convert_plain_values(parameters: Iterable[Any]) -> None:
@@ -38,14 +47,21 @@ class _PlainFirst:
         Raises:
             TyperException: if a required value is missing, or the value is of another type.
         """
-        converted = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
+        try:
+            converted = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
+        except ValueError:
+            raise NotANumber(self._not_a_number_line(value), context, self.parameter) from None
         if converted is NOT_PLAIN:
             return self.convert_by_typer(context, value)
         callback = self.parameter.callback
         return converted if callback is None else callback(context, self.parameter, converted)
 
     def _plain_value(self, value: Any) -> Any:
-        """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer."""
+        """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer.
+
+        Raises:
+            ValueError: if the option takes a number, and the value is none.
+        """
         is_list = self.parameter.multiple or self.parameter.nargs == -1
         if value is None:
             return () if is_list else None
@@ -55,16 +71,25 @@ class _PlainFirst:
         items = [_converted(item, item_type) for item in value]
         return NOT_PLAIN if NOT_PLAIN in items else items
 
+    def _not_a_number_line(self, value: Any) -> str:
+        """Returns the refusal of a word, with the option's default as an example, or 10 if that is no number."""
+        name, default = self.parameter.opts[0], self.parameter.default
+        example = default if isinstance(default, int | float) else 10
+        return f"{name} {value!r} is not a {KINDS[self.annotation]}; give one, such as {name} {example:g}"
+
 
 def _converted(value: Any, annotation: Any) -> Any:
-    """Returns a value of the annotated type, or a path or plainly written number as it; otherwise `NOT_PLAIN`."""
+    """Returns a value of the annotated type, or a path or number as that type; otherwise `NOT_PLAIN`.
+
+    Raises:
+        ValueError: if the type is that of a number, and the value is none.
+    """
     if type(value) is annotation:
         return value
     if isinstance(value, str):
         if annotation is Path:
             return Path(value)
-        if annotation is int and INTEGER.fullmatch(value):
-            return int(value)
-        if annotation is float and NUMBER.fullmatch(value):
-            return float(value)
+        if annotation in KINDS:
+            # As in typer, 5.0 is a whole number, and digits of other alphabets are refused, by the encoding.
+            return annotation(re.sub(rb"\.0+\s*$", b"", value.encode("ascii")))
     return NOT_PLAIN

@@ -34,11 +34,9 @@ LINES: tuple[list[str], ...] = (
     ["a", "--files", "one", "--files", "two/three"],
     ["a", "--pair", "1", "2"],
     ["a", "--count", "12345678901234567890", "--share", "nan"],
+    ["a", "--count", "5.00", "--share", "+5."],
+    ["a", "--count", " 1_000\n", "--share", "1_0.0"],
     [],
-    ["a", "--count", "x"],
-    ["a", "--count", "1.5"],
-    ["a", "--share", "1,5"],
-    ["a", "--count", "٣"],
 )
 
 
@@ -60,7 +58,21 @@ def test_plain_values_are_those_of_typer(words: list[str]) -> None:
     assert parsed(words, is_plain=True) == parsed(words, is_plain=False)
 
 
-@pytest.mark.parametrize("line", ["show Life --embed-dim 30 --num-heads 4", "show --file missing.txt", "nothing"])
+@pytest.mark.parametrize(
+    "words",
+    [["--count", "x"], ["--count", "1.5"], ["--count", "5."], ["--count", ""], ["--count", "٣"], ["--share", "1,5"]],
+    ids="=".join,
+)
+def test_refuses_the_words_that_typer_refuses_as_numbers(words: list[str]) -> None:
+    kind, example = ("whole number", 3) if words[0] == "--count" else ("number", 0.5)
+    assert "Input should be a valid" in parsed(["a", *words], is_plain=False)
+    refusal = f"{words[0]} {words[1]!r} is not a {kind}; give one, such as {words[0]} {example}"
+    assert parsed(["a", *words], is_plain=True) == refusal
+
+
+@pytest.mark.parametrize(
+    "line", ["show Life --seed x", "show Life --embed-dim 30 --num-heads 4", "show --file missing.txt", "nothing"]
+)
 def test_a_refusal_imports_no_type_adapters(line: str) -> None:
     code = "import sys; from attnviz.cli.commands import main; main(sys.argv[1:]); sys.exit('pydantic' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, check=False)
