@@ -112,12 +112,7 @@ def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any
 
 
 def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows of a table for the cells of a block; a masked number is empty.
-
-    Args:
-        head: the head in one or two recordings.
-        block: some queries of the head, and all its keys.
-    """
+    """Yields the rows of a table for the cells of a block; a masked number is empty."""
     maps, keys = head.maps, range(head.keys.start, head.keys.stop)
     key_tokens = [
         [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
@@ -156,12 +151,7 @@ def _open_json_object(value: dict[str, Any]) -> bytes:
 
 
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """Yields a JSON object for each query of a block, with a list of numbers for all its keys; null if masked.
-
-    Args:
-        head: the head in one or two recordings.
-        block: some queries of the head, and all its keys.
-    """
+    """Yields a JSON object for each query of a block, with a list of numbers for all its keys; null if masked."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         fields = []
         for name in head.names:

@@ -72,11 +72,7 @@ def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
 
 
 def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """Returns groups of columns, each with the columns' names and their numbers, ``(rows, names)``.
-
-    The groups are values, spreads if there are several texts, and margins, counts of texts and deciles if the frame
-    has them, as frames of surveys do.
-    """
+    """Returns groups of columns, each with the columns' names and their numbers, ``(rows, names)``."""
     groups: dict[str, NDArray[Any] | None] = {  # by the end of their columns' names
         "": frame.values,
         "_spread": frame.spreads if frame.texts > 1 else None,

@@ -315,7 +315,7 @@ def _largest_content(
 def _arcs_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them.
 
-    The heads stand in rows. A legend of strengths follows if all heads share a scale.
+    A legend of strengths follows if all heads share a scale.
 
     Args:
         picture: the heads to draw.
@@ -422,11 +422,6 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
     """Returns the title of each head with the end of its scale, on the head's hue, and the height of all titles.
-
-    Args:
-        picture: the heads.
-        points: the font size of tokens.
-        ruler: measures the text.
 
     Returns:
         The titles, one below another from y = 0 downwards, and their height in inches with half a row under them.

@@ -78,7 +78,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
     """Returns the bars placed one below another, each under its name, from the upper edge of the panels downwards.
 
-    The bars may reach below the panels. Ticks that would touch are left out. Without bars, returns ``()``.
+    The bars may reach below the panels. Without bars, returns ``()``.
 
     Args:
         bars: the colour bars.
@@ -139,7 +139,7 @@ def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
 def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[Bar, ...]:
     """Returns the bars placed side by side in an area under the panels, each horizontal and under its name.
 
-    Ticks that would touch are left out. Without bars, returns ``()``.
+    Without bars, returns ``()``.
 
     Args:
         bars: the colour bars.

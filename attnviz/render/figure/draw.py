@@ -444,15 +444,7 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
 def _label_axis(
     axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme
 ) -> None:
-    """Draws the labels of one axis of a panel; removes its ticks if it has no labels.
-
-    Args:
-        axes: the axes of the panel.
-        direction: ``x`` for keys, ``y`` for queries.
-        labels: the labels; ``None`` for none.
-        layout: the layout, with the font sizes.
-        theme: the colours.
-    """
+    """Draws the labels of one axis of a panel; removes its ticks if it has no labels."""
     axis = axes.yaxis if direction == "y" else axes.xaxis
     axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     if labels is None:

@@ -227,10 +227,7 @@ def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: flo
 
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
-    """True if labels are side by side along the axis: numbers of heads, and key labels that are not turned.
-
-    Positions on a key axis are never turned.
-    """
+    """True if labels are side by side along the axis: numbers of heads, and key labels that are not turned."""
     if axis.name == "heads":
         return True
     is_turned = labelling.is_turned and not labelling.shows_positions(axis)

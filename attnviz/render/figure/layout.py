@@ -129,8 +129,7 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
 def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     """Returns the layout on the smallest page on which numbers, or maps without numbers, are large enough.
 
-    If no page makes them large enough, returns the layout on the largest. A look that gives the page's width has only
-    one page.
+    If no page makes them large enough, returns the layout on the largest.
     """
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:

@@ -117,13 +117,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
-    """Returns the content with seconds below each column of spectrograms, and bands at the left of each row.
-
-    Args:
-        content: the spectrograms.
-        points: the font size of seconds and bands.
-        ruler: measures the text.
-    """
+    """Returns the content with seconds below each column of spectrograms, and bands at the left of each row."""
     left = min(image.box.x for image in content.images)
     columns = {image.box.x: image for image in content.images}  # the lowest of each column
     lines = [line for image in columns.values() for line in _seconds_lines(image, points, ruler)]

@@ -313,11 +313,6 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
     """Adds an SVG to the PNG picture of a slide.
 
     Programs that know this extension of Office 2016 show the SVG; all others show the PNG.
-
-    Args:
-        slide: the slide.
-        picture: the picture of python-pptx, which is changed.
-        svg: the bytes of the SVG.
     """
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
@@ -422,8 +417,6 @@ class FittedText:
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
     """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits.
-
-    An empty text has no paragraph and no line.
 
     Args:
         text: the text; line breaks separate paragraphs.

@@ -350,9 +350,7 @@ class _Sheet:
         return pictures, [example for example in examples if example not in pictures]
 
     def draw_card(self, head: int, top: float) -> None:
-        """Draws the card of a head: charts by offset, by class of token and by decile, then its examples.
-
-        A survey without offsets, such as one of pictures, has no chart by offset.
+        """Draws the card of a head: charts by offset if it has any, by class of token and by decile, then its examples.
 
         Args:
             head: the index of the head in the frame.
@@ -456,8 +454,6 @@ class _Sheet:
 
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
         """Draws the chart of a head's deciles over the texts, for the metric that its card is about.
-
-        The axis reaches from 0 to 1 for a share; for another metric it fits the deciles.
 
         Args:
             head: the index of the head in the frame.

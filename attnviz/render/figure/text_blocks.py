@@ -42,8 +42,6 @@ class TextBlock:
 def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
 
-    Without a title and a source, the block has no line.
-
     Args:
         picture: the picture with its title and source.
         width: the width of the block in inches.

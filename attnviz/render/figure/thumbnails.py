@@ -333,8 +333,6 @@ def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
     """Returns rows of panels, each group in one row, or in several if thumbnails then are at least twice as large.
 
-    All groups are broken after the same number of panels.
-
     Args:
         groups: the panels of each group, such as a layer.
         area: the height and width that the thumbnails may fill, in pixels.

@@ -77,8 +77,6 @@ def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
     """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches.
 
-    Patches are listed with their rectangles, the largest first.
-
     Args:
         image: the image.
         cells: ``(patches,)``, the cell of each patch, which is its token or the block that holds it.

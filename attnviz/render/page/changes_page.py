@@ -25,8 +25,7 @@ def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) 
 def _about(changes: HeadChanges) -> dict[str, Any]:
     """Returns the page's JSON values: names of metrics, heads, and a table of heads by metrics for each kind of number.
 
-    A number is ``null`` if a head has no change of a metric. The axes of the page are the first two metrics, or one
-    metric twice.
+    A number is ``null`` if a head has no change of a metric.
     """
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
     head_names = {(change.row.layer, change.row.head): change.name for change in changes.changes}

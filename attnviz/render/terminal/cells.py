@@ -124,8 +124,6 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
     """Returns the legend of a scale as one line: colours with the numbers they stand for, and the quantity's name.
 
-    The name is cut, or absent, if the line has too little space for it.
-
     Args:
         quantity: the quantity that the colours show.
         scale: the scale of the colours.

@@ -144,10 +144,7 @@ def _label_columns(panels: list[Panel], width: int) -> int:
 
 
 def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """Returns the sort key of a geometry, smaller for a better one: it fits the screen, has few lines, has wide cells.
-
-    A line counts for more if key labels are cut or run downwards, since these are harder to read.
-    """
+    """Returns the sort key of a geometry, smaller if it fits the screen, then for fewer lines, then for wider cells."""
     return _is_too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 

@@ -51,8 +51,7 @@ def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
     """Yields a span for each token of a text: on the colour of its weight, or with its weight in brackets.
 
-    The query is underlined, and masked tokens are dim. Without colours, weights below `MIN_WRITTEN_SHARE` of
-    the scale are not written, unless they are the largest.
+    Without colours, weights below `MIN_WRITTEN_SHARE` of the scale are not written, unless they are the largest.
     """
     has_colors = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
