@@ -319,6 +319,7 @@ def compare(
     if input == Input() and other_input is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings)
+    other_input = None if other_input is None else text.sharing_media(other_input)
     surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
     if surveys is not None:
         from attnviz.report.survey.survey_comparison import survey_comparison_report

@@ -118,12 +118,12 @@ def record_both(
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    examples = [subject.example(settings) for subject in (text, other or text)]
+    examples = [subject.example_of_any_medium(settings) for subject in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:
             raise AttnvizError(NOTHING_TO_COMPARE)
-        reader = open_reader(settings, tower=selection.tower)
+        reader = open_reader(settings, text.use, selection.tower)
         return (
             reader.record(examples[0], selection, values),
             reader.record(examples[1], selection, values),

@@ -202,6 +202,12 @@ class Subject:
         """True for a text, a chat, an answer, an image or a sound, which need a model; False for a saved file."""
         return self.is_text or self.kind in (Kind.IMAGE, Kind.SOUND)
 
+    def sharing_media(self, other: "Subject") -> "Subject":
+        """Returns another text with the images and the sound of this one; unchanged if either is no text."""
+        if not (self.is_text and other.is_text):
+            return other
+        return replace(other, images=self.images, sound=self.sound)
+
     @property
     def use(self) -> "Use":
         """The purpose of the model that reads this input: ``sounds``, ``pictures``, ``images`` or ``maps``.

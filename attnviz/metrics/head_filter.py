@@ -29,7 +29,7 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
 }
 EQUAL_WITHIN = 0.005  # tables show two decimals: what looks equal there is equal
 KINDS = ("self", "cross")
-EXAMPLE = "previous>0.5 layer:3-5"
+EXAMPLE = "sink>0.5 layer:3-5"
 COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
 
 

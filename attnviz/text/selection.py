@@ -116,11 +116,15 @@ def parse_head(head: str) -> tuple[int, int]:
     """Returns the layer and the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
 
     Raises:
-        AttnvizError: if the text names no head, or more than one.
+        AttnvizError: if the text names no head, more than one, or a tower.
     """
     selection = Selection.parse(heads=head)
+    if selection.tower is not None:
+        raise AttnvizError(
+            f"{option('head')} {head!r} names a tower; give 0.1, with a picture alone for a head of the picture tower"
+        )
     pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(pairs) != 1 or selection.tower is not None:
+    if len(pairs) != 1:
         raise AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
     return pairs[0]
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from attnviz.cli.commands import main
 from attnviz.text.samples import read_sample, sample_pictures, samples
@@ -104,6 +105,12 @@ def test_compare_draws_both_and_the_change_and_a_table(attnviz: Streams) -> None
 )
 def test_each_change_can_be_compared(attnviz: Streams, change: tuple[str, ...]) -> None:
     assert "changes most" in attnviz.run("compare", *change)
+
+
+def test_two_texts_are_compared_over_the_same_picture(attnviz: Streams, in_folder: Path) -> None:
+    Image.new("RGB", (24, 24), "white").save(in_folder / "white.png")
+    words = "compare", "top-left", "--with", "top-right", "--image", "white.png", "--model", "trained-picture"
+    assert "sample picture" not in attnviz.run(*words)
 
 
 def test_comparing_dropout_says_that_the_first_layer_cannot_change(attnviz: Streams) -> None:

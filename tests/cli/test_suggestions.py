@@ -122,6 +122,7 @@ WRONG = {
     "show Life --queries 4:9": "there are 1; use 0:1",
     "show Life --query none": "none",
     "explain Life --head 0-3": "is not one head; give 1 or 0.1 (layer.head)",
+    "explain Life --head 'picture 0.1'": "give 0.1, with a picture alone for a head of the picture tower",
     "explain Life --head 9": "no head",
     "show Life --queries 2:1": "--queries 2:1 counts backwards; write 1:2",
     "show Life --style overlay": "use -o overlay.svg (.png .svg .pdf .pptx)",

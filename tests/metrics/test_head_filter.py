@@ -22,7 +22,7 @@ def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: lis
     [
         ("previus>0.5", "unknown metric 'previus'; did you mean previous?"),
         ("s>0.5", "choose sink or self"),
-        ("previous>", "'previous>' is no test of a head; write one as 'previous>0.5 layer:3-5'"),
+        ("previous>", "'previous>' is no test of a head; write one as 'sink>0.5 layer:3-5'"),
         ("layer:x", "'x' is not a list of numbers; write one such as 0-3,7"),
         ("kind:both", "write kind:self or kind:cross"),
         ("colour:red", "is no test of a head"),

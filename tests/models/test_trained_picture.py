@@ -127,7 +127,7 @@ def test_another_picture_is_read(tmp_path: Path) -> None:
         (Example("7"), r"asks for no digit; give a word such as 'middle-right'"),
         (Example("top-left " * 65), r"the text has 65 words; give 1 to 64"),
         (Example("top-left", images=(Path("a.png"), Path("b.png"))), r"reads one picture, and there are 2"),
-        (Example("top-left", context="x"), r"does not read context; give text, image or images"),
+        (Example("top-left", context="x"), r"does not read context; give text or image"),
     ],
 )
 def test_refuses_what_it_does_not_read(example: Example, message: str) -> None:

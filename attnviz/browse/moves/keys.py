@@ -293,7 +293,7 @@ BINDINGS = (
     Binding(
         ("f",),
         "f",
-        "filter heads: previous>0.5",
+        "filter heads: sink>0.5",
         _open_prompt,
         ("filter heads",),
         (KeyHint("heads", 4, "filter"), KeyHint("lens", 6, "filter")),

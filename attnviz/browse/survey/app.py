@@ -73,7 +73,7 @@ KEYS = (
     ("Tab", "go to the examples, the numbers, the heads"),
     ("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)"),
     ("o O r", "sort heads by a metric, or reverse; in a card, choose its examples by a metric"),
-    ("f", "filter heads: previous>0.5 layer:3-5"),
+    ("f", "filter heads: sink>0.5 layer:3-5"),
     ("v", "show points or the list"),
     ("y", "copy the command that draws the screen"),
     ("s", "save as SVG, PNG, PDF"),
@@ -495,7 +495,7 @@ class SurveyBrowser(Application[OpenedText]):
         field = self.query_one(Input)
         field.display, field.value = True, suggestion
         hints = {
-            "filter": "filter heads, such as previous>0.5 layer:3-5",
+            "filter": "filter heads, such as sink>0.5 layer:3-5",
             "find": "find a head (4.11), a metric to sort by (ind, -sink), or two for points (previous,sink)",
             "save": "save as",
         }

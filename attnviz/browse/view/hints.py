@@ -155,7 +155,7 @@ def _suggestion_text(screen: Screen, state: State) -> str:
     The example is shown until a text is typed. Until then, the metrics follow the things that can be found.
     """
     if state.prompt == "filter":
-        return "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
+        return "" if state.prompt_text else "  such as sink>0.5 layer:3-5 -uniform; empty shows all heads"
     if state.prompt != "query" or state.has_open_head or state.lens:
         return ""
     metrics = " ".join(matching_metrics(state.prompt_text, screen.session.ranking.names))

@@ -137,7 +137,9 @@ class Reader(ABC):
                 f"{self.name} reads texts, not the token ids of a server's answer; use {option('model', './llama')}"
             )
         if unread_part is not None:
-            raise AttnvizError(f"{self.name} does not read {option(unread_part)}; give {or_list(self.reads)}")
+            # A command gives several images by repeating --image.
+            name, *names = ("image" if part == "images" else part for part in (unread_part, *self.reads))
+            raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
 
     def built_in_example(self) -> "Prepared":
         """Returns the model's built-in example, for commands without a text.

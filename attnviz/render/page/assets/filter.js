@@ -1,10 +1,10 @@
-/** Filters heads by words such as `previous>0.5 layer:3-5`, the language of `attnviz heads --filter`. */
+/** Filters heads by words such as `sink>0.5 layer:3-5`, the language of `attnviz heads --filter`. */
 
 /** @import { DescribedHead } from "./types.js" */
 
 const COMPARISON = /^([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)$/;
 const EQUAL_WITHIN = 0.005; // numbers are shown with two decimals
-const EXAMPLE = "previous>0.5 layer:3-5";
+const EXAMPLE = "sink>0.5 layer:3-5";
 
 /** @type {Record<string, (value: number, number: number) => boolean>} */
 const OPERATIONS = {

@@ -63,6 +63,44 @@ export function framePatch(canvas, image, patch) {
   }
 }
 
+/**
+ * Returns the fewest patches that hold more than a share of a row's weight on an image, by the rule of DINO's visualize_attention.py.
+ *
+ * @param {Pick<ShownImage, "tokens">} image
+ * @param {ArrayLike<number>} row the weights of all tokens
+ * @param {number} share
+ */
+export function patchesOfMass({ tokens }, row, share) {
+  const weights = tokens.map((token) => (row[token] > 0 ? row[token] : 0)); // a masked key has none
+  let left = (1 - share) * weights.reduce((sum, weight) => sum + weight, 0); // of the smallest patches, which are outside
+  const ascending = [...weights.keys()].sort((one, two) => weights[one] - weights[two] || tokens[one] - tokens[two]);
+  return ascending.filter((patch) => (left -= weights[patch]) < 0);
+}
+
+/** Outlines patches of an image; a side between two of them is left out. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {number[]} inside */
+export function outlinePatches(canvas, image, inside) {
+  /** @type {Map<string, number[]>} */
+  const sides = new Map();
+  for (const patch of inside) {
+    const [x, y, right, bottom] = image.boxes[patch];
+    for (const side of [[x, y, right, y], [x, bottom, right, bottom], [x, y, x, bottom], [right, y, right, bottom]]) {
+      if (!sides.delete(String(side))) sides.set(String(side), side);
+    }
+  }
+  const context = contextOf(canvas);
+  const size = canvas.width / image.width;
+  context.beginPath();
+  for (const side of sides.values()) {
+    const [x, y, right, bottom] = side.map((place) => place * size);
+    context.moveTo(x, y);
+    context.lineTo(right, bottom);
+  }
+  for (const [color, thick] of /** @type {[string, number][]} */ ([["#000a", 3], ["#fff", 1.5]])) {
+    [context.strokeStyle, context.lineWidth] = [color, thick];
+    context.stroke();
+  }
+}
+
 /** The token of the smallest patch under a pointer on a canvas, or null: tiles lie over the patches of a whole image. @param {ShownImage} image @param {MouseEvent} event */
 export function tokenAt({ width, tokens, boxes }, { target, offsetX, offsetY }) {
   const size = /** @type {HTMLElement} */ (target).clientWidth / width;

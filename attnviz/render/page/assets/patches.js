@@ -3,7 +3,7 @@
 import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
 import { drawSeconds } from "./envelope.js";
-import { framePatch, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
+import { framePatch, outlinePatches, paintImage, patchesOfMass, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
 import { kindOf, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { CanvasSurface } from "./surface.js";
@@ -23,6 +23,7 @@ const IMAGES_SHARE = 0.6; // of the width, where words are beside
 const MIN_BESIDE = 640; // pixels of a width in which words are beside
 const IMAGE_GAP = 8; // pixels between two images
 const PATCH_OPACITY = 0.8; // of the strongest colour
+const OUTLINED_SHARE = 0.6; // of the weight on an image
 const CAPTION = { size: 12, height: 18 }; // pixels
 
 export class Patches {
@@ -122,11 +123,12 @@ export class Patches {
   /** Writes how much of a row of weights is on each image, and on the words. @param {Float32Array | null} row */
   writeShares(row) {
     const said = (/** @type {number} */ share, /** @type {string} */ name) => (row ? `${Math.round(100 * share)}% on ${name}` : "\u00a0");
+    const outlined = `, ${100 * OUTLINED_SHARE}% of it in the line`;
     let onImages = 0;
     for (const { image, name, caption } of this.images) {
       const share = row ? shareOn(row, image.tokens) : 0;
       onImages += share;
-      caption.textContent = said(share, name);
+      caption.textContent = said(share, name) + (row ? outlined : "");
     }
     this.wordsCaption.textContent = said(row ? shareOn(row, row.keys()) - onImages : 0, this.others);
   }
@@ -136,6 +138,7 @@ export class Patches {
     for (const { image, canvas, axis } of this.images) {
       paintImage(canvas, image, (token) => this.colorOf(token));
       if (axis) paintAxes(axis, canvas, image);
+      if (this.shading?.row) outlinePatches(canvas, image, patchesOfMass(image, this.shading.row, OUTLINED_SHARE));
       image.tokens.forEach((token, patch) => {
         if (marking.isChosen(token) || marking.isMarked(token)) framePatch(canvas, image, patch);
       });

@@ -50,7 +50,7 @@ export class ExampleText {
     const { labels } = this.text;
     const values = this.example.rows ? rowOf(this.example, labels.length, this.query) : null;
     const high = this.text.images && values ? Math.max(...values) || 1 : 1; // weights on one of many patches are small
-    this.drawn.shade({ values, scale: { ...SHADES_OF_WEIGHTS, high } });
+    this.drawn.shade({ values, scale: { ...SHADES_OF_WEIGHTS, high }, row: values });
     this.said.textContent = this.words(values);
   }
 

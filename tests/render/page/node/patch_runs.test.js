@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { patchesOfMass } from "../../../../attnviz/render/page/assets/image_canvas.js";
 import { pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
 
 const image = (...tokens) => ({ src: "", width: 2, height: 1, title: "", tokens, boxes: tokens.map(() => [0, 0, 1, 1]) });
@@ -30,4 +31,13 @@ test("patches of a spectrogram and padding that follow each other are a piece ea
 
 test("masked keys add nothing to a share", () => {
   assert.equal(shareOn(Float32Array.of(0.5, 0.25, -2, 0.25), [0, 2, 3]), 0.75);
+});
+
+test("the patches of a mass are the fewest with more than the share, as mass_mask finds them", () => {
+  const inside = (row, share) => patchesOfMass(image(1, 2, 3, 4), Float32Array.of(0.5, ...row), share).sort();
+  assert.deepEqual(inside([0.2, 0.15, 0.1, 0.05], 0.6), [0, 1]);
+  assert.deepEqual(inside([0.25, 0.05, 0.05, 0.05], 0.6), [0]);
+  assert.deepEqual(inside([0.125, 0.125, 0.125, 0.125], 0.5), [2, 3]); // of equal weights the first are outside
+  assert.deepEqual(inside([-2, 0.2, 0, 0.1], 0.6), [1]); // a masked key has no weight
+  assert.deepEqual(inside([0, 0, 0, 0], 0.6), []);
 });
