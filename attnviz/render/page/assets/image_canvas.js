@@ -63,20 +63,6 @@ export function framePatch(canvas, image, patch) {
   }
 }
 
-/**
- * Returns the fewest patches that hold more than a share of a row's weight on an image, by the rule of DINO's visualize_attention.py.
- *
- * @param {Pick<ShownImage, "tokens">} image
- * @param {ArrayLike<number>} row the weights of all tokens
- * @param {number} share
- */
-export function patchesOfMass({ tokens }, row, share) {
-  const weights = tokens.map((token) => (row[token] > 0 ? row[token] : 0)); // a masked key has none
-  let left = (1 - share) * weights.reduce((sum, weight) => sum + weight, 0); // of the smallest patches, which are outside
-  const ascending = [...weights.keys()].sort((one, two) => weights[one] - weights[two] || tokens[one] - tokens[two]);
-  return ascending.filter((patch) => (left -= weights[patch]) < 0);
-}
-
 /** Outlines patches of an image; a side between two of them is left out. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {number[]} inside */
 export function outlinePatches(canvas, image, inside) {
   /** @type {Map<string, number[]>} */

@@ -3,8 +3,8 @@
 import { contextOf, theme } from "./colors.js";
 import { make } from "./elements.js";
 import { drawSeconds } from "./envelope.js";
-import { framePatch, outlinePatches, paintImage, patchesOfMass, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
-import { kindOf, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
+import { framePatch, outlinePatches, paintImage, sizeCanvas, tokenAt, whenRead } from "./image_canvas.js";
+import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { CanvasSurface } from "./surface.js";
 import { MovedSurface } from "./svg.js";

@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { patchesOfMass } from "../../../../attnviz/render/page/assets/image_canvas.js";
-import { pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
+import { patchesOfMass, pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
 
 const image = (...tokens) => ({ src: "", width: 2, height: 1, title: "", tokens, boxes: tokens.map(() => [0, 0, 1, 1]) });
 
