@@ -46,10 +46,10 @@ def _question_part(parts: list[ContentPart]) -> int:
 
 
 def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[ContentPart]) -> tuple[TurnPart, ...]:
-    """Returns the documents, then the parts of the messages and the question in the order of the chat.
+    """Returns the passages of a chat: documents, then the parts of messages, with the question among them.
 
-    A message is no passage if its only part is not a document. Returns an empty tuple if there is no passage but the
-    question.
+    A message has passages only if it has several parts or is a document; one of the assistant has none. Returns an
+    empty tuple if there is only the question.
 
     Args:
         messages: the messages, whose content may be a list of parts.
@@ -65,9 +65,9 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 
 
 def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
-    """Returns the parts of a message as passages, with the question among them.
+    """Returns the parts of a message as passages.
 
-    A message whose only part is not a document has no passage except the question, and one of the assistant has none.
+    Only the question is one in a message of the assistant, and in one with a single part that is no document.
 
     Args:
         message: the message.
@@ -91,12 +91,7 @@ def _message_passages(message: Mapping[str, Any], number: int, has_question: boo
 
 
 def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[TurnPart]:
-    """Returns the passages of documents; in the text of their turn, titles and texts follow each other.
-
-    Args:
-        documents: the documents.
-        labels: the labels of other passages, to which those of the documents are added.
-    """
+    """Returns the passages of documents, whose titles and texts form the text of one turn; adds to ``labels``."""
     passages, start = [], 0
     for number, document in enumerate(documents, 1):
         stop = start + len(document.title) + len(document.text)
@@ -106,12 +101,7 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
 
 
 def _added_label(label: str, labels: list[str]) -> str:
-    """Returns a passage's label on one line, numbered if another passage or the question has it; adds it to ``labels``.
-
-    Args:
-        label: the label of the passage.
-        labels: the labels of other passages, to which it is added.
-    """
+    """Adds a label to ``labels`` and returns it: on one line, and numbered if a passage or the question has it."""
     name = numbered_label(printable_line(label), (*labels, QUESTION))
     labels.append(name)
     return name

@@ -88,12 +88,10 @@ class Conversation:
         """Returns a conversation of one message, in which the user asks ``text``.
 
         Raises:
-            AttnvizError: if the text is itself a list of messages in JSON.
+            AttnvizError: if the text is blank, cannot be encoded as UTF-8, or is itself a chat in JSON.
         """
         if _is_chat_json(text):
-            raise AttnvizError(
-                "the text is a list of messages in JSON; write it to a file, and give its name: chat.json"
-            )
+            raise AttnvizError("the text is a chat in JSON; write it to a file, and give its name: chat.json")
         return cls(({"role": "user", "content": text},))
 
     @property
@@ -129,10 +127,12 @@ class Conversation:
         return TemplateInputs(messages, tools, documents)
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the conversation with another question in place of the user's last message.
+        """Returns the conversation with another question in place of the user's last; ``None`` if the user wrote none.
 
-        In a message of several parts, it takes the place of the last part that is not a document. Returns ``None`` if
-        no message is of the user.
+        In a message of several parts, it takes the place of the last part that is no document, or of the last.
+
+        Raises:
+            AttnvizError: if the question is blank or cannot be encoded as UTF-8.
         """
         number = question_number(self.original_messages)
         if number is None:
@@ -259,7 +259,7 @@ def _joined_content(content: Any, number: int) -> str:
 
 
 def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
-    """Returns the tool calls of a message with their arguments parsed, which servers write as strings of JSON.
+    """Returns the tool calls of a message; arguments that are an object in a string of JSON become the object.
 
     Raises:
         AttnvizError: if ``calls`` is not a list, or if an entry is not a call with a name.
@@ -292,13 +292,7 @@ def _parsed_arguments(arguments: Any) -> Any:
 
 
 def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
-    """Changes the texts of a message in place, except empty ones, and returns the message.
-
-    Args:
-        message: the message.
-        number: the number of the message, from 1, which begins the labels.
-        change: returns the new text, given the label of its turn and the text.
-    """
+    """Changes the texts of a message in place, except empty ones, and returns the message."""
     for name in THINKING_FIELDS:
         if message.get(name):
             message[name] = change(f"{number} {THINKING}", message[name])

@@ -49,11 +49,10 @@ class Groups:
         return type(self)(self.numbers[indices], self.labels)
 
     def joined(self, next_groups: Self) -> Self:
-        """Returns the groups of these tokens and of the tokens after them.
+        """Returns the groups of these tokens and of the tokens after them; keeps the longer list of labels.
 
         Args:
-            next_groups: the groups of the tokens that follow; they use the same group numbers. The longer of both lists
-                of labels is kept.
+            next_groups: the groups of the tokens that follow, with the same group numbers.
         """
         return type(self)(
             np.concatenate([self.numbers, next_groups.numbers]), max(self.labels, next_groups.labels, key=len)

@@ -49,7 +49,7 @@ def content_parts(content: Any, number: int) -> list[ContentPart]:
 def read_document(value: Any, name: str) -> ContentPart:
     """Returns the title, the label and the text of a document, as servers take it: a string, or an object with a text.
 
-    The innermost object that has a title gives the title; the same holds for the label, which else is the title.
+    The innermost object with a title gives the title, the innermost with a label the label; else the title is it.
 
     Args:
         value: the document, in JSON; its title and text may be in ``document``, ``source`` or ``data``.
@@ -79,10 +79,6 @@ def read_document(value: Any, name: str) -> ContentPart:
 
 def _read_part(part: Any, number: int) -> ContentPart:
     """Returns a part of a message's content: a text, or a document with its title and label.
-
-    Args:
-        part: the part, in JSON.
-        number: the number of the message, for refusals.
 
     Raises:
         AttnvizError: if it is neither a text nor a document with a text.

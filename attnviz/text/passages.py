@@ -75,7 +75,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
 
     Raises:
         AttnvizError: if the file cannot be read, is empty, or is a .json file without a list of texts, or if a text of
-            the list is empty.
+            the list is empty or has a surrogate.
     """
     if file.suffix.lower() != ".json":
         text = read_text(file).strip()

@@ -70,7 +70,7 @@ class ServerAnswer:
 
 
 def is_answer(path: Path) -> bool:
-    """True if a file has a field of token ids, or ``choices`` without ``messages``, as a server's answer has.
+    """True if a file begins as JSON or a stream, and has token ids, or ``choices`` without ``messages``.
 
     Only its first ``MAX_SEARCHED_BYTES`` are read.
     """
@@ -88,8 +88,8 @@ def read_answer(path: Path) -> ServerAnswer:
     Log-probabilities that differ from the ids in number are dropped, with a remark.
 
     Raises:
-        AttnvizError: if the file cannot be read, lacks the ids of the answer or of the prompt, or ends before the
-            answer.
+        AttnvizError: if the file cannot be read, is no answer of a server, lacks the ids of the answer or of the
+            prompt, or ends before the answer does.
     """
     name = repr(str(path))
     response = _whole_response(_json_objects(read_text(path, MAX_JSON_BYTES), name), name)
@@ -155,7 +155,7 @@ def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
 
 
 def _whole_response(objects: Sequence[Json], name: str) -> Json:
-    """Returns the only response of a file, or the response that the chunks of a stream form.
+    """Returns the only response of a file, or the chunks of a stream joined to one response.
 
     Raises:
         AttnvizError: if there are no objects, or the stream ends before its answer does.

@@ -30,8 +30,8 @@ class Units(Groups):
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
         """Returns the units of an axis: the groups that ``by`` names, and a unit for each token outside of them.
 
-        Special tokens belong to no group. The marks of a chat template, outside of all turns, form one unit together.
-        There is always at least one unit: if ``special`` is false and every token is special, all are units.
+        Special tokens belong to no group. The tokens of a chat template outside of all turns form one unit. If all
+        tokens are special, each is a unit, whatever ``special`` is.
 
         Args:
             tokens: the tokens of the axis.

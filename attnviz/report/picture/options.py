@@ -88,9 +88,7 @@ class Rank:
         ),
     ] = None
     top: Annotated[int | None, Option("Keep only this many heads.", needs=("sort", "previous"))] = None
-    filter: Annotated[str | None, Option("Keep the heads that pass every test, such as 'sink>0.5 layer:3-5'.")] = (
-        None
-    )
+    filter: Annotated[str | None, Option("Keep the heads that pass every test, such as 'sink>0.5 layer:3-5'.")] = None
 
 
 def _reductions() -> dict[str, str]:

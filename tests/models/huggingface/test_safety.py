@@ -313,7 +313,7 @@ def test_a_chat_in_json_is_no_message(folder: Path, capsys: pytest.CaptureFixtur
     message = {"role": "user", "content": "the cat"}
     for chat in ([message], {"messages": [message]}, message):
         assert main(["show", json.dumps(chat), "--model", str(folder), "--chat"]) == 1
-        assert "the text is a list of messages in JSON" in capsys.readouterr().err
+        assert "the text is a chat in JSON" in capsys.readouterr().err
 
 
 def test_the_folder_of_a_model_of_pictures_is_called_one(folder: Path) -> None:
