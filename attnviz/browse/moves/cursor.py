@@ -10,7 +10,7 @@ from attnviz.browse.session.state import Size, State, View
 
 @dataclass(frozen=True)
 class Screen:
-    """What a state is drawn from and on: the session, and the terminal's size and colours.
+    """The session that is shown, and the terminal that it is shown on.
 
     Attributes:
         session: the recording, and the numbers computed from it.

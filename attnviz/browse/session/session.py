@@ -91,8 +91,8 @@ class Session(InspectedHeads):
 
     def quantity(self, view: View) -> Quantity:
         """Returns the quantity that the view shows: weights, contributions, scores or changes."""
-        of_weights = SCORE if view.scores else PERCENT
-        return quantity_of(self.heads[0][0], CHANGE if view.difference else of_weights)
+        weight_quantity = SCORE if view.scores else PERCENT
+        return quantity_of(self.heads[0][0], CHANGE if view.difference else weight_quantity)
 
     def selected_spans(self, head: int, view: View) -> tuple[slice, slice] | None:
         """Returns the spans of the selected queries and keys, in units; ``None`` if all are selected."""

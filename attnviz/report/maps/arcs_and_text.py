@@ -177,11 +177,7 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """Returns the remark on how lines show weights, and on the weights and pairs that have no line.
-
-    It states the largest weight only for shared limits. Unless each head has its own scale, it states the weight up to
-    which pairs have no line, if this is above 0.
-    """
+    """Returns the remark on how lines show weights, and on the weights and pairs that have no line."""
     largest = panels[0].quantity.text(max(panel.peak for panel in panels))
     noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     up_to = f", up to {largest}" if look.limits == "shared" else ""

@@ -43,8 +43,8 @@ def fit_screen(
 ) -> Heatmaps | Thumbnails:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
-    The report of all heads is not tried if the summaries have first heads, which then come before the clearest others,
-    or if the groups of heads need more lines than the screen has. If no report fits, the result is the smallest one.
+    The report of all heads is not tried if the summaries name first heads, or if the groups of heads need more lines
+    than the screen has. If no report fits, returns the smallest one.
 
     Args:
         recording: the recording to show.

@@ -376,7 +376,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """Returns the remark on how to open the head named ``example`` or its layer; of a layer's many heads, the first."""
+    """Returns the remark that names the options to open the head ``example``, and to open its layer."""
     layer = example.partition(".")[0]
     many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""

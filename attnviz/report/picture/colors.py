@@ -110,11 +110,7 @@ class ColorScale:
         return tuple(sorted(ticks))
 
     def _round_steps(self, max_ticks: int) -> list[float]:
-        """Returns the distances between ticks to try, largest first.
-
-        A linear scale has one distance, or none if even 20 times its power of ten gives more than ``max_ticks`` ticks.
-        A square-root scale has nine. A logarithmic scale has powers of ten.
-        """
+        """Returns the distances between ticks to try, largest first; empty if a linear scale has none that fits."""
         if self.steps == "linear":
             span = self.high - self.low
             power = 10.0 ** np.floor(np.log10(span / max_ticks))
@@ -125,7 +121,7 @@ class ColorScale:
         return [power / 10**exponent for exponent in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
 
     def _position(self, share: Float64Array) -> Float64Array:
-        """Returns the position in the colormap of each share of the span; on a signed scale, of the half span."""
+        """Returns the position in the colormap of each share of the span; on a signed scale, of half the span."""
         if self.steps == "sqrt":
             return np.asarray(np.sqrt(share))
         if self.steps == "linear":
@@ -136,10 +132,7 @@ class ColorScale:
         return np.asarray(np.log(value / self.low) / np.log(self.high / self.low))
 
     def _share_of_span(self, position: Float64Array) -> Float64Array:
-        """Returns the share of the span, on a signed scale of the half span, at each position in the colormap.
-
-        It is the inverse of ``_position``.
-        """
+        """Returns the share of the span at each position in the colormap; on a signed scale, of half the span."""
         if self.steps == "sqrt":
             return np.asarray(position**2)
         if self.steps == "linear":

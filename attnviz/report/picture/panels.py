@@ -141,14 +141,14 @@ EFFECT = Quantity("change without a head", "+.3f", centred=True)
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
-def quantity_of(maps: LayerMaps, of_weights: Quantity) -> Quantity:
-    """Returns the quantity of these maps: ``of_weights`` for weights and for scores.
+def quantity_of(maps: LayerMaps, weight_quantity: Quantity) -> Quantity:
+    """Returns the quantity of these maps: ``weight_quantity`` for weights and for scores.
 
-    For contributions it is `CONTRIBUTION`, or `CONTRIBUTION_CHANGE` if ``of_weights`` is a change.
+    For contributions it is `CONTRIBUTION`, or `CONTRIBUTION_CHANGE` if ``weight_quantity`` is a change.
     """
-    if maps.quantity == "weight" or of_weights is SCORE:
-        return of_weights
-    return CONTRIBUTION_CHANGE if of_weights is CHANGE else CONTRIBUTION
+    if maps.quantity == "weight" or weight_quantity is SCORE:
+        return weight_quantity
+    return CONTRIBUTION_CHANGE if weight_quantity is CHANGE else CONTRIBUTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,10 +281,7 @@ class Panel:
 
     @property
     def varies(self) -> bool:
-        """True if some weight shown is not 1 by definition, as its query sees several keys.
-
-        True too if ``visible_keys`` is ``None``.
-        """
+        """True if a query sees several keys, so that its weights are not 1 by definition, or if keys are not counted."""
         return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
 
     @cached_property

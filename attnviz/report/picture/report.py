@@ -164,7 +164,7 @@ class ExactNumbers(_Described):
     Attributes:
         numbers: the numbers of every cell.
         view: the view that a page opens with.
-        query: the query of the first head that a page selects at first, counted from the first query shown; ``None``
+        query: the query that a page selects at first, in its first head, counted from the first query shown; ``None``
             for none.
         sort: the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order.
         summary: a table beside the numbers, or ``None``.

@@ -236,8 +236,7 @@ def _one_metric_remark() -> str:
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
     """Returns an example that shows a whole picture, or at most `SHOWN_TOKENS` tokens of a text.
 
-    At most `SHOWN_AFTER` tokens come after the query. If the query is early enough, or the mean of all, they are the
-    first tokens of the text.
+    At most `SHOWN_AFTER` of them come after the query. Without a query, they are the first tokens of the text.
 
     Args:
         survey: the survey.

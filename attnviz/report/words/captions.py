@@ -175,9 +175,9 @@ def part_title(report: DrawnReport) -> str:
 
 
 def _joined_titles(titles: list[str]) -> str:
-    """Returns titles joined by commas; a first word that all titles have is said once, as in "heads 0.1, 0.2".
+    """Returns titles joined by commas; the words that all begin with are written once: "text heads 0.1, 0.2".
 
-    After a tower's name it is "text heads 0.1, 0.2". Any other first word is the name of a head: "head 0.1: …, …".
+    If all titles are of one head, its name is written once: "head 0.1: …, …".
     """
     first_words = {title.partition(" ")[0] for title in titles}
     if len(titles) < 2 or len(first_words) > 1:

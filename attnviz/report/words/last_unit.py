@@ -58,9 +58,10 @@ def summarize_last_unit(
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
-    """Returns a sentence on the earlier unit that the last unit looked at most: the largest share times log of lift.
+    """Returns a sentence on the earlier unit that the last unit looked at most.
 
-    The lift is the share, divided by an even share of the keys. If no unit has a lift above 1, the sentence says so.
+    It is the unit with the largest share times logarithm of lift. The lift is the share divided by an even share of the
+    keys. If no unit has a lift above 1, the sentence says so.
 
     Args:
         shares: the shares of each attention call.
