@@ -85,30 +85,30 @@ def _open_checkpoint(path: Path) -> "TensorFile":
     return file
 
 
-def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str) -> None:
+def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint: str) -> None:
     """Writes a checkpoint, which replaces the previous one.
 
     Args:
         path: the path of the checkpoint.
         survey: the survey of the texts that are done.
         progress: the progress of the survey through its corpus.
-        model: the fingerprint of the model, as `survey_corpus.fingerprint` returns it.
+        fingerprint: the digest of the model, as `survey_corpus.fingerprint` returns it.
 
     Raises:
         AttnvizError: if the checkpoint cannot be written, or another file lies at its path.
     """
     refuse_other_file(path)
     with output_file(path, force=True) as file:
-        write_survey(survey, file, asdict(progress) | {"model": model})
+        write_survey(survey, file, asdict(progress) | {"model": fingerprint})
 
 
-def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tuple[Survey, Progress]:
+def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -> tuple[Survey, Progress]:
     """Returns the unfinished survey in a checkpoint, and its progress.
 
     Args:
         path: the path of the checkpoint.
         settings: the settings of this run.
-        model: the fingerprint of this run's model.
+        fingerprint: the digest of this run's model.
 
     Raises:
         AttnvizError: if the file is no checkpoint or is damaged, was written for another model or with other settings.
@@ -121,7 +121,7 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tupl
             f"{str(path)!r} was written with {option(changed_setting)} {survey.settings.get(changed_setting)}, but "
             f"this run has {settings[changed_setting]}; give the same, or delete the file to start anew"
         )
-    if entry.required_value("model", str) != model:
+    if entry.required_value("model", str) != fingerprint:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
     return survey, _read_progress(entry)
 

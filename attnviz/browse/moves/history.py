@@ -8,7 +8,7 @@ MAX_PLACES = 100  # in the history
 
 
 def with_history(old_state: State, new_state: State) -> State:
-    """Returns ``new_state``; if it is at another place than ``old_state``, this place is added to its history.
+    """Returns ``new_state``; at another place than ``old_state``, with this place in its past and no future.
 
     Returns ``new_state`` unchanged after a move back or forward in the history.
     """
