@@ -1,7 +1,7 @@
 """Finds the patches of an image among tokens: their neighbours, their distances, and the connected parts of a row."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class ImagePatches:
             outermost |= inside & ((low <= low[inside].min(axis=0)) | (high >= high[inside].max(axis=0))).any(axis=1)
         return outermost
 
+    @lru_cache(maxsize=2)  # noqa: B019  # four metrics of neighbours ask for the same steps, and few are kept
     def steps_to(self, other: "ImagePatches") -> Float64Array:
         """Returns the step to the right and down from each of these patches to each other, ``(these, others, 2)``.
 
@@ -84,7 +85,9 @@ class ImagePatches:
         return np.where(self._same_image(other), np.hypot(gaps[..., 0], gaps[..., 1]) / self.diagonals[:, None], 0)
 
     def take(self, indices: IntArray) -> "ImagePatches":
-        """Returns the rectangles of the tokens at these indices."""
+        """Returns the rectangles of the tokens at these indices; this object, with its caches, for all in order."""
+        if np.array_equal(indices, np.arange(len(self.image))):
+            return self
         return ImagePatches(*(getattr(self, name)[indices] for name in self.__dataclass_fields__))
 
     def _same_image(self, other: "ImagePatches") -> BoolArray:
@@ -92,12 +95,12 @@ class ImagePatches:
         return np.asarray((self.image[:, None] == other.image[None]) & self.is_patch[:, None])
 
     @cached_property
-    def neighbours(self) -> tuple[IntArray, ...]:
-        """The indices of the patches that touch each token's patch on eight sides; empty if a token is no patch."""
-        steps = np.abs(self.steps_to(self))
+    def neighbour_pairs(self) -> IntArray:
+        """The pairs of patches that touch on one of eight sides, ``(pairs, 2)``, numbered among the patches alone."""
+        patches = self.take(np.flatnonzero(self.is_patch))
+        steps = np.abs(patches.steps_to(patches))
         touches: BoolArray = np.asarray((steps < 1 + MAX_SHIFT).all(axis=-1))
-        np.fill_diagonal(touches, val=False)
-        return tuple(map(np.flatnonzero, touches))
+        return np.argwhere(np.triu(touches, k=1) | np.triu(touches.T, k=1))
 
 
 def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: int) -> BoolArray:
@@ -113,30 +116,38 @@ def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: in
         return np.asarray((np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1))
 
 
-def part_sums(weights: Float64Array, chosen: BoolArray, token_neighbours: tuple[IntArray, ...]) -> Float64Array:
+def part_sums(weights: Float64Array, chosen: BoolArray, pairs: IntArray) -> Float64Array:
     """Returns the sum of weights of each connected part at the last token of the part, 0 elsewhere, ``(rows, tokens)``.
 
     Args:
         weights: ``(rows, tokens)``.
         chosen: ``(rows, tokens)``, True for tokens that belong to a part.
-        token_neighbours: the indices of the neighbours of each token.
+        pairs: ``(pairs, 2)``, the tokens that are connected if both are chosen.
     """
-    tokens = weights.shape[1]
-    # (tokens, rows): the largest token found so far in each token's part; -1 for a token in no part.
-    parts = np.where(chosen, np.arange(tokens), -1).T.copy()
-    tokens_with_neighbours = [
-        (token, neighbours) for token, neighbours in enumerate(token_neighbours) if len(neighbours)
-    ]
-    has_changed = True
-    while has_changed:
-        previous_parts = parts.copy()
-        # Sweeps go forward and back, so that a part needs few passes.
-        for sweep in (tokens_with_neighbours, reversed(tokens_with_neighbours)):
-            for token, neighbours in sweep:
-                largest = np.maximum(parts[token], parts[neighbours].max(axis=0))
-                parts[token] = np.where(parts[token] < 0, -1, largest)
-        has_changed = bool((parts != previous_parts).any())
-    # Each token of each row has a bin; tokens in no part add a weight of 0 to the first bin of their row.
-    part_indices = np.arange(len(weights))[:, None] * tokens + np.where(chosen, parts.T, 0)
-    sums = np.bincount(part_indices.ravel(), np.where(chosen, weights, 0).ravel(), minlength=weights.size)
-    return np.asarray(sums.reshape(weights.shape), dtype=np.float64)
+    places = np.flatnonzero(chosen)  # of the chosen tokens in all rows
+    numbers = np.cumsum(chosen.ravel()).reshape(chosen.shape) - 1  # of each chosen token, from 0
+    rows, pair_indices = np.nonzero(chosen[:, pairs[:, 0]] & chosen[:, pairs[:, 1]])
+    last_of_parts = _last_of_parts(len(places), *(numbers[rows, pairs[pair_indices, end]] for end in (0, 1)))
+    sums = np.zeros(weights.size)
+    sums[places] = np.bincount(last_of_parts, weights.ravel()[places], minlength=len(places))
+    return sums.reshape(weights.shape)
+
+
+def _last_of_parts(count: int, starts: IntArray, ends: IntArray) -> IntArray:
+    """Returns the last node of the connected part of each node, ``(nodes,)``.
+
+    Args:
+        count: the number of nodes.
+        starts: ``(edges,)``, a node of each edge.
+        ends: ``(edges,)``, the other node.
+    """
+    roots = np.arange(count)  # the last node found so far in the part of each node
+    while len(starts):
+        low, high = np.sort(np.stack([roots[starts], roots[ends]]), axis=0)
+        np.maximum.at(roots, low, high)
+        # A root may have joined another one that has joined a third: follow them to the end.
+        while not np.array_equal(roots, roots[roots]):
+            roots = roots[roots]
+        is_open = roots[starts] != roots[ends]
+        starts, ends = starts[is_open], ends[is_open]
+    return roots

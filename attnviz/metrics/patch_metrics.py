@@ -82,8 +82,7 @@ def spatial_entropy(rows: "Rows") -> Array:
     weights, patches = _patch_weights(rows), _patches(rows.grid)[1]
     excess = np.maximum(weights - weights.mean(axis=-1, keepdims=True), 0)
     excess_rows = excess.reshape(-1, excess.shape[-1])
-    patch_neighbours = patches.take(np.flatnonzero(patches.is_patch)).neighbours
-    sums = part_sums(excess_rows, excess_rows > MIN_EXCESS, patch_neighbours)
+    sums = part_sums(excess_rows, excess_rows > MIN_EXCESS, patches.neighbour_pairs)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = sums / excess_rows.sum(axis=-1, keepdims=True)
         entropy = -np.where(shares > 0, shares * np.log(shares), 0).sum(axis=-1)

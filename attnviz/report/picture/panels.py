@@ -281,7 +281,7 @@ class Panel:
 
     @property
     def varies(self) -> bool:
-        """True if some query sees several keys, so that its weights are not 1 by definition, or keys are not counted."""
+        """True if a query sees several keys, so that its weights are not 1 by definition, or keys are not counted."""
         return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
 
     @cached_property
