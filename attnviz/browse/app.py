@@ -1,4 +1,4 @@
-"""Runs the inspector in textual: answers keys and clicks, and sends changed lines to the terminal."""
+"""Runs the inspector in textual: answers key presses and clicks, and sends changed lines to the terminal."""
 
 import os
 import time
@@ -63,7 +63,7 @@ class Canvas(Widget):
         self.state = State()
         self.lines: list[Line] = []  # as drawn last; empty before the first size is known
         self.strips: list[Strip] = []  # the same lines as textual draws them
-        self.early_keys: list[events.Key] = []  # keys before the first size is known; on_resize answers them
+        self.early_keys: list[events.Key] = []  # key presses before the first size is known
         self.last_key_time = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
         self.protocol = protocol_of_environment(os.environ)
@@ -96,7 +96,7 @@ class Canvas(Widget):
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """Returns the strip of the screen's line ``y`` from the latest drawing; below its last line a blank one."""
+        """Returns line ``y`` of the latest drawing as a strip; a blank strip below its last line."""
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
@@ -105,7 +105,7 @@ class Canvas(Widget):
         self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
 
     def on_resize(self) -> None:
-        """Draws the screen for the new size, then answers the keys that came before the first size."""
+        """Draws the screen for the new size, then answers the key presses that came before the first size."""
         self.show_state(self.state if self.lines else start_state(self.current_screen))
         early_keys, self.early_keys = self.early_keys, []
         for event in early_keys:
@@ -136,7 +136,7 @@ class Canvas(Widget):
             self.set_timer(SECONDS_A_STEP, self.show_next_frame)
 
     def show_next_frame(self) -> None:
-        """Goes one step on if steps are played, unless a key has stopped them."""
+        """Shows the next step if steps are still played."""
         self.frame_is_due = False
         if self.state.playing:
             self.show_state(next_frame(self.current_screen, self.state))
@@ -162,9 +162,9 @@ class Canvas(Widget):
             self.show_state(self.state)
 
     def on_key(self, event: events.Key) -> None:
-        """Answers a key: passes it to an open prompt, or else quits, suspends the process, or answers by its binding.
+        """Answers a key press: passes it to an open prompt, or else quits, suspends the process, or runs its binding.
 
-        Keys that come before the first drawing are stored for `on_resize`.
+        Key presses before the first drawing are stored for `on_resize`.
         """
         event.stop()  # textual's own bindings must not answer it too
         event.prevent_default()
@@ -181,7 +181,7 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Answers a key by its binding; the palette's keys open textual's palette, unless the help is shown."""
+        """Answers a key press by its binding; ``:`` and Ctrl-P open the palette, unless the help is shown."""
         if key in ("colon", "ctrl+p") and not self.state.help:
             self.app.action_command_palette()
         else:

@@ -88,7 +88,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
         lens = lay_out_lens(screen, state)
         # 0 at the first head, below title and header, and 0 at the first cell, after name and pattern
         line, column = y - 2, x - lens.pane.columns.label_width
-        cell = column // lens.pane.cell
+        cell = column // lens.pane.cell_width
         is_on_cell = column >= 0 and cell < lens.pane.axis.cells
         if not is_on_cell or not 0 <= line < len(lens.shown_heads):
             return ""

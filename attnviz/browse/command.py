@@ -61,7 +61,7 @@ def _lens_options(session: Session, state: State) -> list[str]:
     """
     same_tokens = session.heads_over_same_tokens(state.head)
     names = [_head_name(session, head) for head in session.ranking.order(state.view) if head in same_tokens]
-    heads_option = "--all" if len(names) == session.recorded else f"--heads {','.join(names)}"
+    heads_option = "--all" if len(names) == session.recorded_count else f"--heads {','.join(names)}"
     if state.direction == "from":
         return [heads_option, "--style text"]
     queries, _ = session.units(state.head, state.view)

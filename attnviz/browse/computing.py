@@ -1,4 +1,4 @@
-"""Computes what the screen still lacks: in short slices of work between keys, or in threads if it takes long."""
+"""Computes what the screen still lacks: in short slices of work between key presses, or in threads if it takes long."""
 
 import time
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 
 SECONDS_BEFORE_MEASURING = 0.2  # so that a metric is not measured when the user only passes it
-SECONDS_BETWEEN_SLICES = 0.001  # in which textual answers waiting keys
-SECONDS_BEFORE_REFINING = 0.15  # since the last key, so that the cursor moves fast
+SECONDS_BETWEEN_SLICES = 0.001  # in which textual answers waiting key presses
+SECONDS_BEFORE_REFINING = 0.15  # since the last key press, so that the cursor moves fast
 SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map while it is refined
 
 
@@ -25,7 +25,7 @@ class Stage(Protocol):
     Attributes:
         session: the recording, and what is computed from it.
         state: the state on the screen.
-        last_key_time: the time of the last key, in seconds of the monotonic clock.
+        last_key_time: the time of the last key press or click, in seconds of the monotonic clock.
     """
 
     session: Session
@@ -67,7 +67,7 @@ class Computing:
         """Computes one slice of thumbnails, or of rows in the lens; heads on the screen come first.
 
         Draws if the slice changes the screen or completes the lens. Otherwise schedules the next slice, or starts the
-        background threads if nothing was left to compute. If the terminal is too small, only ends the wait for a slice.
+        background threads if nothing was left to compute. Computes nothing if the terminal is too small.
         """
         self.slice_is_scheduled = False
         screen, state = self.stage.current_screen, self.stage.state
@@ -92,7 +92,10 @@ class Computing:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.current_screen.size)
         shown_heads = grid.on_screen(state.top)
-        heads = [*shown_heads, *(head for head in range(self.stage.session.recorded) if head not in set(shown_heads))]
+        heads = [
+            *shown_heads,
+            *(head for head in range(self.stage.session.recorded_count) if head not in set(shown_heads)),
+        ]
         computed_heads = self.stage.session.thumbnails.compute(heads, state.view, grid.pixels)
         return bool(computed_heads), bool(set(computed_heads) & set(shown_heads))
 
@@ -161,7 +164,7 @@ class Computing:
     def refine(self) -> None:
         """Refines the maps on the screen until all are finished, and draws them now and then.
 
-        Pauses for ``SECONDS_BEFORE_REFINING`` after each key. Runs in a thread.
+        Pauses for ``SECONDS_BEFORE_REFINING`` after each key press or click. Runs in a thread.
         """
         last_drawing = time.monotonic()
         while block := next((block for block in self.stage.session.unfinished_blocks if not block.is_finished), None):

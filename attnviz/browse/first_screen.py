@@ -36,7 +36,7 @@ COLOR_SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BI
 def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     """Shows the first screen until textual draws; restores the terminal's mode at the end of the block.
 
-    After an exception or a signal it also leaves the alternate screen. Ctrl-Z is ignored inside the block.
+    After an exception or a signal it also leaves the alternate screen. Ctrl-Z is ignored until textual starts.
 
     Raises:
         AttnvizError: if the terminal is closed.
@@ -87,7 +87,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         ascii: True to draw with ASCII characters only, without colours.
     """
     color_system = None if ascii or console.no_color else console.color_system
-    screen_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
+    screen_size = Size(*size, text_lines=session.text_lines(size[0]), has_images=session.has_images)
     screen = Screen(session, screen_size, COLORS.get(color_system or "", 0))
     state = _start_state(screen) if session.address else first_state(screen)
     if screen.size.is_large_enough and not state.has_open_head and not state.lens:
@@ -101,8 +101,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
 
 
 def _start_state(screen: Screen) -> State:
-    """Returns the state at the session's address; imports the module that reads addresses, which others do not need."""
-    from attnviz.browse.moves.place import start_state
+    """Returns the state at the session's address."""
+    from attnviz.browse.moves.place import start_state  # here, since most sessions have no address to read
 
     return start_state(screen)
 

@@ -57,7 +57,7 @@ class PromptLine:
         The first character that is typed replaces a suggested text, unless another key has accepted the suggestion.
         """
         state = self.stage.state
-        accepted_state = replace(state, suggested=False)
+        accepted_state = replace(state, text_is_suggestion=False)
         if event.key == "escape":
             self.stage.show_state(replace(accepted_state, prompt=None, prompt_text=""))
         elif state.prompt == "copy":
@@ -71,7 +71,7 @@ class PromptLine:
         elif event.key in ("left", "right", "end"):
             self.stage.show_state(accepted_state)
         elif event.is_printable and event.character:
-            text = "" if state.suggested else state.prompt_text
+            text = "" if state.text_is_suggestion else state.prompt_text
             self.stage.show_state(replace(accepted_state, prompt_text=text + event.character))
 
     def copy(self, key: str) -> None:
@@ -92,8 +92,8 @@ class PromptLine:
         """Adds the printable characters of a pasted text; they replace a suggestion."""
         state = self.stage.state
         pasted_text = "".join(character for character in text if character.isprintable())
-        text_before = "" if state.suggested else state.prompt_text
-        self.stage.show_state(replace(state, prompt_text=text_before + pasted_text, suggested=False))
+        text_before = "" if state.text_is_suggestion else state.prompt_text
+        self.stage.show_state(replace(state, prompt_text=text_before + pasted_text, text_is_suggestion=False))
 
     def answer(self) -> None:
         """Answers Enter by the kind of prompt: finds a token, filters heads, names a head, or saves a picture.

@@ -104,7 +104,7 @@ def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> t
     """
     if len(heads) <= MAX_NAMED_ROWS or heads != sorted(heads):
         return ()
-    first_heads = {group[0] for group in screen.session.ranking.by_layer(heads)}
+    first_heads = {group[0] for group in screen.session.ranking.by_call(heads)}
     return tuple((row, names[row]) for row, head in enumerate(heads) if head in first_heads)
 
 

@@ -65,8 +65,8 @@ def browse(
 
     Raises:
         AttnvizError: if the two recordings differ in heads, queries or keys, the recording lacks the units of the
-            grouping, a file of names or effects cannot be used, the address is not a place, or there is no terminal to
-            read keys from.
+            grouping or a selected head, a file of names or effects cannot be used, the address is not a place, or there
+            is no terminal to read keys from.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.process.terminal import tolerated_terminal
@@ -117,7 +117,7 @@ def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
 
 
 def names_to_begin_with(look: Look) -> "HeadNames":
-    """Returns the names of heads in the look's file; none without a file, or before the file exists.
+    """Returns the names of heads in the look's file of names; an empty mapping if there is no such file.
 
     Raises:
         AttnvizError: if the file cannot be read.
@@ -128,10 +128,10 @@ def names_to_begin_with(look: Look) -> "HeadNames":
 
 
 def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """Returns the table of effects in the look's file; an empty tuple if the look names no file.
+    """Returns the look's table of effects, in a tuple; an empty tuple if the look names no file of effects.
 
     Raises:
-        AttnvizError: if the file holds no effects of these heads.
+        AttnvizError: if the file cannot be read or holds no effects of these heads.
     """
     if look.effects is None:
         return ()

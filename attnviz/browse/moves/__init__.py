@@ -1,1 +1,1 @@
-"""Answers keys: the layout of the screen, and the state after each key."""
+"""Lays out the screen, and returns the state after each key press."""

@@ -36,7 +36,7 @@ def settle(screen: Screen, state: State) -> State:
         grid = tiles(session, state, screen.size)
         row, _ = grid.position(state.head)
         # scroll no further than the head's row needs, and leave no free rows at the end
-        top = min(max(state.top, row - grid.shown_rows + 1), row, max(0, len(grid.rows) - grid.shown_rows))
+        top = min(max(state.top, row - grid.shown_row_count + 1), row, max(0, len(grid.rows) - grid.shown_row_count))
         return _with_cursor_in_map(session, replace(state, top=top))
     state = _with_cursor_in_map(session, state)
     row_count, column_count = (len(units) for units in session.units(state.head, state.view))

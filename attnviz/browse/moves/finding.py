@@ -6,6 +6,7 @@ from dataclasses import replace
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, settle, sort_by
 from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.moves.marking import MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import Prompt, State
 
 LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metric
@@ -116,7 +117,7 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     The start of a single metric's name stands for the metric, unless it is a token. Any other text only gives a
     message; an empty text clears the message.
     """
-    names = screen.session.names[: screen.session.recorded]
+    names = screen.session.names[: screen.session.recorded_count]
     if search_text in names:
         return settle(screen, replace(state, head=names.index(search_text)))
     listed_names = tuple(dict.fromkeys(search_text.replace(",", " ").split()))
@@ -138,7 +139,9 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
 
 def _with_marked_heads(screen: Screen, state: State, heads: tuple[int, ...]) -> State:
     """Returns the state with these heads marked instead of others, and the last of them chosen."""
-    message = f"{len(heads)} heads marked; = shows them side by side, d their difference, m their mean"
+    side_by_side = "= shows them side by side, " if len(heads) <= MAX_SIDE_BY_SIDE else ""
+    difference = "d shows their difference, " if len(heads) == 2 else ""
+    message = f"{len(heads)} heads marked; {side_by_side}{difference}m shows their mean"
     return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
 
 
@@ -171,5 +174,5 @@ def with_listed_head(screen: Screen, state: State) -> State:
     A chosen combination of heads stays chosen.
     """
     listed_heads = screen.session.ranking.order(state.view)
-    is_hidden = state.head not in listed_heads and state.head < screen.session.recorded
+    is_hidden = state.head not in listed_heads and state.head < screen.session.recorded_count
     return settle(screen, replace(state, head=listed_heads[0]) if is_hidden and not state.has_open_head else state)

@@ -8,9 +8,9 @@ MAX_PLACES = 100  # in the history
 
 
 def with_history(old_state: State, new_state: State) -> State:
-    """Returns ``new_state``; at another place than ``old_state``, with this place in its past and no future.
+    """Returns ``new_state``; if it is at a new place, with ``old_state`` added to its past and with an empty future.
 
-    Returns ``new_state`` unchanged after a move back or forward in the history.
+    After a move back or forward in the history, returns ``new_state`` unchanged.
     """
     has_moved_in_history = (old_state.past, old_state.future) != (new_state.past, new_state.future)
     if has_moved_in_history or _place(old_state) == _place(new_state):

@@ -54,7 +54,7 @@ class Binding(NamedTuple):
         keys: textual's names of the keys.
         label: the keys as the help writes them.
         description: what the keys do, in a few words.
-        press: returns the state after a key, given the screen, the state before and textual's name of the key.
+        press: returns the state after a key press, given the screen, the state before and textual's name of the key.
         actions: names for the palette, one per key from the first; ``None`` uses ``description`` for the first key,
             and an empty tuple leaves the keys out.
         hints: the hints in the last line.
@@ -74,14 +74,14 @@ class Binding(NamedTuple):
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after a key: an open help turns its page or closes, else the key's binding answers.
+    """Returns the state after a key press: an open help turns its page or closes, else the key's binding answers.
 
-    An answer clears the message, stops playing, and adds the old place to the history if the place changes. Each key
-    but those of steps ends the steps. Returns the same state if the key is not bound, or the terminal is too small.
+    An answer clears the message, stops playing, and adds the old place to the history if the place changes. Keys other
+    than `STEP_KEYS` end the steps. Returns the same state if the key is not bound, or the terminal is too small.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: textual's name of the key.
     """
     if state.help:
@@ -108,19 +108,21 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``s`` saves, ``f`` filters, ``e`` names, ``slash`` finds a query, ``backslash`` a key, and ``y`` copies.
     """
     if key == "s":
         name_in_file = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
         suggestion = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
-        return replace(state, prompt="save", prompt_text=suggestion, suggested=True)
+        return replace(state, prompt="save", prompt_text=suggestion, text_is_suggestion=True)
     if key == "f":
-        return replace(state, prompt="filter", prompt_text=state.view.filter, suggested=bool(state.view.filter))
+        return replace(
+            state, prompt="filter", prompt_text=state.view.filter, text_is_suggestion=bool(state.view.filter)
+        )
     if key == "e":
         return _open_name_prompt(screen, state)
     prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "y": "copy"}
-    return replace(state, prompt=prompts[key], prompt_text="", suggested=False)
+    return replace(state, prompt=prompts[key], prompt_text="", text_is_suggestion=False)
 
 
 def _open_name_prompt(screen: Screen, state: State) -> State:
@@ -129,13 +131,13 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
     If the head is a combination, or there is no file of names, returns the state with only a message.
     """
     session = screen.session
-    if state.head >= session.recorded:
+    if state.head >= session.recorded_count:
         return replace(state, message="several heads together have no name; Esc goes back to one")
     if not session.names_file:
         return replace(state, message="names are kept in a file; start browse with --names heads.txt")
     maps, number = session.heads[state.head]
     name = session.ranking.given_names.get((maps.layer, number), "")
-    return replace(state, prompt="name", prompt_text=name, suggested=bool(name))
+    return replace(state, prompt="name", prompt_text=name, text_is_suggestion=bool(name))
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
@@ -260,7 +262,7 @@ BINDINGS = (
     Binding(
         ("d",),
         "d",
-        "difference of marked or runs",
+        "difference of heads or runs",
         subtract,
         ("difference of two marked heads, or to the other recording",),
         (KeyHint("marked", 2, "difference"),),

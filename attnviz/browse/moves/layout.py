@@ -32,17 +32,17 @@ class Tiles:
         rows: the heads of each row.
         width: columns of a tile; the last one is a gap.
         height: lines of a tile.
-        shown_rows: the number of rows on the screen.
+        shown_row_count: the number of rows on the screen.
         cells_a_column: cells of a thumbnail per column; more than 1 if the terminal draws pixels.
-        text: lines below for the text, shaded by the chosen head; 0 for none.
+        text_lines: lines below for the text, shaded by the chosen head; 0 for none.
     """
 
     rows: tuple[tuple[int, ...], ...]
     width: int
     height: int
-    shown_rows: int
+    shown_row_count: int
     cells_a_column: int = 1
-    text: int = 0
+    text_lines: int = 0
 
     @property
     def columns(self) -> int:
@@ -60,7 +60,7 @@ class Tiles:
 
     def on_screen(self, top: int) -> list[int]:
         """Returns the heads whose tiles are on the screen if ``top`` is the first row of tiles."""
-        return [head for row in self.rows[top : top + self.shown_rows] for head in row]
+        return [head for row in self.rows[top : top + self.shown_row_count] for head in row]
 
     def head_at(self, top: int, column: int, line: int) -> int | None:
         """Returns the head whose tile is under a position of the body; ``None`` if no tile is there.
@@ -71,7 +71,7 @@ class Tiles:
             line: the line of the body.
         """
         row, column_of_tiles = top + line // self.height, column // self.width
-        is_shown = line < self.shown_rows * self.height and row < len(self.rows)
+        is_shown = line < self.shown_row_count * self.height and row < len(self.rows)
         return self.rows[row][column_of_tiles] if is_shown and column_of_tiles < len(self.rows[row]) else None
 
 
@@ -124,15 +124,15 @@ class CellForm:
     """The way to draw the cells of a map.
 
     Attributes:
-        cell: columns of a cell: 4 or more with a number, 2, or 1.
+        cell_width: columns of a cell: 4 or more with a number, 2, or 1.
         rows_a_line: rows of cells per line: 2 with half blocks, or more with pixels.
-        header: lines above the cells: one for the cursor's key, the others for key labels.
+        header_lines: lines above the cells: one for the cursor's key, the others for key labels.
         cells_a_column: cells per terminal column; more than 1 only with pixels.
     """
 
-    cell: int
+    cell_width: int
     rows_a_line: int
-    header: int
+    header_lines: int
     cells_a_column: int = 1
 
     def capacity(self, size: Size, label_width: int, map_count: int = 1) -> tuple[int, int]:
@@ -143,10 +143,10 @@ class CellForm:
             label_width: columns of the row labels.
             map_count: the number of maps side by side.
         """
-        rows = (map_lines(size) - self.header) * self.rows_a_line
+        rows = (map_lines(size) - self.header_lines) * self.rows_a_line
         # one column after the labels, and one for the edge or the gap of each map
         free_columns = size.width - side_width(size) - label_width - 1 - map_count
-        columns = free_columns // map_count // self.cell * self.cells_a_column
+        columns = free_columns // map_count // self.cell_width * self.cells_a_column
         return max(1, rows), max(1, columns)
 
 
@@ -173,37 +173,42 @@ class MapPane:
         queries: the axis of the rows.
         keys: the axis of the columns.
         form: the way to draw a cell.
-        labels: columns of the row labels.
+        label_width: columns of the row labels.
         width: columns of the pane, labels included.
     """
 
     queries: MapAxis
     keys: MapAxis
     form: CellForm
-    labels: int
+    label_width: int
     width: int
 
     @property
     def map_width(self) -> int:
         """The number of terminal columns of one map, without row labels."""
-        return self.column_of(self.keys.cells - 1) + self.form.cell
+        return self.column_of(self.keys.cells - 1) + self.form.cell_width
 
     def column_of(self, cell: int) -> int:
         """Returns the first terminal column of a column of cells, counted from the map's left edge."""
-        return cell // self.form.cells_a_column * self.form.cell
+        return cell // self.form.cells_a_column * self.form.cell_width
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
         """Returns the query and the key of the cell under a position of the pane; ``None`` if no cell is there."""
-        column_of_map = (column - self.labels - 1) % (self.map_width + 1)  # maps side by side have a gap of one column
-        column_of_cells = column_of_map // self.form.cell * self.form.cells_a_column
-        row_of_cells = (line - self.form.header) * self.form.rows_a_line
-        if column <= self.labels or not 0 <= row_of_cells < self.queries.cells or column_of_cells >= self.keys.cells:
+        # maps side by side have a gap of one column
+        column_of_map = (column - self.label_width - 1) % (self.map_width + 1)
+        column_of_cells = column_of_map // self.form.cell_width * self.form.cells_a_column
+        row_of_cells = (line - self.form.header_lines) * self.form.rows_a_line
+        if (
+            column <= self.label_width
+            or not 0 <= row_of_cells < self.queries.cells
+            or column_of_cells >= self.keys.cells
+        ):
             return None
         return self.queries.unit_of(row_of_cells), self.keys.unit_of(column_of_cells)
 
     def map_at(self, column: int) -> int:
         """Returns the index, from 0, of the map at a column of the pane, where several maps stand side by side."""
-        return max(0, column - self.labels - 1) // (self.map_width + 1)
+        return max(0, column - self.label_width - 1) // (self.map_width + 1)
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
@@ -219,7 +224,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     """
     is_sorted = session.ranking.is_sorted(state.view)
     heads = session.ranking.order(state.view)
-    groups = [heads] if is_sorted else session.ranking.by_layer(heads)
+    groups = [heads] if is_sorted else session.ranking.by_call(heads)
     least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
     def widths_that_fit(body: int) -> list[int]:
@@ -227,7 +232,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
         return [width for width in widths if _tiles_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 
-    max_text_lines = text_lines(size) if size.text is not None and session.has_short_maps else 0
+    max_text_lines = text_lines(size) if size.text_lines is not None and session.has_short_maps else 0
     text_height = next(
         (lines for lines in range(max_text_lines, 0, -1) if widths_that_fit(size.height - FIXED_LINES - lines)), 0
     )
@@ -247,14 +252,14 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         _tile_rows(groups, size.width // width),
         width,
         height,
-        shown_rows=max(1, body // height),
+        shown_row_count=max(1, body // height),
         cells_a_column=cells_a_column,
-        text=text_height or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
+        text_lines=text_height or min(max_text_lines, body % height),  # else the lines that rows of tiles leave free
     )
 
 
 def tile_height(width: int) -> int:
-    """Returns the height of a tile: a line for the title, and one for every two rows of half blocks."""
+    """Returns the height of a tile in lines: one for the title, and one for every two columns, so that it is square."""
     return 1 + width // 2
 
 
@@ -296,14 +301,14 @@ def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     level = all_levels[min(state.zoom, len(all_levels) - 1)]
     fitting_rows, fitting_columns = level.form.capacity(size, label_width, map_count)
     form = level.form
-    if form.cell == NUMBER_CELL:  # as wide as the column labels need, if the pane has space
+    if form.cell_width == NUMBER_CELL:  # as wide as the column labels need, if the pane has space
         free_width = fitting_columns * NUMBER_CELL // level.columns
-        form = replace(form, cell=max(NUMBER_CELL, min(free_width, shape.column_label + 1)))
+        form = replace(form, cell_width=max(NUMBER_CELL, min(free_width, shape.column_label + 1)))
     return MapPane(
         queries=MapAxis(state.row, state.row + level.rows, min(level.rows, fitting_rows)),
         keys=MapAxis(state.column, state.column + level.columns, min(level.columns, fitting_columns)),
         form=form,
-        labels=label_width,
+        label_width=label_width,
         width=size.width - side_width(size) - 1,
     )
 
@@ -325,7 +330,7 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
     fitting_forms = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while (
         len(fitting_forms) > 1
-        and fitting_forms[-1].cell == 1
+        and fitting_forms[-1].cell_width == 1
         and not _nearly_fits(counts, capacities[fitting_forms[-1]], tolerance=1)
     ):
         fitting_forms.pop()  # smaller pixels show the whole map without scrolling
@@ -367,16 +372,16 @@ def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """
     label_lines = min(MAX_KEY_LABEL_LINES, max(1, map_lines(size) // 5))  # at most a fifth of the pane
     larger_forms = (
-        CellForm(cell=2, rows_a_line=1, header=1),
-        CellForm(cell=2, rows_a_line=1, header=1 + label_lines),
-        CellForm(cell=NUMBER_CELL, rows_a_line=1, header=2),
+        CellForm(cell_width=2, rows_a_line=1, header_lines=1),
+        CellForm(cell_width=2, rows_a_line=1, header_lines=1 + label_lines),
+        CellForm(cell_width=NUMBER_CELL, rows_a_line=1, header_lines=2),
     )
     if size.character is None:
-        return CellForm(cell=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header=1), *larger_forms
+        return CellForm(cell_width=1, rows_a_line=2 if colors > ANSI_COLORS else 1, header_lines=1), *larger_forms
     width, height = size.character
     counts = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
     pixel_forms = [
-        CellForm(cell=1, rows_a_line=max(1, height * count // width), header=1, cells_a_column=count)
+        CellForm(cell_width=1, rows_a_line=max(1, height * count // width), header_lines=1, cells_a_column=count)
         for count in counts
     ]
     return *pixel_forms, *larger_forms
@@ -431,7 +436,7 @@ def text_lines(size: Size) -> int:
     if size.has_images:
         return (size.height - FIXED_LINES) // 2
     max_lines = 3 if size.height < 30 else 5
-    return max_lines if size.text is None else min(max_lines, size.text) + 1
+    return max_lines if size.text_lines is None else min(max_lines, size.text_lines) + 1
 
 
 def map_lines(size: Size) -> int:

@@ -12,7 +12,7 @@ NUMBER_WIDTH = 20  # columns of the strongest token and its number
 MAX_NAME_WIDTH = 12  # columns of a head's name, with the marks before it
 MAX_CELL_WIDTH = 4  # columns of a cell
 MIN_STRIP_WIDTH = 8  # columns
-MIN_HEADS_SHARE = 2  # all layers have their means if these leave the heads every second line or more
+LINES_A_MEAN = 2  # lines of the lens for each layer, at least, if the means of all layers are shown
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class LensPane(NamedTuple):
     Attributes:
         columns: the widths of the parts of a line.
         axis: the part of a row that is on the screen, and its cells.
-        cell: columns of a cell.
+        cell_width: columns of a cell.
         layers: for each layer whose mean is shown below the heads, its heads.
         lines: the number of heads that fit the screen.
     """
 
     columns: LensColumns
     axis: MapAxis
-    cell: int
+    cell_width: int
     layers: list[list[int]]
     lines: int
 
@@ -63,10 +63,10 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
         state: the state, with the lens's token and cursor.
         size: the size of the terminal.
     """
-    layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
+    layers = session.ranking.by_call(sorted(lens_heads(session, state)))
     queries, keys = session.units(state.head, state.view)
     count = len(keys if state.direction == "to" else queries)
-    return lens_pane(layers, session.names[: session.recorded], count, state, size)
+    return lens_pane(layers, session.names[: session.recorded_count], count, state, size)
 
 
 def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
@@ -84,7 +84,7 @@ def lens_pane(layers: list[list[int]], names: list[str], count: int, state: Stat
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
     # all means if these leave enough lines for heads, else means in a third of the lines
-    max_layers = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
+    max_layers = len(layers) if len(layers) <= (body - 1) // LINES_A_MEAN else (body - 1) // 3
     mean_layers = _layers_around(state.head, layers, max_layers)
     mean_lines = len(mean_layers) + 1 if mean_layers else 0
     return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - mean_lines))
@@ -132,7 +132,7 @@ def _lens_columns(name_width: int, size: Size) -> LensColumns:
 def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
     """Returns the units on the screen and their cells.
 
-    If nearly all units fit, each has a cell, and they are scrolled if they must be. Otherwise cells pool all units.
+    If all or nearly all units fit, each has a cell, and the row is scrolled if need be. Otherwise cells pool all units.
 
     Args:
         count: the number of units.

@@ -18,10 +18,10 @@ def mark(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
-    if state.head >= screen.session.recorded:
+    if state.head >= screen.session.recorded_count:
         return replace(state, message="several heads together cannot be marked; Esc goes back to one")
     if state.head in state.marked_heads:
         return replace(state, marked_heads=tuple(head for head in state.marked_heads if head != state.head))
@@ -44,12 +44,12 @@ def open_side_by_side(screen: Screen, state: State) -> State:
 def combine_marked(screen: Screen, state: State, key: str) -> State:
     """Returns the state with one map open that combines the marked heads, and with their marks removed.
 
-    The key chooses how. If one head is marked, the chosen head is the second. Without marks, all listed heads are
-    combined, but never subtracted. If the heads cannot be combined, only adds a message.
+    If one head is marked, the chosen head is the second. Without marks, the mean, maximum or rollout is that of all
+    listed heads. If the heads cannot be combined, only adds a message.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``d`` (difference), ``m`` (mean), ``M`` (maximum) or ``R`` (rollout).
     """
     combination = COMBINATION_OF_KEY[key]
@@ -92,12 +92,12 @@ def subtract(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``d``.
     """
     has_two_heads = len(state.heads_to_combine) == 2
     if has_two_heads or (state.marked_heads and screen.session.other is None):
-        return combine_marked(screen, state, key)  # it refuses another number of heads than two
+        return combine_marked(screen, state, key)  # it refuses any number of heads but two
     if screen.session.other is None:
         return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")
     return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))

@@ -13,13 +13,13 @@ MAX_TILE_ZOOM = 8  # steps from the usual size of tiles, larger or smaller
 
 
 def move(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after an arrow: on another cell of an open map, another head, or another token of the lens.
+    """Returns the state after an arrow key: on another cell of an open map, another head, or another token of the lens.
 
-    The cursor may be off the map; the overview and the lens stop at their ends.
+    A query, key or token may lie off the map; heads stop at the first and the last.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten steps.
     """
     directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -40,7 +40,7 @@ def move(screen: Screen, state: State, key: str) -> State:
 def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
     """Returns the state with the cursor on another head of the lens, or on another token of its row.
 
-    From a head that is not listed, the cursor moves to the first listed head.
+    From a head that is not listed, the cursor moves to the first listed head. The token may lie off the row.
     """
     heads = lens_heads(screen.session, state)
     line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
@@ -65,11 +65,11 @@ def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) ->
 def page(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor a screenful up or down: on another query, or in overview and lens another head.
 
-    The query may be off the map; the overview and the lens stop at their ends.
+    The query may lie off the map; heads stop at the first and the last.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``pageup`` or ``pagedown``.
     """
     sign = -1 if key == "pageup" else 1
@@ -78,7 +78,7 @@ def page(screen: Screen, state: State, key: str) -> State:
         return _move_in_lens(screen, state, rows_down=sign * line_count, columns_right=0)
     if not state.has_open_head:
         grid = tiles(screen.session, state, screen.size)
-        return _move_head(grid, state, rows_down=sign * grid.shown_rows, columns_right=0)
+        return _move_head(grid, state, rows_down=sign * grid.shown_row_count, columns_right=0)
     query_axis = open_map_pane(screen.session, state, screen.size, screen.colors).queries
     return replace(state, query=state.query + sign * (query_axis.stop - query_axis.start))
 
@@ -88,7 +88,7 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``home`` or ``end``.
     """
     if state.has_open_head:
@@ -103,21 +103,21 @@ def enter(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
-    return zoom(screen, state, "+") if state.has_open_head else open_head(screen, state)
+    return zoom(screen, state, "plus") if state.has_open_head else open_head(screen, state)
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
     """Returns the state with one thing closed or reset: the first that is in use, in the order below.
 
     The order is: zoom and explanation together, heads beside the open one, the open head, the lens, marks, the filter.
-    After a combination of heads is closed, its first head is chosen. If nothing is in use, the state stays equal.
+    After a combination of heads is closed, its first head is chosen. If nothing is in use, returns an equal state.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     if state.has_open_head and (state.zoom or state.why):
@@ -135,11 +135,13 @@ def leave(screen: Screen, state: State, key: str) -> State:
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the next or the previous listed head chosen; after the last comes the first.
+    """Returns the state with the next or the previous listed head chosen, and with the heads beside it closed.
+
+    After the last head comes the first.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``shift+tab`` or ``[`` for the previous head, otherwise the next.
     """
     session = screen.session
@@ -158,7 +160,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``plus``, ``minus``, ``0`` (the whole map) or ``equals_sign``.
     """
     step = {"minus": -1, "0": 0}.get(key, 1)
@@ -186,7 +188,7 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:
@@ -212,7 +214,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:

@@ -19,7 +19,7 @@ LISTS = ("maps", "numbers", "lens")
 
 
 def start_state(screen: Screen) -> State:
-    """Returns the first state: at the session's address if it has one, else at the selected part, else the overview.
+    """Returns the state at the session's address; the `first_state` if it has none, or the terminal is too small.
 
     Raises:
         AttnvizError: if the session's address is not a place of its recording.
@@ -32,8 +32,9 @@ def start_state(screen: Screen) -> State:
 def place_address(screen: Screen, state: State) -> str:
     """Returns the address of a state, from ``#`` on.
 
-    It names the open heads, or else the filter and the order; the tokens of the cursor in an open head or the lens; the
-    lens's direction if it is ``from``; and the colour scale and its limits if they are not the usual ones.
+    It names the open heads, or else the filter and the order; the cursor's query and key in an open head, or in a lens
+    that a token sorts; the token alone in another lens; the lens's direction if it is ``from``; and the colour scale
+    and its limits if they are not the usual ones.
     """
     from urllib.parse import quote
 
@@ -178,11 +179,11 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
     # a page may write the index of a head in its list after ~
     names = [value.partition("~")[0] for value in values_of_heads if value]
     if unknown_names := [name for name in names if name not in session.names]:
-        first, last = session.names[0], session.names[session.recorded - 1]
+        first, last = session.names[0], session.names[session.recorded_count - 1]
         raise AttnvizError(f"{option('at')}: no head {unknown_names[0]!r}; choose {first} to {last}")
     heads = tuple(session.names.index(name) for name in names)
     if not heads:
-        return state, session.recorded == 1
+        return state, session.recorded_count == 1
     combination = values.get("together", "side")
     if len(heads) > 1 and combination in COMBINATION_OF_KEY.values():
         return replace(state, head=session.combine(heads, combination)), True  # type: ignore[arg-type]
@@ -195,5 +196,5 @@ def _unit_named(session: Session, state: State, axis: str, token: str) -> int:
 
     queries, keys = session.units(state.head, state.view)
     units = keys if axis == "key" else queries
-    index, _ = find_query(units.tokens, token)
+    index, _ = find_query(units.tokens, token, axis)
     return units.unit_of(index)

@@ -30,7 +30,7 @@ def step(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``full_stop`` for the next step, ``comma`` for the previous one.
     """
     maps, _ = screen.session.heads[state.head]
@@ -60,7 +60,7 @@ def play(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     return step(screen, replace(state, playing=True), NEXT)
@@ -138,7 +138,7 @@ class _Sources(NamedTuple):
 
 
 def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop: int) -> str:
-    """Returns the label of the unit with the largest weight before a token, with the weight.
+    """Returns the label and the weight of the strongest unit that begins before ``stop``.
 
     Returns "" if the weight is below `MIN_SAID_WEIGHT`, or every token is a unit.
 
@@ -146,7 +146,7 @@ def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop:
         weights: ``(keys,)``.
         units: the units of the keys.
         is_sink: ``(keys,)``, True for tokens of the sink, which belong to no unit here.
-        stop: the token before which units begin.
+        stop: the index of a token; units that begin at it or later do not count.
     """
     if units.has_unit_for_each_token:
         return ""
@@ -158,7 +158,7 @@ def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop:
 
 @lru_cache(maxsize=8)
 def _units_and_sink(tokens: Tokens) -> tuple[Units, BoolArray]:
-    """Returns the turns, passages or sentences of the keys, and True for the tokens of the sink, ``(keys,)``."""
+    """Returns the units of the keys that `unit_name` chooses, and True for the tokens of the sink, ``(keys,)``."""
     from attnviz.metrics.steps import unit_name
     from attnviz.metrics.unit_shares import sink_tokens
 

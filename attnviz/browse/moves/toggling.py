@@ -11,7 +11,6 @@ from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.colors import Steps
 
 COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
-WORD_SCORES = "only tokens have scores; press v for weights or w for tokens"
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
@@ -22,18 +21,18 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``v``, ``l``, ``p`` or ``c``.
     """
     view = state.view
-    if key == "v" and state.has_open_head and state.head >= screen.session.recorded:
+    if key == "v" and state.has_open_head and state.head >= screen.session.recorded_count:
         return replace(state, message="several heads together have no score; Esc goes back to one")
     if key == "v" and maps_over_tokens(screen.session.heads[state.head][0]).block != (1, 1):
         return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
     if key == "v" and view.words:
-        return replace(state, message=WORD_SCORES)
+        return replace(state, message="only tokens have scores; press w for tokens")
     if key == "l" and (view.scores or view.difference):
-        return replace(state, message="colour steps apply to weights only")
+        return replace(state, message=f"colour steps apply to weights only; press {'d' if view.difference else 'v'}")
     new_view = {
         "v": lambda: replace(view, scores=not view.scores, difference=False),
         "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
@@ -46,22 +45,22 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens.
 
-    A message says if the tokens stay the same. If no head and no lens is open, the map is too long, or words would get
-    scores, only adds a message.
+    A message says if the tokens stay the same. Only adds a message if no head and no lens is open, if the map is too
+    long, or for ``w`` if scores are shown, which words do not have.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``w`` (words) or ``t`` (special tokens).
     """
     session, old_units = screen.session, screen.session.units(state.head, state.view)
     if not state.has_open_head and not state.lens:
-        return replace(state, message="w and t change the tokens of an open head; Enter opens one")
+        return replace(state, message="w joins words and t hides special tokens in an open head; Enter opens one")
     if not session.can_join(state.head):
         return replace(state, message="this map is too long to join words or hide special tokens")
     view = state.view
     if key == "w" and view.scores:
-        return replace(state, message=WORD_SCORES)
+        return replace(state, message="only tokens have scores; press v for weights, then w")
     view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
     new_units = session.units(state.head, view)
 
@@ -93,7 +92,7 @@ def toggle_why(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     if not state.has_open_head:
@@ -108,7 +107,7 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: the key of the binding; unused.
     """
     if screen.colors <= ANSI_COLORS:
@@ -122,13 +121,13 @@ def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
     The order of layers comes before the first metric and after the last. With an open head a message names the order;
-    otherwise the first head is chosen. The order of layers cannot be reversed: ``r`` only adds a message. In the lens,
-    ``o`` and ``O`` sort heads by their weight on the cursor's token, or end that order if it is in use; ``r`` turns the
-    lens.
+    otherwise the first head is chosen, once the metric is measured. The order of layers cannot be reversed: ``r`` only
+    adds a message. In the lens, ``o`` and ``O`` sort heads by their weight on the cursor's token, or end that order if
+    it is in use; ``r`` turns the lens.
 
     Args:
         screen: the session, and the terminal's size and colours.
-        state: the state before the key.
+        state: the state before the key press.
         key: ``o`` for the next metric, ``O`` for the previous, ``r`` for the reverse order.
     """
     if state.lens and not state.has_open_head:

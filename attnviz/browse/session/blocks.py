@@ -32,12 +32,12 @@ class CellBlock:
 
 @dataclass(frozen=True, eq=False)
 class InspectedHead:
-    """A head, and the attention call of the other recording that it is compared with.
+    """A head, and the attention call that it is compared with.
 
     Attributes:
         maps: the attention call of the head.
         number: the head's number in the call.
-        partner: the call to subtract from; ``None`` if there is no other recording.
+        partner: the call whose values minus the head's are the change; ``None`` without a comparison.
         cost: the number of heads that are read for each cell: 1, or more for a combination of heads.
     """
 
@@ -158,11 +158,11 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
         height: the most rows of cells.
         width: the most columns of cells.
     """
-    count = queries.stop - queries.start
-    rows, columns = min(height, count), keys.stop - keys.start
-    affordable_count = MAX_SAMPLED_CELLS // head.cost // columns
+    query_count, key_count = queries.stop - queries.start, keys.stop - keys.start
+    rows = min(height, query_count)
+    affordable_count = MAX_SAMPLED_CELLS // head.cost // key_count
     sample_count = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, affordable_count))
-    edges = queries.start + block_edges(count, sample_count)
+    edges = queries.start + block_edges(query_count, sample_count)
     middle_queries = ((edges[:-1] + edges[1:]) // 2).tolist()
     blocks = [_query_cells(head, view, query, keys) for query in middle_queries]
     exact_rows = CellBlock(
@@ -223,7 +223,7 @@ class RefinedBlock:
         height: the most rows of cells.
         width: the most columns of cells.
         cells: the cells as they are computed so far.
-        refined_rows: the number of rows, from the first, that are pooled from all their queries.
+        refined_count: the number of rows, from the first, that are pooled from all their queries.
     """
 
     head: InspectedHead
@@ -237,17 +237,17 @@ class RefinedBlock:
         count = self.queries.stop - self.queries.start
         self._edges: list[int] = (self.queries.start + block_edges(count, min(self.height, count))).tolist()
         self.cells: CellBlock = preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
-        self.refined_rows = 0
+        self.refined_count = 0
 
     @property
     def is_finished(self) -> bool:
         """True if every row of cells is pooled from all its queries."""
-        return self.refined_rows == len(self._edges) - 1
+        return self.refined_count == len(self._edges) - 1
 
     @property
     def refined_share(self) -> float:
         """The share of the rows that are pooled from all their queries, from 0 to 1."""
-        return self.refined_rows / (len(self._edges) - 1)
+        return self.refined_count / (len(self._edges) - 1)
 
     @property
     def queries_a_row(self) -> int:
@@ -256,9 +256,9 @@ class RefinedBlock:
 
     def advance(self) -> None:
         """Replaces the next row of the preview with cells pooled from all its queries."""
-        rows = slice(self._edges[self.refined_rows], self._edges[self.refined_rows + 1])
+        rows = slice(self._edges[self.refined_count], self._edges[self.refined_count + 1])
         [cells] = pooled_blocks([self.head], self.view, rows, self.keys, 1, self.width)
         values, visible = self.cells.values.copy(), self.cells.visible.copy()
-        values[self.refined_rows], visible[self.refined_rows] = cells.values[0], cells.visible[0]
+        values[self.refined_count], visible[self.refined_count] = cells.values[0], cells.visible[0]
         self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one
-        self.refined_rows += 1
+        self.refined_count += 1

@@ -38,7 +38,7 @@ class InspectedHeads:
     Attributes:
         heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
             an index into this list stands for a head.
-        recorded: the number of recorded heads.
+        recorded_count: the number of recorded heads.
         names: the name of each head, ``layer.head``, with the number of its text if the recording has several texts.
 
     Raises:
@@ -59,7 +59,7 @@ class InspectedHeads:
                 for maps_of_this, maps_of_other in pairs
                 if maps_of_this.layer in layers
             }
-        self.recorded = len(self.heads)
+        self.recorded_count = len(self.heads)
         has_several_texts = len({maps.item for maps, _ in self.heads}) > 1
         self.names = [
             head_name(maps, head) + (f" text {maps.item}" if has_several_texts else "") for maps, head in self.heads
@@ -72,10 +72,11 @@ class InspectedHeads:
     def view_of(self, head: int, view: View) -> View:
         """Returns the view with its toggles changed to those that apply to the head.
 
-        A combination has no scores, and shows a difference if it is one. A head without a partner shows none.
+        A combination has no scores, and shows a difference only if it is one. A recorded head shows a difference only
+        if it has a partner.
         """
         has_partner = self._has_partner(head)
-        if head >= self.recorded:
+        if head >= self.recorded_count:
             return replace(view, difference=has_partner, scores=False)
         return view if has_partner or not view.difference else replace(view, difference=False)
 
@@ -114,7 +115,9 @@ class InspectedHeads:
         maps = self.heads[head][0]
         if maps not in self._heads_over_tokens_of:
             tokens = _tokens_key(maps)
-            head_indices = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
+            head_indices = (
+                index for index in range(self.recorded_count) if _tokens_key(self.heads[index][0]) == tokens
+            )
             self._heads_over_tokens_of[maps] = list(_ordered_by_call(head_indices, self.heads))
         return self._heads_over_tokens_of[maps]
 
@@ -146,7 +149,7 @@ class InspectedHeads:
         if columns not in self._text_lines:
             axes = {
                 id(tokens): tokens
-                for maps, _ in self.heads[: self.recorded]
+                for maps, _ in self.heads[: self.recorded_count]
                 for tokens in (maps.query_tokens, maps.key_tokens)
             }
             self._text_lines[columns] = max(_lines_of(tokens, columns) for tokens in axes.values())
@@ -155,7 +158,7 @@ class InspectedHeads:
     @cached_property
     def has_images(self) -> bool:
         """True if keys of a recorded head are patches of images."""
-        keys = {id(maps.key_tokens): maps.key_tokens for maps, _ in self.heads[: self.recorded]}
+        keys = {id(maps.key_tokens): maps.key_tokens for maps, _ in self.heads[: self.recorded_count]}
         return any(isinstance(medium, Image) for tokens in keys.values() for medium in tokens.media)
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
@@ -172,7 +175,7 @@ class InspectedHeads:
         return self.heads[head][0] in self._partners
 
     def _combination_name(self, heads: tuple[int, ...], combination: Combination) -> str:
-        """Returns the name of a combination of heads; of a difference, the second head minus the first."""
+        """Returns the name of a combination of heads, such as ``4.1 − 2.0`` for head 4.1 minus head 2.0."""
         names = [self.names[head] for head in heads]
         if combination == "difference":
             return f"{names[1]} − {names[0]}"

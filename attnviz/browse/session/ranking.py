@@ -23,7 +23,7 @@ class Ranking:
 
     Attributes:
         heads: the attention call and the number of each head.
-        layers: a list of heads for each attention call.
+        calls: a list of heads for each attention call.
         added_frames: the first number of each table from a file, such as effects, by which heads can be sorted too.
         measured_names: the names of the numbers that every head has: measured metrics and added numbers.
         given_names: the names that the user gave to heads, by layer and number.
@@ -33,16 +33,16 @@ class Ranking:
     def __init__(
         self,
         heads: list[tuple[CellMaps, int]],
-        added: "Sequence[HeadFrame]" = (),
+        added_frames: "Sequence[HeadFrame]" = (),
         given_names: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
         self.heads = list(heads)
         self.given_names = dict(given_names or {})
-        self.added_frames = tuple(frame.select(frame.names[:1]) for frame in added)
+        self.added_frames = tuple(frame.select(frame.names[:1]) for frame in added_frames)
         groups: dict[int, list[int]] = {}
         for index, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(index)
-        self.layers = list(groups.values())
+        self.calls = list(groups.values())
         self.measured_names = {frame.names[0] for frame in self.added_frames}
         self.named_heads: set[int] = set()
 
@@ -65,11 +65,7 @@ class Ranking:
         return self.frame.names
 
     def order(self, view: View) -> list[int]:
-        """Returns the heads that the view's filter keeps, in the view's order.
-
-        The filter keeps all heads until each has the numbers that it needs. Heads stay in the order of layers until
-        each has the number to sort by.
-        """
+        """Returns the heads of `matching_heads` in the view's order; by layer until all have the number to sort by."""
         heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):
             return heads
@@ -79,10 +75,10 @@ class Ranking:
         """True if the view sorts heads by a number that every head has."""
         return view.order in self.measured_names
 
-    def by_layer(self, heads: list[int]) -> list[list[int]]:
+    def by_call(self, heads: list[int]) -> list[list[int]]:
         """Returns the heads as one list for each attention call, in the order of the calls."""
         remaining = set(heads)
-        groups = ([head for head in group if head in remaining] for group in self.layers)
+        groups = ([head for head in group if head in remaining] for group in self.calls)
         return [group for group in groups if group]
 
     def matching_heads(self, filter_text: str) -> list[int]:
@@ -140,7 +136,7 @@ class Ranking:
         filter_needs_numbers = view is not None and bool(view.filter) and needs_numbers(view.filter)
         groups = (
             group
-            for group in self.layers
+            for group in self.calls
             if filter_needs_numbers or _cell_count(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS
         )
         return next((group for group in groups if group[0] not in self.named_heads), None)

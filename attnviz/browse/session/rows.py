@@ -15,7 +15,7 @@ from attnviz.browse.session.state import Direction, View
 
 MAX_KEPT_ROWS = 64  # rows of queries in the cache
 MAX_KEPT_TOKENS = 4  # tokens whose rows in every head are cached
-SLICE_SECONDS = 0.015  # of work before the next key is answered
+SLICE_SECONDS = 0.015  # of work before the next key press is answered
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class QueryRows:
         self._cache = LruCache[QueryRow](MAX_KEPT_ROWS)
 
     def find(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact weights and scores of one query over all keys.
+        """Returns the exact numbers of one query over all keys.
 
         Args:
             head: the head.
@@ -116,7 +116,7 @@ class TokenRows:
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
-        self._cache = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded)
+        self._cache = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded_count)
 
     def find(self, head: int, view: View, token: int, direction: Direction) -> TokenRow | None:
         """Returns the cached row of a token in a head; ``None`` if it is not computed yet.

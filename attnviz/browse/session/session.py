@@ -50,7 +50,7 @@ class Session(InspectedHeads):
         begins_joined: True if tokens are joined from the start.
         given_names: the names that the user gave to heads, by layer and number.
         names_file: the file that keeps these names; empty if none was given.
-        weights: the quantity of the recording: weights or contributions.
+        weight_quantity: the quantity of the recording: weights or contributions.
         ranking: the metrics of the heads.
         thumbnails: small pictures of every head.
         token_rows: the row of one token in every head.
@@ -80,7 +80,7 @@ class Session(InspectedHeads):
         self.recording, *others = block_cells(recordings, self.selection)
         self.other = others[0] if others else None
         super().__init__(self.recording, self.other, self.selection, self.unit_name)
-        self.weights = quantity_of(self.heads[0][0], PERCENT)
+        self.weight_quantity = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
         self.unfinished_blocks: list[RefinedBlock] = []
@@ -105,7 +105,7 @@ class Session(InspectedHeads):
     def panel(
         self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, exact: bool = False
     ) -> Panel:
-        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells, with a scale of its own.
+        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells.
 
         Args:
             head: the head.
@@ -162,11 +162,10 @@ class Session(InspectedHeads):
     def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
         """Returns the colour scale of some blocks, in the theme's colormap.
 
-        Weights have the scale from 0 to 1, unless each head has its own scale or cells are means.
 
         Args:
             view: the toggles, which choose the numbers and how they are shown.
-            blocks: the blocks that share the scale; none for the usual scale.
+            blocks: the blocks that share the scale; if empty, the scale goes up to 1.
             theme: the theme, which may choose another colormap.
         """
         return self.themed_scale(self._default_scale(view, blocks), theme)
@@ -201,18 +200,18 @@ class Session(InspectedHeads):
         return ColorScale(low, high, steps=view.steps)
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact weights and scores of one query over all keys.
+        """Returns the exact numbers of one query over all keys.
 
         Args:
             head: the head.
-            view: the toggles, of which only those that join or hide tokens matter.
+            view: the toggles; only those that join or hide tokens matter.
             query: the query, in units.
         """
         return self._query_rows.find(head, view, query)
 
     @cached_property
     def has_short_maps(self) -> bool:
-        """True if all maps are so small that whole heads can be read after every key."""
+        """True if every map is small enough to read all its cells after each key press."""
         return all(len(maps.query_tokens) * len(maps.key_tokens) <= MAX_SPOKEN_CELLS for maps, _ in self.heads)
 
     def mean_row(self, head: int, view: View) -> TokenRow:

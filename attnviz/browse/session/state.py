@@ -20,14 +20,14 @@ class Size:
         width: columns.
         height: lines.
         character: width and height of a character in pixels; ``None`` if the terminal draws no pixels.
-        text: the lines that the longest text needs; ``None`` for as many as the screen gives a text.
+        text_lines: the lines that the longest text needs; ``None`` for as many as the screen gives a text.
         has_images: True if tokens are patches of images, which need more lines than a text.
     """
 
     width: int
     height: int
     character: tuple[int, int] | None = None
-    text: int | None = None
+    text_lines: int | None = None
     has_images: bool = False
 
     @property
@@ -83,7 +83,7 @@ class View:
 
 @dataclass(frozen=True)
 class State:
-    """The state of the inspector: everything that keys and clicks change.
+    """The state of the inspector: everything that key presses and clicks change.
 
     Attributes:
         view: the toggles, which choose the numbers and how they are shown.
@@ -106,12 +106,12 @@ class State:
         prompt: the prompt that is open: find a ``query`` or a ``key``, ``filter`` heads, ``save`` a file, or ``copy``
             by one key; ``None`` if none is.
         prompt_text: the text in the prompt.
-        suggested: True if the text in the prompt is a suggestion, which the first typed character replaces.
+        text_is_suggestion: True if the text in the prompt is a suggestion, which the first typed character replaces.
         search_text: the text that was last searched for.
         search_axis: the axis on which it was searched for.
-        message: the answer to the last key, one line.
-        steps: True after a move from step to step, until another key.
-        playing: True while steps follow each other by themselves, until another key.
+        message: the answer to the last key press, one line.
+        steps: True after a move from step to step, until another key is pressed.
+        playing: True while steps follow each other by themselves, until another key is pressed.
         help: the page of the help that is shown, from 1; 0 for none.
         theme: the terminal's own colours, light or dark.
         past: the states at earlier places, the latest first.
@@ -137,7 +137,7 @@ class State:
     why: bool = False
     prompt: Prompt | None = None
     prompt_text: str = ""
-    suggested: bool = False
+    text_is_suggestion: bool = False
     search_text: str = ""
     search_axis: Prompt = "query"
     message: str = ""

@@ -16,7 +16,7 @@ class HeadThumbnails:
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
-        self._cache = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded)
+        self._cache = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded_count)
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
         """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet.

@@ -99,7 +99,7 @@ class OpenHead:
     def name(self) -> str:
         """The name of the open head, or of the combination of heads."""
         session, state = self.screen.session, self.state
-        return f"{'' if state.head >= session.recorded else 'head '}{session.names[state.head]}"
+        return f"{'' if state.head >= session.recorded_count else 'head '}{session.names[state.head]}"
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:

@@ -132,7 +132,10 @@ def last_line(screen: Screen, state: State) -> Box:
     typed_text = state.prompt_text
     if cell_len(typed_text) > free_columns:
         typed_text = "…" + typed_text[-free_columns + 1 :]
-    line = StyledText(f" {name}: ", style="bold"), StyledText(typed_text, style="reverse" if state.suggested else "")
+    line = (
+        StyledText(f" {name}: ", style="bold"),
+        StyledText(typed_text, style="reverse" if state.text_is_suggestion else ""),
+    )
     return BoxRow((*line, StyledText(" ", style="reverse"), _suggestions(screen, state)))
 
 

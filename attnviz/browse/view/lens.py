@@ -115,7 +115,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     rows = {head: session.token_rows.find(head, state.view, state.token, state.direction) for head in heads}
     queries, keys = session.units(lens_state.head, state.view)
     units = (queries, keys) if state.direction == "to" else (keys, queries)
-    layers, names = session.ranking.by_layer(sorted(heads)), session.names[: session.recorded]
+    layers, names = session.ranking.by_call(sorted(heads)), session.names[: session.recorded_count]
     return LaidOutLens(
         screen=screen,
         state=lens_state,
@@ -190,7 +190,7 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
     next_state = replace(next_state, head=head)
     if column < 0:
         return next_state, head == state.head
-    cell = column // lens.pane.cell
+    cell = column // lens.pane.cell_width
     is_on_cell = cell < lens.pane.axis.cells
     return (with_other_token(next_state, lens.pane.axis.unit_of(cell)) if is_on_cell else next_state), False
 
@@ -202,7 +202,7 @@ def _header(lens: LaidOutLens) -> Box:
     """
     state, columns = lens.state, lens.pane.columns
     cell_columns = columns.strip
-    cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell
+    cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell_width
     label = lens.units[1].labels[state.other_token]
     width = min(cell_len(label), max(1, cell_columns - 2))
     name = StyledText(label, width, "bold")
@@ -240,7 +240,7 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
 
 def _means_heading(lens: LaidOutLens) -> str:
     """Returns the rule above the means of layers, which counts the layers if not all are shown."""
-    layer_count = len(lens.screen.session.ranking.by_layer(sorted(lens.heads)))
+    layer_count = len(lens.screen.session.ranking.by_call(sorted(lens.heads)))
     layers_on_screen = len(lens.pane.layers)
     words = f"── means of {layers_on_screen} of {layer_count} layers " if layers_on_screen < layer_count else ""
     return words + "─" * (lens.screen.size.width - len(words))
@@ -263,11 +263,11 @@ def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tupl
         return (StyledText("…", columns.strip, "dim"),)
     block = CellBlock(row.values[None, axis.span], row.visible[None, axis.span])
     cursor = (0, axis.cell_of(lens.state.other_token)) if is_chosen else None
-    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell, cursor=cursor)
+    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell_width, cursor=cursor)
     unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
     number = f"{_number_text(lens, row, unit):>6}"
     width = max(1, columns.number - len(number) - 2)  # without the spaces around the number
-    padding = StyledText("", columns.strip - axis.cells * lens.pane.cell)
+    padding = StyledText("", columns.strip - axis.cells * lens.pane.cell_width)
     return cells, padding, StyledText(f" {number} "), StyledText(_token_label(lens, 1, unit), width)
 
 

@@ -154,7 +154,7 @@ def _map_boxes(head: OpenHead) -> tuple[Box, ...]:
     for row in range(0, pane.queries.cells, pane.form.rows_a_line):
         has_cursor = row <= cursor_cell[0] < row + pane.form.rows_a_line
         text = _row_label(head, state.query if has_cursor else pane.queries.unit_of(row), has_cursor)
-        label = StyledText(text, pane.labels, "reverse" if has_cursor else "dim", right=True)
+        label = StyledText(text, pane.label_width, "reverse" if has_cursor else "dim", right=True)
         labels.append(BoxRow((label, StyledText("▸" if has_cursor else " "))))
     gap = BoxColumn((StyledText("", 1),) * len(labels))
     first_map, *other_maps = maps
@@ -167,7 +167,7 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
 
     The cursor's row has no number.
     """
-    label, width = head.queries.labels[query], head.pane.labels
+    label, width = head.queries.labels[query], head.pane.label_width
     numbered_label = f"{label} {head.queries.starts[query]}"
     shows_number = head.pane.queries.pooled and not has_cursor and cell_len(numbered_label) <= width
     return numbered_label if shows_number else label
@@ -186,12 +186,12 @@ def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Ce
     """
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
-    if form.cell == 1 and character is not None:
+    if form.cell_width == 1 and character is not None:
         lines = -(-len(panel.values) // form.rows_a_line)  # rounded up
         area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
         return Cells(block, panel.scale, cursor=cursor_cell, area=area)
-    texts = _cell_numbers(panel) if form.cell >= NUMBER_CELL else None
-    return Cells(block, panel.scale, form.cell, form.rows_a_line, cursor_cell, texts)
+    texts = _cell_numbers(panel) if form.cell_width >= NUMBER_CELL else None
+    return Cells(block, panel.scale, form.cell_width, form.rows_a_line, cursor_cell, texts)
 
 
 def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
@@ -226,7 +226,7 @@ def _header(head: OpenHead, cursor_column: int) -> list[Box]:
         cursor_column: the cell of the cursor in its row.
     """
     pane = head.pane
-    margin = StyledText("", pane.labels + 1)
+    margin = StyledText("", pane.label_width + 1)
     compose_first_line = _head_names if head.state.heads_beside else _cursor_key_line
     lines: list[Box] = [BoxRow((margin, *compose_first_line(head, cursor_column)))]
     labels = [_key_label_lines(head, panel) for panel in head.panels]
@@ -242,7 +242,7 @@ def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
 
     A label wider than the map is cut. Over frames of a sound, the line also has round seconds.
     """
-    width = head.pane.width - head.pane.labels - 1
+    width = head.pane.width - head.pane.label_width - 1
     seconds = seconds_of_columns(head.keys, head.pane.map_width, head.pane.keys.span)
     if seconds is not None:
         tokens, token = head.keys.tokens, int(head.keys.starts[head.state.key])
@@ -284,9 +284,9 @@ def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
     There are none if the zoom level has no lines for them.
     """
     form, labels = head.pane.form, panel.columns.labels
-    if form.cell >= NUMBER_CELL:
-        return [[box for label in labels for box in (StyledText(label, form.cell - 1, "dim", right=True), _GAP)]]
-    depth = form.header - 1
+    if form.cell_width >= NUMBER_CELL:
+        return [[box for label in labels for box in (StyledText(label, form.cell_width - 1, "dim", right=True), _GAP)]]
+    depth = form.header_lines - 1
     stacks = [_stacked_characters(label, depth) for label in labels] if depth else []
     return [[StyledText(stack[line], 2, "dim") for stack in stacks] for line in range(depth)]
 

@@ -31,11 +31,11 @@ def overview_body(screen: Screen, state: State) -> Body:
         grid.on_screen(state.top), state.view, grid.pixels
     )
     scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
-    rows = grid.rows[state.top : state.top + grid.shown_rows]
+    rows = grid.rows[state.top : state.top + grid.shown_row_count]
     boxes = tuple(BoxRow((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
     lines = len(boxes) * grid.height
-    text_boxes = (_mean_row_text(screen, state, grid.text),) if grid.text else ()
-    gap = FixedBox(BoxColumn(()), height=screen.size.height - FIXED_LINES - grid.text - lines)
+    text_boxes = (_mean_row_text(screen, state, grid.text_lines),) if grid.text_lines else ()
+    gap = FixedBox(BoxColumn(()), height=screen.size.height - FIXED_LINES - grid.text_lines - lines)
     return Body(
         _title(session, state),
         BoxColumn((*boxes, gap, *text_boxes)),
@@ -75,9 +75,9 @@ def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
 def _title(session: Session, state: State) -> str:
     """Returns the title: the number of listed heads, of all heads if these are more, and of marked heads."""
     listed_count = len(session.ranking.order(state.view))
-    total = "" if listed_count == session.recorded else f" of {session.recorded}"
+    total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
     marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
-    return f"{listed_count}{total} head{'s' if session.recorded > 1 else ''}{marked_text}{_sign_legend(session)}"
+    return f"{listed_count}{total} head{'s' if session.recorded_count > 1 else ''}{marked_text}{_sign_legend(session)}"
 
 
 def _sign_legend(session: Session) -> str:
@@ -90,7 +90,7 @@ def _sign_legend(session: Session) -> str:
 
 def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """Returns one colour scale for all thumbnails that are computed, whether they are on the screen or not."""
-    thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded)]
+    thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
     cells = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
     return session.scale(replace(state.view, own_scale=False), cells, state.theme)
 
@@ -143,7 +143,7 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
     The cell is blank if this head's effect was not measured. Returns no cell if no effects are open, or for a
     combination of heads.
     """
-    if not session.added_frames or head >= session.recorded:
+    if not session.added_frames or head >= session.recorded_count:
         return ()
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
     value, is_measured = numbers[head], not np.isnan(numbers[head])
@@ -209,7 +209,7 @@ def _head_summary(session: Session, state: State, grid: Tiles, progress: str, wi
         session.ranking.description(state.head),
         "cross-attention" if maps.kind == "cross" else "",
         f"{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens",
-        f"row {tile_row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_rows else "",
+        f"row {tile_row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_row_count else "",
     ]
     parts = [part for part in parts if part]
     name = f" head {session.names[state.head]}"

@@ -74,7 +74,7 @@ def toggles_text(screen: Screen, state: State) -> str:
     A filter or an order whose numbers are not measured yet is followed by an ellipsis.
     """
     view = state.view
-    weights_name = "weights" if "weight" in screen.session.weights.name else "contributions"
+    weights_name = "weights" if "weight" in screen.session.weight_quantity.name else "contributions"
     if state.has_open_head:
         view = screen.session.view_of(state.head, view)
     shown_name = "scores" if view.scores else weights_name

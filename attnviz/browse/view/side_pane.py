@@ -154,7 +154,7 @@ def _cursor_number_texts(head: OpenHead) -> list[str]:
     elif head.state.view.words:
         score_text = " only tokens have scores"
     else:
-        is_combined = head.state.head >= head.screen.session.recorded
+        is_combined = head.state.head >= head.screen.session.recorded_count
         score_text = "" if is_combined else " score  NaN"
     return [weight_text(head, row, key) if row.visible[key] else " masked: cannot be seen", score_text]
 
@@ -169,7 +169,7 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
         row: the numbers of the cursor's query.
         key: the key, in units.
     """
-    quantity = head.screen.session.weights
+    quantity = head.screen.session.weight_quantity
     if quantity is not PERCENT:
         return f" {quantity.name.split(' ')[0]} {row.weights[key]:.4f}"
     text = f" weight {row.weights[key]:.2%}"

@@ -31,7 +31,7 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
     title = StyledText(" why “{}” → “{}”".format(*labels), style="bold")
     factors = maps.cell_factors()
     if factors is None:
-        reason = COMBINED_HEAD if state.head >= session.recorded else NO_FACTORS
+        reason = COMBINED_HEAD if state.head >= session.recorded_count else NO_FACTORS
         return [title, *(StyledText(f" {line}") for line in wrap(reason, head.side_width - 2, break_on_hyphens=False))]
     head_index = maps.head_indices((head_number,))[0]
     query, key = int(head.queries.starts[state.query]), int(head.keys.starts[state.key])

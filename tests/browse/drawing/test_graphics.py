@@ -185,9 +185,9 @@ def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
     assert blocks.queries.pooled
     assert not pixels.queries.pooled
     assert not pixels.keys.pooled
-    assert pixels.cell_at(pixels.labels + 1, pixels.form.header) == (0, 0)
+    assert pixels.cell_at(pixels.label_width + 1, pixels.form.header_lines) == (0, 0)
     row, column = 7, 5
-    assert pixels.cell_at(pixels.labels + 1 + column, pixels.form.header + row) == (
+    assert pixels.cell_at(pixels.label_width + 1 + column, pixels.form.header_lines + row) == (
         row * pixels.form.rows_a_line,
         column * pixels.form.cells_a_column,
     )

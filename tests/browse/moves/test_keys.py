@@ -158,9 +158,9 @@ def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
     screen = screen_of(long_recording())
     every = open_map_levels(screen.session, State(has_open_head=True), screen.size, TRUE_COLOR)
     assert (every[0].rows, every[0].columns) == (300, 300)
-    sizes = [(level.rows * level.columns, -level.form.cell) for level in every]
+    sizes = [(level.rows * level.columns, -level.form.cell_width) for level in every]
     assert sizes == sorted(sizes, reverse=True)
-    assert every[-1].form.cell == 4
+    assert every[-1].form.cell_width == 4
 
 
 @pytest.mark.parametrize("keys", [["plus"] * 2, ["plus"] * 20, ["plus", "pagedown", "end"], ["plus"] * 3 + ["0"]])
@@ -264,7 +264,9 @@ def test_words_have_no_scores(recording: Recording) -> None:
     screen = screen_of(worded_recording())
     words = after(screen, "enter", "w")
     assert words.view.words
-    assert "only tokens have scores" in after(screen, "v", state=words).message
+    assert after(screen, "v", state=words).message == "only tokens have scores; press w for tokens"
+    assert not after(screen, "v", "w", state=words).view.words
+    assert after(screen, "enter", "v", "w").message == "only tokens have scores; press v for weights, then w"
     assert not after(screen, "enter", "v", "w").view.words
 
 
@@ -291,7 +293,7 @@ def test_cells_scroll_before_they_pool(size: tuple[int, int], tokens: int, cell:
     screen = screen_of(wide_recording(1, 2, tokens), width=size[0], height=size[1])
     state = after(screen, "enter", *["down"] * 35, "end")
     shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
-    assert (shown.form.cell, shown.form.rows_a_line) == cell
+    assert (shown.form.cell_width, shown.form.rows_a_line) == cell
     assert shown.queries.pooled is shown.keys.pooled is pooled
     assert shown.queries.stop == shown.keys.stop == tokens
 

@@ -91,6 +91,7 @@ def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
         ("nonsense", "is not a place; use 'head=3.4&query=it' or"),
         ("head=7.7", r"no head '7.7'; choose 0.0 to 1.2"),
         ("query=zebra", "no query 'zebra' among the tokens"),
+        ("key=99", "no key 99 among 7 tokens"),
         ("filter=previous>", "is no test of a head"),
         ("filter=layer:9", "leaves none of 6 heads"),
         ("sort=lenght", "unknown metric"),

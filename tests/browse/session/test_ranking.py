@@ -56,7 +56,7 @@ def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: R
     )
     session = Session(recording, added_frames=(effects,), file="run.safetensors")
     assert session.ranking.names[0] == "effect"
-    for group in session.ranking.layers:
+    for group in session.ranking.calls:
         session.ranking.name_patterns(group)
     screen = Screen(session, Size(80, 24), 2**24)
     ranked = press(screen, State(), "o")

@@ -145,7 +145,7 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     screen = screen_of(recording)
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
-    x = lens.pane.columns.label_width + 3 * lens.pane.cell
+    x = lens.pane.columns.label_width + 3 * lens.pane.cell_width
     key, moved = click_result(screen, state, x, 4, is_double=False)
     assert (key, moved.head, moved.key) == ("", 2, 3)
     assert click_result(screen, moved, 1, 4, is_double=False)[0] == "enter"

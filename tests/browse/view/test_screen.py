@@ -101,7 +101,7 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
 
 def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
     session = Session(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
-    screen = Screen(session, Size(120, 40, text=1), colors=2**24)
+    screen = Screen(session, Size(120, 40, text_lines=1), colors=2**24)
     state = replace(first_state(screen), head=1)
     shown = text(draw_screen(screen, state)).splitlines()
     [caption] = [line for line in shown if "shades" in line]
@@ -109,7 +109,7 @@ def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
         "0.7 looks at the first"
     )
     assert shown[shown.index(caption) + 1].split() == list("01234567")
-    small = Screen(session, Size(60, 24, text=None), colors=2**24)
+    small = Screen(session, Size(60, 24, text_lines=None), colors=2**24)
     assert "shades" not in text(draw_screen(small, state)), "no space for it was asked for"
 
 
@@ -127,6 +127,6 @@ def test_the_mean_row_of_a_head_is_over_the_queries_that_see_the_key(causal_reco
 
 def test_a_long_head_is_not_read_whole_when_it_is_chosen() -> None:
     session = Session(long_recording(2048))
-    screen = Screen(session, Size(120, 40, text=5), colors=2**24)
+    screen = Screen(session, Size(120, 40, text_lines=5), colors=2**24)
     assert not session.has_short_maps
     assert "shades" not in text(draw_screen(screen, first_state(screen)))

@@ -23,7 +23,7 @@ WIDTH = 102  # a frame a column, between blank ones
 
 def screen_of(height: int = 40, recording: Recording | None = None, colors: int = TRUE_COLOR) -> Screen:
     session = Session(recording or heard_recording())
-    return Screen(session, Size(WIDTH, height, text=9), colors)
+    return Screen(session, Size(WIDTH, height, text_lines=9), colors)
 
 
 def lines_of(screen: Screen, state: State, ascii: bool = False) -> list[str]:
