@@ -55,7 +55,7 @@ class Image:
             size = f"{self.width} x {self.height} pixels"
             raise AttnvizError(f"an image of {size} is empty or too large; give 1 to {MAX_PIXELS:,} pixels")
         if not 0 <= self.seconds < math.inf:
-            raise AttnvizError(f"a spectrogram of {self.seconds} seconds is impossible; give 0 or more")
+            raise AttnvizError(f"a spectrogram of {self.seconds} seconds is impossible; give a finite number from 0")
         self.pixels.setflags(write=False)
 
     @property

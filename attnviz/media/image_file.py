@@ -69,7 +69,7 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
         shape = f" of shape {tuple(image.shape)} and type {image.dtype}" if hasattr(image, "dtype") else ""
         raise AttnvizError(
             f"image {number} is of type {type(image).__name__}{shape}; give a path, a PIL image, or an array "
-            "(rows, columns, 3) of uint8"
+            "(rows, columns, 3) of uint8, not empty"
         )
     width, height = picture.size
     if not 0 < width * height <= MAX_PIXELS:
@@ -78,7 +78,7 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
     return LoadedImage(picture.convert("RGB"), file_name or (f"image {number}" if count != 1 else "image"))
 
 
-def open_image(path: ImageSource) -> "PillowImage":
+def open_image(source: ImageSource) -> "PillowImage":
     """Returns the image of a file in RGB, turned upright by its EXIF orientation, without metadata.
 
     Returns a loaded image unchanged. Raises the library's error unchanged if memory runs out.
@@ -89,30 +89,29 @@ def open_image(path: ImageSource) -> "PillowImage":
     from PIL import Image as Pillow
     from PIL import ImageOps, UnidentifiedImageError
 
-    if isinstance(path, LoadedImage):
-        return path.picture
-    if not path.is_file():
-        raise ImageFileError(f"no image file {str(path)!r}; give a PNG, JPEG or WebP")
+    if isinstance(source, LoadedImage):
+        return source.picture
+    name = repr(str(source))
+    if not source.is_file():
+        raise ImageFileError(f"no image file {name}; give a PNG, JPEG or WebP")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images, which are refused here
-            with Pillow.open(path, formats=IMAGE_FORMATS) as file:
-                _refuse_large(file.size, path)
+            with Pillow.open(source, formats=IMAGE_FORMATS) as file:
+                _refuse_large(file.size, source)
                 upright = ImageOps.exif_transpose(file)
                 pixels = np.asarray(upright.convert("RGB"))
     except ImageFileError:
         raise
     except UnidentifiedImageError as error:
-        raise ImageFileError(f"{str(path)!r} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
+        raise ImageFileError(f"{name} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
     except Pillow.DecompressionBombError as error:
-        raise ImageFileError(f"{str(path)!r} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
+        raise ImageFileError(f"{name} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
     except Exception as error:  # decoders raise errors of many types for damaged files
         if is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:MAX_REASON_CHARACTERS] or type(error).__name__
-        raise ImageFileError(
-            f"{str(path)!r} is damaged or cut off: {printable_line(reason)}; give an intact image"
-        ) from error
+        raise ImageFileError(f"{name} cannot be read: {printable_line(reason)}; give an intact image") from error
     return Pillow.fromarray(pixels)
 
 

@@ -48,7 +48,8 @@ class Sound:
             raise AttnvizError(f"a sound needs an envelope of 1 to {ENVELOPE_POINTS} points, not {shape}")
         if not 0 < self.rate <= MAX_RATE or not 0 < self.samples <= MAX_SECONDS * self.rate:
             raise AttnvizError(
-                f"a sound of {self.samples} samples at {self.rate} Hz is empty or longer than two hours; give a part"
+                f"a sound cannot have {self.samples} samples at {self.rate} Hz; give 1 sample to two hours at 1 to "
+                f"{MAX_RATE:,} Hz"
             )
         self.envelope.setflags(write=False)
 
@@ -58,7 +59,7 @@ class Sound:
         return self.samples / self.rate
 
     def middles(self, places: IntArray) -> Float64Array:
-        """Returns the seconds in the middle of places, ``(tokens, 2)``."""
+        """Returns the middle of each place in seconds, ``(tokens,)``."""
         middles: Float64Array = places.mean(axis=1) / self.rate
         return middles
 

@@ -45,11 +45,13 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
         AttnvizError: if the file cannot be read, has no words with seconds, or has more than `MAX_WORDS`.
     """
     words = _words_of_json(read_json(path)) if path.suffix.lower() == ".json" else _words_of_cues(read_text(path))
-    if not 0 < len(words) <= MAX_WORDS:
+    if not words:
         raise AttnvizError(
-            f"{str(path)!r} has {len(words)} words with seconds; give WebVTT with a cue for each word, or Whisper's "
-            "JSON with word_timestamps"
+            f"{str(path)!r} has 0 words with seconds; give WebVTT with a cue for each word, or Whisper's JSON with "
+            "word_timestamps"
         )
+    if len(words) > MAX_WORDS:
+        raise AttnvizError(f"{str(path)!r} has {len(words)} words; give at most {MAX_WORDS}")
     return words
 
 
@@ -72,7 +74,7 @@ def is_words_json(path: Path) -> bool:
 
 
 def _json(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns JSON with the start and end of each word in seconds, under the keys that Whisper uses."""
+    """Returns JSON with the start and end of each word in seconds, in the fields that Whisper uses."""
     entries = [{"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in words]
     content = {"format": "attnviz words", "version": 1, "seconds": round(seconds, 3), "words": entries}
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
@@ -119,7 +121,7 @@ def _clock(seconds: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns a word with ``&``, ``<`` and ``>`` as entities, since WebVTT reads them as tags and arrows."""
+    """Returns a word with ``&``, ``<`` and ``>`` as entities, since they begin or end other things in WebVTT."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -40,7 +40,7 @@ def question_number(messages: tuple[Mapping[str, Any], ...]) -> int | None:
 
 
 def _question_part(parts: list[ContentPart]) -> int:
-    """Returns the index of the part that is the question: the last one that is no document, else the last part."""
+    """Returns the index of the last part that is not a document; of the last part if all are documents."""
     text_indices = [index for index, part in enumerate(parts) if not part.is_document]
     return text_indices[-1] if text_indices else len(parts) - 1
 
@@ -48,8 +48,8 @@ def _question_part(parts: list[ContentPart]) -> int:
 def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[ContentPart]) -> tuple[TurnPart, ...]:
     """Returns the passages of a chat: documents, then the parts of messages, with the question among them.
 
-    A message has passages only if it has several parts or is a document; one of the assistant has none. Returns an
-    empty tuple if there is only the question.
+    Besides the question, a message has passages only if it has several parts or is a document; one of the assistant
+    has none. Returns an empty tuple if there is no passage besides the question.
 
     Args:
         messages: the messages, whose content may be a list of parts.
@@ -65,15 +65,15 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 
 
 def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
-    """Returns the parts of a message as passages.
+    """Returns the passages of a message: the question, and the other parts if the message has several or is a document.
 
-    Only the question is one in a message of the assistant, and in one with a single part that is no document.
+    In a message of the assistant, the other parts are no passages.
 
     Args:
         message: the message.
         number: the number of the message.
         has_question: True if the last part that is not a document is the question.
-        labels: the labels of other passages, to which those of the parts are added.
+        labels: the labels of the passages so far; new labels except the question's are added.
     """
     parts = content_parts(message.get("content"), number)
     kind = TURN_KINDS[message["role"]]
@@ -91,7 +91,7 @@ def _message_passages(message: Mapping[str, Any], number: int, has_question: boo
 
 
 def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[TurnPart]:
-    """Returns the passages of documents, whose titles and texts form the text of one turn; adds to ``labels``."""
+    """Returns the passages of documents, whose titles and texts form the text of one turn; adds their labels."""
     passages, start = [], 0
     for number, document in enumerate(documents, 1):
         stop = start + len(document.title) + len(document.text)
@@ -101,7 +101,7 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
 
 
 def _added_label(label: str, labels: list[str]) -> str:
-    """Adds a label to ``labels`` and returns it: on one line, and numbered if a passage or the question has it."""
+    """Adds a label to ``labels`` and returns it: on one line, with a number if another passage has it."""
     name = numbered_label(printable_line(label), (*labels, QUESTION))
     labels.append(name)
     return name

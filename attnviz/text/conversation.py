@@ -129,7 +129,7 @@ class Conversation:
     def with_question(self, question: str) -> Self | None:
         """Returns the conversation with another question in place of the user's last; ``None`` if the user wrote none.
 
-        In a message of several parts, it takes the place of the last part that is no document, or of the last.
+        In a message of several parts, only the last part that is not a document is replaced, or else the last part.
 
         Raises:
             AttnvizError: if the question is blank or cannot be encoded as UTF-8.
@@ -216,7 +216,7 @@ def read_conversation(path: Path) -> Conversation:
 
 
 def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Returns a message with its content as one string, and with the arguments of tool calls as objects.
+    """Returns a message with its content as one string, and with the arguments of tool calls parsed from JSON.
 
     ``tool_calls`` that are null are left out.
 

@@ -18,7 +18,7 @@ from attnviz.text.units import Units
 
 @lru_cache(maxsize=8)
 def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
-    """Returns the first token and the label of each group, in the order of the tokens; empty if there are no groups.
+    """Returns the token and the label of each landmark, in the order of the tokens; empty if there are none.
 
     Args:
         tokens: the tokens of an axis.

@@ -49,7 +49,8 @@ def content_parts(content: Any, number: int) -> list[ContentPart]:
 def read_document(value: Any, name: str) -> ContentPart:
     """Returns the title, the label and the text of a document, as servers take it: a string, or an object with a text.
 
-    The innermost object with a title gives the title, the innermost with a label the label; else the title is it.
+    The innermost object with a title gives the title, and the innermost with a label the label; if none has a label,
+    the title is the label.
 
     Args:
         value: the document, in JSON; its title and text may be in ``document``, ``source`` or ``data``.
@@ -62,7 +63,7 @@ def read_document(value: Any, name: str) -> ContentPart:
     title = label = ""
     while isinstance(document, Mapping):
         if document.get("type") == "base64":
-            kind = printable(str(document.get("media_type")))[:MAX_KIND_CHARACTERS]
+            kind = printable(str(document.get("media_type", "base64")))[:MAX_KIND_CHARACTERS]
             raise AttnvizError(f"{name} holds {kind!r}, and only text is read; give its text")
         title = next((str(document[field]) for field in TITLE_FIELDS if document.get(field)), title)
         label = str(document.get("label") or label)
@@ -87,7 +88,12 @@ def _read_part(part: Any, number: int) -> ContentPart:
     kind = fields.get("type")
     if kind == DOCUMENT:
         return read_document(part, f"a document of message {number}")
-    if kind not in TEXT_TYPES or not isinstance(fields.get("text"), str):
-        printable_kind = printable(str(kind if isinstance(part, dict) else part))[:MAX_KIND_CHARACTERS]
+    if kind in TEXT_TYPES and isinstance(fields.get("text"), str):
+        return ContentPart(fields["text"])
+    if isinstance(kind, str) and kind not in TEXT_TYPES:
+        printable_kind = printable(kind)[:MAX_KIND_CHARACTERS]
         raise AttnvizError(f"message {number} holds {printable_kind!r}, and only text is read; give a text")
-    return ContentPart(fields["text"])
+    value = printable(str(fields.get("text") if kind in TEXT_TYPES else part))[:MAX_KIND_CHARACTERS]
+    raise AttnvizError(
+        f'message {number} has {value!r} in place of a text; write "content": [{{"type": "text", "text": "…"}}]'
+    )

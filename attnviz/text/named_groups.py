@@ -163,7 +163,7 @@ def _sentence_numbers(tokens: Tokens) -> IntArray:
 def _group_starts(text: str, name: str) -> Iterator[Mark]:
     """Yields the index of the first character and the label of each group.
 
-    A line begins with its indentation and has no label; paragraphs and matches begin after white space.
+    A line begins with its indentation and has no label; a paragraph begins after its indentation.
     """
     if name == "lines":
         return ((match.start(), "") for match in compile_mark(name).finditer(text))

@@ -24,7 +24,7 @@ class Passage(NamedTuple):
     """A passage, or the question, as a part of the whole text.
 
     Attributes:
-        label: the name of the file, or ``question``.
+        label: the name of the file or document, or ``question``.
         start: the index of its first character in the whole text.
         stop: the index of the character after its last one.
     """
@@ -113,8 +113,8 @@ def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]
 def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) -> Groups:
     """Returns the passages as groups of tokens.
 
-    A token is in the passage of its first character that is not a space, or if it is blank of its first character. It
-    is in none if it has no characters, or if this character is outside of all passages.
+    A token is in the passage of its first visible character; a blank token is in the passage of its first character.
+    A token is in no passage if it has no characters, or if this character is outside of all passages.
 
     Args:
         tokens: the tokens of the text with the passages.

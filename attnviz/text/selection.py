@@ -28,7 +28,7 @@ class Selection:
         tower: ``text`` or ``picture``, the tower of a vision-language model that has the heads; ``None`` if not named.
 
     Raises:
-        AttnvizError: if ``layers`` holds the layer of none of the pairs.
+        AttnvizError: if no pair is in ``layers``.
 
     Example:
         >>> Selection.parse(heads="4.11,9.6", queries=":40").pairs
@@ -49,7 +49,7 @@ class Selection:
             heads = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
             layers = ",".join(map(str, self.layers))
             raise AttnvizError(
-                f"{option('heads', heads)} are in none of {option('layers', layers)}; leave out one of them"
+                f"{option('heads', heads)} are in none of {option('layers', layers)}; leave out one of the two"
             )
 
     @classmethod
@@ -118,14 +118,19 @@ def parse_head(head: str) -> tuple[int, int]:
     Raises:
         AttnvizError: if the text names no head, more than one, or a tower.
     """
-    selection = Selection.parse(heads=head)
+    refusal = AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
+    try:
+        selection = Selection.parse(heads=head)
+    except AttnvizError as error:
+        raise refusal from error
     if selection.tower is not None:
         raise AttnvizError(
-            f"{option('head')} {head!r} names a tower; give 0.1, with a picture alone for a head of the picture tower"
+            f"{option('head')} {head!r} names a tower; give 0.1, which is of the picture tower if the input is only a "
+            "picture"
         )
     pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
     if len(pairs) != 1:
-        raise AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
+        raise refusal
     return pairs[0]
 
 
@@ -242,12 +247,11 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     if span_start is not None and span_stop is not None and 0 <= span_stop < span_start:
         backwards, forwards = f"{span_start}:{span_stop}", f"{span_stop}:{span_start}"
         raise AttnvizError(f"{option(name, backwards)} counts backwards; write {forwards}")
-    ends_after_last = span_stop is not None and span_stop > count
-    if start >= stop or ends_after_last:
-        bounds = ("" if end is None else str(end) for end in span)
-        raise AttnvizError(
-            f"no tokens at {option(name, ':'.join(bounds))}; there are {count}; use 0:{count} or a part of it"
-        )
+    bounds = option(name, ":".join("" if end is None else str(end) for end in span))
+    if start >= stop:
+        raise AttnvizError(f"no tokens at {bounds}; there are {count}; use 0:{count} or a part of it")
+    if span_stop is not None and span_stop > count:
+        raise AttnvizError(f"{bounds} ends after the last of {count} tokens; use 0:{count} or a part of it")
     return slice(start, stop)
 
 
@@ -270,12 +274,14 @@ def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
     """Returns the pairs of a list such as ``4.11,9.6``, without repeats; raises AttnvizError for another form."""
     matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
     if not all(matches):
-        raise AttnvizError(f"{option('heads')} {text!r} mixes two forms; write 4.11,9.6 (layer.head) or 0-3,7")
+        raise AttnvizError(
+            f"{option('heads')} {text!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) or 0-3,7"
+        )
     return tuple(dict.fromkeys((int(match[1]), int(match[2])) for match in matches if match))
 
 
 def _parse_span(text: str | None, name: str) -> Span:
-    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end, both if there is no text.
+    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end. Without a text, both are open.
 
     Raises:
         AttnvizError: if the text has another form.

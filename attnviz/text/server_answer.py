@@ -39,8 +39,8 @@ class ServerAnswer:
         remarks: remarks on the file for reports.
 
     Raises:
-        AttnvizError: if there are no ids or more than ``MAX_TOKENS``, an id is not a whole number from 0, or the answer
-            has another number of log-probabilities than of ids.
+        AttnvizError: if there are no ids or more than ``MAX_TOKENS``, an id is not a whole number from 0 to below
+            ``ID_LIMIT``, or the answer has another number of log-probabilities than of ids.
     """
 
     prompt_ids: tuple[int, ...]
@@ -56,7 +56,7 @@ class ServerAnswer:
         for token_id in (*self.prompt_ids, *self.ids):
             if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < ID_LIMIT:
                 quoted_value = repr(str(token_id)[:MAX_QUOTED_CHARACTERS])
-                raise AttnvizError(f"{quoted_value} is not a token id; give whole numbers from 0")
+                raise AttnvizError(f"{quoted_value} is not a token id; give whole numbers from 0 to {ID_LIMIT - 1}")
         if self.logprobs is not None and len(self.logprobs) != len(self.ids):
             raise AttnvizError(
                 f"there are {len(self.logprobs)} log-probabilities for {len(self.ids)} tokens of the answer; give one "
@@ -183,11 +183,11 @@ def _joined_chunks(chunks: Sequence[Json]) -> Json:
     """
     joined: dict[str, Any] = {}
     for chunk in chunks:
-        joined.update({key: value for key, value in chunk.items() if value is not None and key != "choices"})
-    for key in ("tokens", "completion_probabilities"):
-        parts = [chunk[key] for chunk in chunks if isinstance(chunk.get(key), list)]
+        joined.update({field: value for field, value in chunk.items() if value is not None and field != "choices"})
+    for field in ("tokens", "completion_probabilities"):
+        parts = [chunk[field] for chunk in chunks if isinstance(chunk.get(field), list)]
         if parts:
-            joined[key] = [entry for part in parts for entry in part]
+            joined[field] = [entry for part in parts for entry in part]
     choices = [_first_choice(chunk) for chunk in chunks if chunk.get("choices")]
     if choices:
         joined["choices"] = [_joined_choices(choices)]
@@ -200,19 +200,21 @@ def _joined_choices(choices: Sequence[Json]) -> Json:
     Ids and log-probabilities are concatenated; the ids of the prompt are the first that were sent; other fields keep
     their last value. Ids are ``None`` if no part has any.
     """
-    joined: dict[str, Any] = {key: value for choice in choices for key, value in choice.items() if value is not None}
+    joined: dict[str, Any] = {
+        field: value for choice in choices for field, value in choice.items() if value is not None
+    }
     joined["token_ids"] = _concatenated(choices, "token_ids") or None
     prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
     joined["prompt_token_ids"] = prompts[0] if prompts else None
     logprobs = [_mapping(choice.get("logprobs")) for choice in choices]
-    lists = {key: _concatenated(logprobs, key) for key in ("content", "token_logprobs", "tokens")}
-    joined["logprobs"] = {key: entries for key, entries in lists.items() if entries}
+    lists = {field: _concatenated(logprobs, field) for field in ("content", "token_logprobs", "tokens")}
+    joined["logprobs"] = {field: entries for field, entries in lists.items() if entries}
     return joined
 
 
-def _concatenated(objects: Sequence[Json], key: str) -> list[Any]:
-    """Returns the entries of the lists that JSON objects have at a key, in order; [] if none has entries there."""
-    return [entry for part in objects for entry in part.get(key) or ()]
+def _concatenated(objects: Sequence[Json], field: str) -> list[Any]:
+    """Returns the entries of the lists in a field of JSON objects, in order; an empty list if there are none."""
+    return [entry for part in objects for entry in part.get(field) or ()]
 
 
 def _mapping(value: Any) -> Json:
@@ -221,14 +223,14 @@ def _mapping(value: Any) -> Json:
 
 
 def _first_choice(response: Json) -> Json:
-    """Returns the choice of index 0, which is the default index; an empty object if there is none."""
+    """Returns the first choice whose index is 0 or missing; an empty object if there is none."""
     choices = response.get("choices")
     parts = [_mapping(choice) for choice in choices] if isinstance(choices, list) else []
     return next((choice for choice in parts if choice.get("index", 0) == 0), {})
 
 
 def _choice_remarks(response: Json) -> tuple[str, ...]:
-    """Returns the remark that only the first of several answers is read; empty if the server gave one."""
+    """Returns the remark that only the first of several answers is read; an empty tuple for a single answer."""
     choices = response.get("choices")
     count = len(choices) if isinstance(choices, list) else 1
     return (f"The first of {count} answers is shown.",) if count > 1 else ()
@@ -279,7 +281,7 @@ def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
 
 
 def _logprob_entries(response: Json, choice: Json) -> Any:
-    """Returns the entries in which a server gives each token's log-probability; ``None`` or an empty value if not."""
+    """Returns the entries in which a server gives each token's log-probability; a false value if there are none."""
     logprobs = _mapping(choice.get("logprobs"))
     return (
         logprobs.get("content")

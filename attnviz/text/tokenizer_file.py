@@ -53,7 +53,7 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _step_growth(step: dict[str, Any]) -> float:
-    """Returns an upper bound of the number of characters that a step makes of one; 1 for any other kind of step."""
+    """Returns an upper bound of the number of characters that a step makes of one; 1 unless its type adds some."""
     if step.get("type") != "Replace":
         return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")

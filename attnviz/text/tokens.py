@@ -71,8 +71,8 @@ class Tokens:
         place_size = max(medium.place_size for medium in self.media)
         shapes = {"ids": (count,), "special": (count,), "medium": (count,), "places": (count, place_size)}
         for name, array in [*((name, getattr(self, name)) for name in TOKEN_ARRAYS), *_group_arrays(self.groups)]:
-            if array.shape != shapes.get(name, (count,)):
-                raise AttnvizError(f"tokens: {count} labels but {name} of shape {array.shape}")
+            if array.shape != (shape := shapes.get(name, (count,))):
+                raise AttnvizError(f"tokens: {count} labels need {name} of shape {shape}, not {array.shape}")
             array.setflags(write=False)
 
     def __len__(self) -> int:
@@ -105,7 +105,9 @@ class Tokens:
             AttnvizError: if the arrays have other shapes.
         """
         if offsets.shape != (len(labels), 2):
-            raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
+            raise AttnvizError(
+                f"tokens: {len(labels)} labels need offsets of shape ({len(labels)}, 2), not {offsets.shape}"
+            )
         groups = {WORDS: Groups(words)}
         if segments is not None and segments.any():
             groups[TEXTS] = Groups(segments)
@@ -126,7 +128,7 @@ class Tokens:
 
     @property
     def offsets(self) -> IntArray:
-        """Start and end of each token in characters of the text, ``(tokens, 2)``; equal if it has no characters."""
+        """The first two numbers of each place, ``(tokens, 2)``: start and end in characters for a token of a text."""
         return self.places[:, :2]
 
     @property
@@ -185,7 +187,7 @@ class Tokens:
         )
 
     def shortened(self, count: int) -> Self:
-        """Returns the first tokens and all special tokens at the end, ``count`` together.
+        """Returns ``count`` tokens: the special ones at the end, as far as they fit, and the first ones before them.
 
         Args:
             count: at most the number of tokens.
@@ -375,9 +377,9 @@ def first_words(text: str, max_characters: int) -> str:
 
 
 def _visible_character(piece: str, index: int) -> str:
-    """Returns the visible sign of a character of a piece: a sign for white space, an escape for control characters.
+    """Returns the visible sign of a character: for a space, newline or tab, that of ``VISIBLE_SIGNS``.
 
-    Other characters stay the same, and so do joiners between two characters.
+    Other white space and control characters are escaped. Joiners between two characters, and all others, stay.
     """
     character = piece[index]
     if character in VISIBLE_SIGNS:

@@ -30,13 +30,13 @@ class Units(Groups):
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
         """Returns the units of an axis: the groups that ``by`` names, and a unit for each token outside of them.
 
-        Special tokens belong to no group. The tokens of a chat template outside of all turns form one unit. If all
-        tokens are special, each is a unit, whatever ``special`` is.
+        Special tokens belong to no group. All tokens outside of turns or passages form one unit.
 
         Args:
             tokens: the tokens of the axis.
             by: the name of the groups, as in `named_groups`; ``tokens`` makes each token a unit.
-            special: if false, special tokens have no unit.
+            special: if false, special tokens have no unit, and neither have tokens outside of turns or passages, unless
+                no unit would be left.
         """
         keeps_special = special or bool(tokens.special.all())
         has_unit = np.ones(len(tokens), dtype=bool) if keeps_special else ~tokens.special
@@ -68,9 +68,9 @@ class Units(Groups):
 
     @cached_property
     def label_width(self) -> int:
-        """The width of the widest label in terminal columns."""
-        columns = len if "".join(self.labels).isascii() else cell_len
-        return max(map(columns, self.labels), default=1)
+        """The width of the widest label in terminal columns; 1 if there are no labels."""
+        width_of = len if "".join(self.labels).isascii() else cell_len
+        return max(map(width_of, self.labels), default=1)
 
     def unit_of(self, token: int) -> int:
         """Returns the unit of a token; if it has none, the last unit that starts before it, or the first unit."""
@@ -78,13 +78,13 @@ class Units(Groups):
         return unit if unit >= 0 else max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
 
     def span(self, tokens: slice) -> slice:
-        """Returns the span from the unit of a token span's first token to the unit of its last token."""
+        """Returns the span from the unit of the first token in ``tokens`` to the unit of the last one."""
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
     def is_spaced(self, unit: int) -> bool:
-        """True if white space follows the unit in the text, or if the text there is unknown, as at a special token.
+        """True if white space lies between the unit's last token and the next token, or if one of the two is special.
 
-        False if the unit ends the axis.
+        Also true if the text is unknown. False if the unit ends the axis, or if the white space is in a token.
         """
         tokens, stop = self.tokens, int(self.stops[unit])
         if stop >= len(tokens):
@@ -103,8 +103,8 @@ class Units(Groups):
 def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
 
-    A unit over several media has the medium of its first token, and only the tokens of that medium count. White space
-    at the ends of a unit of several tokens does not count. A unit of one token has the medium and place of the token.
+    A unit over several media belongs to the first of them, and only its tokens in that medium count. White space at the
+    ends of a unit of several tokens does not count. A unit of one token has the medium and place of the token.
     """
     unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
@@ -142,8 +142,8 @@ def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntAr
         The new number of each token, ``(tokens,)``, -1 for none, and the first token of each group, ``(groups,)``.
     """
     negative_numbers = -1 - np.arange(len(numbers))  # a different one for each token without a group
-    keys = np.where(numbers < 0, negative_numbers, numbers)[has_unit]
-    _, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    distinct_numbers = np.where(numbers < 0, negative_numbers, numbers)[has_unit]
+    _, first_index, inverse = np.unique(distinct_numbers, return_index=True, return_inverse=True)
     order = np.argsort(first_index)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -160,7 +160,7 @@ def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
         start: the first token of the unit.
         stop: the token after its last one.
         size: the number of tokens of the unit.
-        by: the name of the groups; words keep their spaces visible.
+        by: the name of the groups; all labels but those of words are cut to their first words.
     """
     if size == 1:
         return tokens.labels[start]

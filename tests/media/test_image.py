@@ -49,7 +49,7 @@ def test_spectrogram_comes_back_with_its_seconds_and_an_image_stores_none() -> N
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_refuses_a_length_that_no_sound_has(seconds: float) -> None:
-    with pytest.raises(AttnvizError, match="give 0 or more"):
+    with pytest.raises(AttnvizError, match="give a finite number from 0"):
         Image(WIDE, 60, 40, seconds=seconds)
 
 
@@ -96,7 +96,7 @@ def test_refuses_files_that_are_missing_of_another_format_or_cut_off(tmp_path: P
     whole = io.BytesIO()
     Pillow.fromarray(noise).save(whole, "PNG")
     (tmp_path / "cut.png").write_bytes(whole.getvalue()[:2000])
-    with pytest.raises(AttnvizError, match="damaged or cut off"):
+    with pytest.raises(AttnvizError, match=r"cut\.png' cannot be read: .*; give an intact image"):
         open_image(tmp_path / "cut.png")
 
 

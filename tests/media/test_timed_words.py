@@ -1,5 +1,6 @@
 """Files of words with seconds: what is written is read again, and what other programs write is read."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_textgrid_has_words_and_pauses_without_gaps() -> None:
     assert lines[11] == "3"
     assert [rows[index] for index in (2, 5, 8)] == ['"And"', '"<so>,"', '""']
     assert [rows[index] for index in (1, 4, 7)] == [rows[index] for index in (3, 6)] + ["2.000"]
+
+
+def test_a_file_with_too_many_words_is_refused(tmp_path: Path) -> None:
+    words = [{"word": "a", "start": 0, "end": 1}] * 100_001
+    (tmp_path / "words.json").write_text(json.dumps(words))
+    with pytest.raises(AttnvizError, match="has 100001 words; give at most 100000"):
+        read_words(tmp_path / "words.json")
 
 
 def test_a_file_without_words_is_refused(tmp_path: Path) -> None:

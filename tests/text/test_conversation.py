@@ -52,7 +52,7 @@ def test_equal_messages_are_two_turns() -> None:
         ([{"content": "a", "x": '"role":'}], "message 1 has the unknown role 'None'; choose"),
         ([USER, {"role": "user", "content": " \n"}], "message 2 (user) is empty; give it a text"),
         ([{"role": "assistant", "content": None}], "message 1 (assistant) is empty"),
-        ([{"role": "user", "content": 7}], "message 1 holds 'text', and only text is read"),
+        ([{"role": "user", "content": 7}], "message 1 has '7' in place of a text; write \"content\": ["),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 holds 'image_url', and only text is read"),
         ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "a tool call of message 1 has no name"),
         ([{"role": "assistant", "tool_calls": "search"}], "tool_calls of message 1 is not a list"),

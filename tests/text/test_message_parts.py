@@ -42,9 +42,14 @@ def test_parts_are_texts_and_documents() -> None:
             "a document of message 2 holds 'application/pdf', and only text is read; give its text",
         ),
         ({"type": "image_url\x1b[31m"}, r"message 2 holds 'image_url\\x1b[31m', and only text is read"),
-        ("snow", "message 2 holds 'snow', and only text is read"),
-        ("text", "message 2 holds 'text', and only text is read"),
-        ("document", "message 2 holds 'document', and only text is read"),
+        (
+            {"type": "document", "source": {"type": "base64", "data": "JV"}},
+            "a document of message 2 holds 'base64', and only text is read; give its text",
+        ),
+        ("snow", "message 2 has 'snow' in place of a text; write \"content\": ["),
+        ("text", "message 2 has 'text' in place of a text"),
+        ("document", "message 2 has 'document' in place of a text"),
+        ({"type": "text"}, "message 2 has 'None' in place of a text"),
     ],
 )
 def test_other_parts_are_refused(part: Any, said: str) -> None:

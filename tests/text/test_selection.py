@@ -17,7 +17,7 @@ def test_pairs_choose_their_layers_and_the_heads_within() -> None:
 
 
 def test_refuses_heads_of_layers_that_were_not_chosen() -> None:
-    with pytest.raises(AttnvizError, match=r"heads='1\.1,2\.0' are in none of layers='0'; leave out one of them"):
+    with pytest.raises(AttnvizError, match=r"heads='1\.1,2\.0' are in none of layers='0'; leave out one of the two"):
         Selection.parse(layers="0", heads="1.1,2.0")
     assert Selection.parse(layers="0-1", heads="1.1,2.0").chosen_layers == (1,)
 
@@ -44,11 +44,16 @@ def test_refuses_what_is_no_range(text: str) -> None:
 
 
 def test_refuses_pairs_mixed_with_plain_heads() -> None:
-    with pytest.raises(AttnvizError, match="mixes two forms"):
+    with pytest.raises(AttnvizError, match="is not a list of heads in one form; write"):
         Selection.parse(heads="1.2,3")
 
 
-@pytest.mark.parametrize("span", [(4, 9), (3, 3), (5, None)])
+def test_refuses_a_range_that_ends_after_the_last_token() -> None:
+    with pytest.raises(AttnvizError, match="queries='4:9' ends after the last of 5 tokens; use 0:5 or a part of it"):
+        resolve_span((4, 9), 5, "queries")
+
+
+@pytest.mark.parametrize("span", [(6, 9), (3, 3), (5, None)])
 def test_refuses_tokens_that_are_not_there_and_says_how_many_are(span: tuple[int | None, int | None]) -> None:
     with pytest.raises(AttnvizError, match="there are 5; use 0:5 or a part of it"):
         resolve_span(span, 5, "queries")

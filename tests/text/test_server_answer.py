@@ -123,6 +123,10 @@ def test_log_probabilities_of_another_number_are_left_out_and_said(tmp_path: Pat
         ({"choices": [{"message": {"role": "assistant", "content": "Hello"}}]}, "no token ids for the answer"),
         ({"choices": [{"token_ids": [8, 9]}]}, "not of the prompt"),
         ({"prompt_token_ids": [5], "choices": [{"token_ids": [8, -1]}]}, "'-1' is not a token id"),
+        (
+            {"prompt_token_ids": [5], "choices": [{"token_ids": [2**31]}]},
+            "'2147483648' is not a token id; give whole numbers from 0 to 2147483647",
+        ),
         ({"prompt_token_ids": [5], "choices": [{"token_ids": [8, 2.5]}]}, "'2.5' is not a token id"),
         ({"prompt_token_ids": [5], "choices": [{"token_ids": [True]}]}, "'True' is not a token id"),
         (CHUNKS[:3], "ends before its answer does"),

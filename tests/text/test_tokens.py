@@ -136,7 +136,7 @@ def test_arrays_cannot_be_written() -> None:
 
 def test_refuses_arrays_of_another_length() -> None:
     one = Tokens.numbered(1)
-    with pytest.raises(AttnvizError, match="2 labels but ids of shape"):
+    with pytest.raises(AttnvizError, match=r"2 labels need ids of shape \(2,\), not \(1,\)"):
         replace(one, labels=("a", "b"))
 
 

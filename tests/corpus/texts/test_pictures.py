@@ -158,7 +158,7 @@ def test_commands_survey_list_and_draw_pictures(
     (photos / "cut.png").write_bytes((photos / "a.png").read_bytes()[:300])
     assert main(["survey", str(photos), "--model", str(vit), "-o", str(out)]) == 0
     error = capsys.readouterr().err
-    assert "cut.png' is damaged or cut off" in error
+    assert "cut.png' cannot be read" in error
     assert "left out of the corpus: 1 damaged or of another format" in error
     assert main(["show", str(out), "--heads", "0.1", "--sort", "spatial-entropy"]) == 0
     card = capsys.readouterr().out
