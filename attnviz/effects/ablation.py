@@ -78,7 +78,7 @@ class Ablation:
             )
 
     def effects(self, texts: list[Any]) -> Effects:
-        """Returns the mean change of the metric over texts, without each head or set of heads.
+        """Returns the change of the metric on each text without each head or set of heads.
 
         The state of the model is the same before and after.
 

@@ -25,7 +25,8 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     if not changes:
         names = " and ".join(effects.rows[0].name for effects in (before, after))
         raise AttnvizError(
-            f"the tables of effects, which begin with {names}, have no heads in common; use effects of the same heads"
+            f"the tables of effects, which begin with {names}, have no head or set of heads in common; "
+            "use effects of the same heads"
         )
     changes.sort(key=lambda change: -abs(change.difference))
     origins = {"format": FORMAT, "version": VERSION, "metric": before.metric}
@@ -48,7 +49,8 @@ def _remarks(before: Effects, after: Effects, common_count: int) -> tuple[str, .
         remarks.append("Both the models and the texts differ, and either may cause the changes.")
     unmatched = len(before.rows) + len(after.rows) - 2 * common_count
     if unmatched:
-        remarks.append(f"{unmatched} sets of heads are in only one of the tables and are left out.")
+        sets, verb = ("1 set", "is") if unmatched == 1 else (f"{unmatched} sets", "are")
+        remarks.append(f"{sets} of heads {verb} in only one of the tables and {verb} left out.")
     if min(before.texts, after.texts) > 1:
         remarks.append("± is half of the 95% interval of the change, if the texts of both are independent.")
     return tuple(remarks)

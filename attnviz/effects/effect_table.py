@@ -75,7 +75,7 @@ class Effects:
         model: the name or path of the model.
         title: the title of the text or texts.
         pairs: True if every pair of heads was ablated as well.
-        greedy: True if each row adds to the previous row the head whose ablation then changes the metric most.
+        greedy: True if each row adds to the previous row the heads whose ablation then changes the metric most.
         remarks: sentences about the effects for the reader.
     """
 
@@ -116,7 +116,7 @@ class Effects:
     def interaction(self, row: Effect) -> float:
         """Returns the effect of a set minus the sum of the effects of its single heads.
 
-        Returns NaN for a set of one head, or if the table lacks the effect of a single head.
+        Returns NaN for a set of one head, or if the table lacks the effect of one of its heads alone.
         """
         if len(row.heads) < 2:
             return math.nan
@@ -166,7 +166,7 @@ class Effects:
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the effects as JSON values: the fields that `load` reads, and the margins and interactions.
+        """Returns as JSON values all fields that `load` reads but the title, with the margins and interactions.
 
         Effects are in the order of `sorted`; NaN becomes ``None``.
         """
@@ -227,7 +227,7 @@ def _count(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """Returns a finite number as float; raises ValueError for anything else."""
+    """Returns a finite number as float; raises ValueError or OverflowError for anything else."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError
     return float(value)

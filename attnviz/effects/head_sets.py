@@ -24,7 +24,7 @@ def chosen_sets(
         pairs: True to add every pair of ``heads``, or of all heads if that is ``None``.
 
     Raises:
-        AttnvizError: for an unknown head or layer, or more than `MAX_PAIRS` pairs.
+        AttnvizError: for no heads, an unknown head or layer, or more than `MAX_PAIRS` pairs.
     """
     selected_heads = _selected_heads(model_heads, heads)
     named_sets = [_heads_of_set(name, model_heads) for name in sets or ()]
@@ -36,6 +36,8 @@ def chosen_sets(
             f"{len(selected_heads)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer "
             f"heads with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
+    if not single_sets and not named_sets:
+        raise AttnvizError(f"no heads to remove; give at least one, as in {option('heads', '0.1')}")
     return list(dict.fromkeys((*single_sets, *named_sets, *pair_sets)))
 
 

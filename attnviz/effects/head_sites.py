@@ -28,7 +28,7 @@ class HeadSite:
     """A matrix product that projects the outputs of some heads.
 
     Attributes:
-        key: the key of the product, the same in every run.
+        key: identifies the product in every run.
         is_left: True if the heads' outputs are the left operand.
         columns: for each head, the indices of the columns of the operand that hold its output.
         matrix: the operand with the heads' outputs, ``(rows, columns)``.
@@ -65,7 +65,7 @@ class CleanRun:
 
 
 class SiteObserver(Observer):
-    """An observer that assigns each product its key before it inspects it."""
+    """An observer that knows which product it inspects."""
 
     def __init__(self, modules: ModuleIndex, listener: "SiteFinder", calls: ModuleCalls) -> None:
         super().__init__(modules, listener)
@@ -164,6 +164,8 @@ def clean_run(
 ) -> CleanRun:
     """Runs the model with all its heads, and returns its output and the products that project the heads.
 
+    If the projection of a head is not found, the model runs again, with chunks of queries joined.
+
     Args:
         model: any torch module with attention.
         args: its positional arguments.
@@ -173,7 +175,7 @@ def clean_run(
 
     Raises:
         AttnvizError: if the calls of the model cannot be observed, it has no attention, the projection of a head is
-            not found, or heads of several kinds of attention have the same numbers.
+            not found, or two heads have the same name.
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention, module)
@@ -226,7 +228,7 @@ def _check_sites(finder: SiteFinder) -> None:
         site = finder.sites_without_projection[0]
         raise AttnvizError(
             f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
-            "takes the output of its attention unchanged"
+            "takes the output of this attention unchanged; use a model with an output projection"
         )
     if not finder.sites:
         raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")

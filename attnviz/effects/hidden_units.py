@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError
-from attnviz.effects.measures import logits_of
+from attnviz.base.errors import AttnvizError, option
+from attnviz.effects.measures import logits_in
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,17 +25,20 @@ def answer_log_probability(
         answer_tokens: the indices of the answer's tokens; 0 is not allowed, since nothing predicts the first token.
 
     Raises:
-        AttnvizError: if the output has no logits, or the sum is NaN, as it is if a token sees no token.
+        AttnvizError: if the output has no logits of tokens, or the sum is NaN, as it is if a token sees no token.
     """
     import torch
 
     with torch.inference_mode():
-        logits = logits_of(model(**inputs))[0]
-        rows = logits[torch.from_numpy(answer_tokens - 1).to(logits.device)].double().log_softmax(-1)
+        logits = logits_in(model(**inputs))
+        if logits is None or logits.dim() != 3:
+            raise AttnvizError(f"the model has no logits of tokens for {option('check')}; use a language model")
+        rows = logits[0, torch.from_numpy(answer_tokens - 1).to(logits.device)].double().log_softmax(-1)
         answer_logprobs = rows.gather(-1, torch.from_numpy(ids[answer_tokens])[:, None].to(rows.device))
     total = float(answer_logprobs.sum())
     if math.isnan(total):
         raise AttnvizError(
-            "without this unit the model's output is not a number, since its first tokens then see no token"
+            "the log-probability of the answer is not a number, as if a token saw no token; "
+            f"leave {option('check')} out"
         )
     return total

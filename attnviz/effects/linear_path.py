@@ -45,7 +45,7 @@ class PathValue:
         rows: the number of tokens of the tensor; 1 if all tokens have the same row, 0 if it has no row for the token.
         depends_on_input: True if it depends on the model's inputs.
         place: the path of the module that computed it.
-        origin: the name of the parameter or buffer; "" for computed tensors.
+        origin: the name of the parameter or buffer; "" for other tensors.
         sources: the values of which it is a linear function, each with the function that maps a gradient at this
             value to the gradient at the source; ``None`` if it is not linear in its inputs.
         is_frozen: True if a factor that depends on the text was frozen to make it linear.
@@ -109,8 +109,8 @@ class LinearPath:
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
 
-        Inputs without a record are recorded as constants. Of a tuple, the first item is the result. Results that are no
-        tensor, or are recorded already, are ignored.
+        Inputs without a record are recorded as constants. Of a tuple, the first item is the result. Ignores results
+        that are no tensors, or that a function inside this one has recorded.
         """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
@@ -197,10 +197,9 @@ class LinearPath:
         return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token in an indexing function's result, and the number of rows, or ``None``.
+        """Returns the row at the token in an indexing function's result, and the number of rows; ``None`` without one.
 
-        If the function picked some tokens, the number is 1. ``None`` if the token is not among them, or if the function
-        picked features.
+        If the function picked some of the tokens, the number is 1.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -261,7 +260,7 @@ class LinearPath:
         sources.
 
         Returns:
-            ``None`` if no operand is constant, or the product is not one over the features of tokens.
+            ``None`` unless exactly one operand is constant and the product is over the features of tokens.
         """
         for place in operand_places(name, args, kwargs):
             if self.value(place.product.right).depends_on_input or not self.value(place.operand).depends_on_input:
@@ -281,16 +280,17 @@ class LinearPath:
     def _sum_sources(
         self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference; ``None`` if a term is no number, or a tensor without a row.
+        """Returns the sources of a sum or difference; ``None`` if a term is neither a number nor a tensor with a row.
 
         Args:
-            args: the terms.
-            kwargs: the keyword arguments, with the factor ``alpha`` of the second term, 1 by default.
+            args: the terms, or only the first.
+            kwargs: may hold the second term, ``other``, and its factor, ``alpha``, 1 by default.
             sign: 1 for a sum, -1 for a difference.
         """
+        terms = (args[0], kwargs["other"] if len(args) < 2 else args[1])
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
         sources: list[tuple[PathValue, Pullback]] = []
-        for argument, factor in zip(args[:2], factors, strict=True):
+        for argument, factor in zip(terms, factors, strict=True):
             value = self.value(argument) if isinstance(argument, Tensor) else self._number(argument)
             if value is None or not value.rows:
                 return None

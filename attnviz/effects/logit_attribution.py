@@ -84,7 +84,7 @@ class _PathFinder(SiteFinder):
     observer_kind = _PathObserver
 
     def start_path(self, path: LinearPath) -> None:
-        """Sets the path that records the next run."""
+        """Sets the path that records the next run, and forgets the heads of earlier runs."""
         assert isinstance(self.site_observer, _PathObserver)
         self.path = self.site_observer.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
@@ -130,7 +130,8 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         position: the index of the token after which it is predicted; -1 is the last.
 
     Raises:
-        AttnvizError: if the output has no logits, or they are not a sum of what heads add.
+        AttnvizError: if there are several texts, no such token or position, or no logits, or if the logit is not a sum
+            of what heads and other parts add.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
 
@@ -149,7 +150,9 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
     name = type(model).__name__
     token_count = _token_count(args, kwargs)
     if not -token_count <= position < token_count:
-        raise AttnvizError(f"no token {position} of {token_count}; choose {-token_count} to {token_count - 1}")
+        raise AttnvizError(
+            f"no position {position} among {token_count} tokens; choose {-token_count} to {token_count - 1}"
+        )
     with restore_afterwards(model):
         finder = _PathFinder(model, None)
         path = LinearPath(
@@ -165,7 +168,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
                 f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
             )
         if not 0 <= token < logits.shape[-1]:
-            raise AttnvizError(f"no token {token}; choose 0 to {logits.shape[-1] - 1}")
+            raise AttnvizError(f"no token id {token}; choose 0 to {logits.shape[-1] - 1}")
         return _logit_parts(finder, path.value(logits), token, name)
 
 
@@ -220,10 +223,7 @@ def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list
 
 
 def _logits_before_cap(tanh_input: PathValue) -> PathValue:
-    """Returns the logits before a soft cap: the first value of their size in the chain of single sources.
-
-    Returns the input of the hyperbolic tangent if it has no such source.
-    """
+    """Returns the logits before a soft cap: goes back from the ``tanh_input`` through single sources of its size."""
     logits = tanh_input
     while logits.sources and len(logits.sources) == 1 and len(logits.sources[0][0].row) == len(logits.row):
         logits = logits.sources[0][0]

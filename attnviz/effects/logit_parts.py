@@ -15,7 +15,7 @@ class LogitPart:
     """A part of a model with what it adds to the logit.
 
     Attributes:
-        name: ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of an embedding.
+        name: ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of another part.
         kind: the kind of the part.
         adds: the number that the part adds to the logit.
         layer: the number of its layer; ``None`` outside of layers.
@@ -79,7 +79,7 @@ class LogitParts:
         return tuple(sorted(self.parts, key=lambda part: -abs(part.adds)))
 
     def labels_of(self, part: LogitPart) -> tuple[str, ...]:
-        """Returns the labels of a head's keys, or their indices if the labels are unknown; none for other parts."""
+        """Returns the labels of a part's keys, or their indices if no labels are known; empty if it has no keys."""
         count = 0 if part.keys is None else len(part.keys)
         labels = self.context_labels if part.name.startswith("cross ") else self.key_labels
         return labels if len(labels) == count else tuple(map(str, range(count)))

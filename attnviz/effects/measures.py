@@ -83,8 +83,11 @@ def logit_of(token: int) -> Callable[[MeasuredRun], float]:
     """
 
     def logit(run: MeasuredRun) -> float:
-        """Returns the mean logit of ``token`` at the last position."""
-        return float(prediction_logits(run.output, run.positions)[:, -1, token].float().mean())
+        """Returns the mean logit of ``token`` at the last position; raises AttnvizError if it has none."""
+        logits = prediction_logits(run.output, run.positions)
+        if token >= logits.shape[-1]:
+            raise AttnvizError(f"no token id or label {token} in the logits; choose 0 to {logits.shape[-1] - 1}")
+        return float(logits[:, -1, token].float().mean())
 
     return logit
 
@@ -113,7 +116,9 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns ``loss`` if the output has logits for each id of the input at each token; else ``cosine``.
+    """Returns ``loss`` if the output has logits at each token, over a vocabulary with all ids of the input.
+
+    Else returns ``cosine``.
 
     Args:
         output: the output of the model.
@@ -181,7 +186,7 @@ def prediction_logits(output: Any, positions: slice) -> Tensor:
 
 
 def features_of(output: Any) -> Tensor:
-    """Returns the features of an output, ``(batch, tokens, features)``.
+    """Returns the features of an output, ``(batch, ..., features)``.
 
     They are the last hidden state, or else the first floating-point tensor.
 
@@ -219,6 +224,6 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     start, stop, _ = run.positions.indices(run.ids.shape[1])
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
-        raise AttnvizError("no token follows the measured positions; give more than one token")
+        raise AttnvizError("no token follows the measured positions; give earlier positions, or a longer text")
     logits = logits_of(run.output)[:, start:stop]
     return logits.flatten(0, 1).float(), run.ids[:, start + 1 : stop + 1].flatten().to(logits.device)

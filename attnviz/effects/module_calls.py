@@ -194,7 +194,7 @@ CALL_PATCHES = Patches(
 
 @contextmanager
 def record_calls(calls: ModuleCalls) -> Iterator[None]:
-    """Records the module calls of this thread in ``calls`` during the block; an outer block records none of them."""
+    """Routes this thread's module calls through ``calls`` during the block; an outer block records none of them."""
     CALL_PATCHES.enter()
     outer_calls, _thread.calls = _thread.calls, calls
     try:

@@ -75,7 +75,7 @@ def explain_ablation(head: HeadView) -> Step:
 
 
 def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns a sentence per earlier head: the last query's largest weight with and without its part of the keys.
+    """Returns a sentence per earlier head: the last query's largest weight with and without what the head adds to keys.
 
     The list is empty if no part of the keys comes from a head.
     """

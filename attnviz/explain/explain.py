@@ -34,7 +34,7 @@ from attnviz.text.tokens import first_words
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
 UNCAPTURED_STEPS = ("embedding", "projections", "dropout", ABLATION)  # their numbers are not captured from a model
-DROPPED = "Dropout comes after this step and does not change it: {} shows it."
+DROPPED = "Dropout, which {} shows, comes after this step and does not change it."
 TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
 
@@ -99,10 +99,10 @@ def _refuse_step(step: str, computation: Computation) -> None:
         raise AttnvizError(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
         )
-    if step in UNCAPTURED_STEPS and computation.model_name:
+    if computation.model_name and step not in _usual_steps(computation):
         advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
-            f"{option('step', step)} needs numbers that are not captured from a model; "
+            f"{option('step', step)} needs numbers that were not captured from the model; "
             f"choose {or_list(_usual_steps(computation))}{advice}"
         )
     if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
@@ -117,7 +117,7 @@ def _origin_remark(computation: Computation) -> str:
 
 
 def _dropout_remarks(steps: list[Step], computation: Computation) -> tuple[str, ...]:
-    """Returns the remark that dropout changes none of these steps; none without dropout, or if a step is after it."""
+    """Returns the remark that dropout changes none of these steps; empty without dropout, or if it changes one."""
     order = list(STEPS)
     # the step of a pair is not in the order, and dropout does not change it
     last_index = max((order.index(step.name) for step in steps if step.name in STEPS), default=-1)

@@ -21,8 +21,8 @@ def explain_tokens(head: HeadView) -> Step:
         return _explain_patches(head, is_patch)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
     splitting_sentence = (
-        "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
-        f"{computation.vocabulary} tokens."
+        "The text is split into tokens. The id of a token is its number in the vocabulary"
+        + (f", which has {computation.vocabulary} tokens." if computation.vocabulary else ".")
         if computation.seed is not None or computation.model_name
         else "The text is split into tokens, and one that marks its start comes first. Each different token gets one "
         f"of {computation.vocabulary} numbers as its id."
@@ -40,20 +40,24 @@ def explain_tokens(head: HeadView) -> Step:
 
 
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
-    """Explains how an image becomes tokens, and also its text if the size of the vocabulary is known.
+    """Explains how images become tokens, and the text beside them if the size of the vocabulary is known.
 
     Args:
         head: the head, with the tokens.
-        is_patch: True for the tokens of the image, ``(tokens,)``.
+        is_patch: True for the tokens of images, ``(tokens,)``.
     """
     computation = head.computation
     tokens = computation.tokens
     word_indices = np.flatnonzero(~is_patch)
     labels = tuple(tokens.labels[index] for index in word_indices)
-    left, top, right, bottom = tokens.places[is_patch][0].tolist()
+    image_count = len(np.unique(tokens.medium[is_patch]))
+    images = "The image is" if image_count == 1 else f"The {image_count} images are"
+    sizes = tokens.places[is_patch, 2:] - tokens.places[is_patch, :2]
+    width, height = sizes[0].tolist()
+    pixels = f"{width} x {height} pixels"
+    size = f"of {pixels} each" if (sizes == sizes[0]).all() else f"the first of {pixels}"
     cutting_sentence = (
-        f"The image is cut into {is_patch.sum()} patches, of {right - left} x {bottom - top} pixels each, and each is "
-        "a token: r0c0 is at the upper left."
+        f"{images} cut into {is_patch.sum()} patches, {size}, and each is a token: r0c0 is at the upper left."
     )
     step = Step(
         title="Image and tokens",
@@ -135,7 +139,7 @@ def explain_projections(head: HeadView) -> Step:
 def explain_heads(head: HeadView) -> Step:
     """Explains how the features are split between the heads, or that there is one head.
 
-    For a pretrained model, explains the queries, keys and values that were captured.
+    For a captured model, explains the queries, keys and values that were captured.
     """
     computation = head.computation
     head_count, query_count, width = computation.queries.shape
@@ -168,11 +172,11 @@ def explain_heads(head: HeadView) -> Step:
 
 
 def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
-    """Returns the step that explains queries, keys and values captured while a pretrained model ran.
+    """Returns the step that explains queries, keys and values captured while a model ran.
 
     Args:
         head: the head.
-        tables: the tables of the step, one for each of the three.
+        tables: the tables of queries, keys and values.
     """
     computation, number = head.computation, head.number
     head_count, query_count, width = computation.queries.shape

@@ -22,7 +22,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def escape(text: str) -> str:
-    """Returns a text on one line with all Markdown syntax escaped."""
+    """Returns a text on one line with Markdown and HTML syntax escaped."""
     signs = re.sub(r"([\\`*_{}\[\]()#+|~$!])", r"\\\1", " ".join(text.splitlines()))
     return signs.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -48,7 +48,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def explanation_lines(explanation: Explanation) -> list[Line]:
-    """Returns the lines of every step, none wider than the look's width, between the title and the remarks."""
+    """Returns the lines of the title, of every step and of the remarks."""
     width = explanation.look.width
     lines: list[Line] = [[Span(line, style="bold")] for line in wrap(explanation.title, width)]
     for number, step in enumerate(explanation.steps, 1):
@@ -57,10 +57,7 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
 
 
 def overview_lines(explanation: Explanation) -> list[Line]:
-    """Returns the title and a line per step, then the remarks.
-
-    If the screen has enough lines, a table of the last query's numbers is between them.
-    """
+    """Returns the title, a line per step, the table of the last query if the screen has room, and the remarks."""
     look, steps = explanation.look, explanation.steps
     name_width = max(len(step.name) for step in steps)
     lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]

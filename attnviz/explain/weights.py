@@ -151,10 +151,12 @@ def explain_softmax(head: HeadView) -> Step:
     weights = head.computation.weights[head.number]
     has_hidden_keys = not head.visible.all()
     table = head.cells("weights", weights, masked=has_hidden_keys, low=0.0)
-    sums = weights.sum(axis=1)
+    sums, sees_key = weights.sum(axis=1), head.visible.any(axis=1)
+    rows = "Every row" if sees_key.all() else "Every row that sees a key"
+    sums = sums[sees_key] if sees_key.any() else sums
     examples = [
         weight_example(head.computation, head.number),
-        f"Every row sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
+        f"{rows} sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
     if images_of(head.computation.key_tokens):
         examples.append(image_example(head.computation, head.number))
@@ -241,7 +243,7 @@ def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
         parts: the scores of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
 
     Returns:
-        One sentence, which names the token that the head copied; none if no part comes from a head.
+        One sentence, which names the token that the head copied; empty if no part comes from a head.
     """
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)

@@ -65,14 +65,14 @@ def weight_example(computation: Computation, head: int) -> str:
     """Returns an equation: the largest weight of a query, as a share of exponentials.
 
     The query is the last one that sees a key, else the first. Only the first ``MAX_TERMS`` keys count, but all keys if
-    some are patches, since the first patches are mostly background. If none of them is visible, the weight is the first
-    key's.
+    none of these is visible, or if some are patches, since the first patches are mostly background.
     """
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
-    candidates = len(scores) if images_of(computation.key_tokens) else MAX_TERMS
+    counts_all_keys = images_of(computation.key_tokens) or not visible[:MAX_TERMS].any()
+    candidates = len(scores) if counts_all_keys else MAX_TERMS
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:candidates]))
     largest_score = float(scores[visible].max(initial=-np.inf))
     is_too_large = MAX_WRITTEN_EXPONENT < abs(largest_score) < np.inf

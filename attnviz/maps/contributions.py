@@ -112,7 +112,8 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     if isinstance(maps, ContributionMaps) and maps.value_norms is not None:
         return replace(maps, value_norms=maps.value_norms / unit)
     raise AttnvizError(
-        f"the text is too long for a page with contributions of words; leave out {option('words', True)}"
+        f"the text is too long for a page with contributions of joined tokens; leave out {option('words', True)} or "
+        f"{option('by')}"
     )
 
 

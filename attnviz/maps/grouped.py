@@ -232,8 +232,8 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
         labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside_tokens[:MAX_NAMED_MARKS]))
         treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
         origin = " of the chat template" if grouping.units == TURNS else ""
-        has_several = len(outside_tokens) > 1
-        plural, ellipsis = "s" if has_several else "", " …" if has_several else ""
+        plural = "s" if len(outside_tokens) > 1 else ""
+        ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
         count = f"{len(outside_tokens)} token{plural}{origin}"
         yield f"Outside every {singular(grouping.units)}: {count} ({labels}{ellipsis}), {treatment}"
 
@@ -246,7 +246,7 @@ def _joining_option(grouping: Grouping) -> str:
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
-    """Yields remarks on the grouping, the hidden tokens and the sums of rows; none for a grouping without effect.
+    """Yields remarks on the grouping, the hidden tokens and the sums of rows.
 
     For turns and passages, the remark on the tokens outside them replaces the remark on special tokens.
 

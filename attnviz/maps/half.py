@@ -25,14 +25,15 @@ def halve(recording: Recording) -> Recording:
         raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', value=False)}")
     rounded_maps = {id(maps): maps.rounded_to_bfloat16() for maps in factored_maps}
     largest_error = max(largest_difference(rounded_maps[id(maps)], maps) for maps in factored_maps)
-    error_sentence = f"weights change by at most {largest_error:.1g} in {SAMPLED_QUERIES} sampled queries."
+    query_count = min(SAMPLED_QUERIES, max(len(maps.query_tokens) for maps in factored_maps))
+    error_sentence = f"weights change by at most {largest_error:.1g} in {query_count} sampled queries."
     remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
     maps = tuple(rounded_maps.get(id(maps), maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 
 
 def largest_difference(maps: CellMaps, exact_maps: CellMaps) -> float:
-    """Returns the largest difference between weights of two maps, over ``SAMPLED_QUERIES`` queries and all keys.
+    """Returns the largest difference between weights of two maps, over at most ``SAMPLED_QUERIES`` queries.
 
     Args:
         maps: maps with rounded factors.

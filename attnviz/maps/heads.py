@@ -39,14 +39,14 @@ class ChosenHead:
 
     @property
     def key(self) -> HeadKey:
-        """The key that identifies the head in its recording; see `head_key`."""
+        """What identifies the head in its recording; see `head_key`."""
         return head_key(self.maps, self.head)
 
 
 def head_key(maps: LayerMaps, head: int) -> HeadKey:
-    """Returns the module, layer, kind and text of the attention call, and the number of the head.
+    """Returns the module, layer, kind and text index of the attention call, and the number of the head.
 
-    The key is equal for maps over tokens and over groups of tokens.
+    They identify the head in its recording, and are equal for maps over tokens and over groups of tokens.
     """
     return maps.module, maps.layer, maps.kind, maps.item, head
 
@@ -60,7 +60,7 @@ def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]
     """Returns the selected heads in the order of the selection, each with its selected queries and keys.
 
     Raises:
-        AttnvizError: if a selected layer, head, query or key does not exist; the message says which ones do.
+        AttnvizError: if a selected layer, head, query, key or tower does not exist; the message says which ones do.
     """
     return [
         ChosenHead(

@@ -78,7 +78,7 @@ class LayerMaps(ABC):
     Attributes:
         layer: number of the layer, from 0.
         module: name of the module that made the call.
-        kind: ``self``, or ``cross`` if keys come from another text.
+        kind: ``self``, or ``cross`` if keys come from another input.
         heads: the heads' numbers in the model, in the order of the arrays.
         query_tokens: the tokens that attend, one per row.
         key_tokens: the tokens that are attended to, one per column.

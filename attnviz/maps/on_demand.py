@@ -31,7 +31,7 @@ class LazyWindow(Window):
     Args:
         scores: the scores, or a function that computes them.
         weights: ``(heads, queries, keys)``.
-        visible: ``(heads, queries, keys)``.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
     """
 
     def __init__(self, scores: FloatArray | Callable[[], FloatArray], weights: FloatArray, visible: BoolArray) -> None:

@@ -195,7 +195,7 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """Pools heads one by one, which bounds the memory; returns the fields of `PooledMaps` for each text.
+    """Pools heads one by one, which bounds the memory; returns mean, maximum and counts of `PooledMaps` per text.
 
     Args:
         heads: one head or more: its weights, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.

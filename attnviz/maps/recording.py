@@ -45,7 +45,7 @@ class Recording:
 
     @property
     def text(self) -> str:
-        """The text of the queries."""
+        """The text of the first map's queries; "" if it is no text."""
         return self.maps[0].query_tokens.text
 
     @property

@@ -34,10 +34,9 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
         )
     lowest_deviation, highest_deviation = lowest_deviations.min(), highest_deviations.max()
     if lowest_deviation < 0 or highest_deviation > 0:
-        warnings.append(
-            f"Rows of weights sum to {1 + lowest_deviation:.3g} to {1 + highest_deviation:.3g} and not to 1: "
-            "they are not the softmax over these keys alone."
-        )
+        lowest_sum, highest_sum = f"{1 + lowest_deviation:.3g}", f"{1 + highest_deviation:.3g}"
+        sums = lowest_sum if lowest_sum == highest_sum else f"{lowest_sum} to {highest_sum}"
+        warnings.append(f"Rows of weights sum to {sums}; those of a softmax over these keys alone would sum to 1.")
     return tuple(warnings)
 
 
@@ -47,10 +46,9 @@ def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
 
 
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
-    """Yields four numbers for each sampled query: the extremes of its weights, and of its row sums minus 1.
+    """Yields for each sampled query its smallest and largest weight, then the smallest and largest row sum minus 1.
 
-    They are the smallest and the largest weight, min(0, smallest deviation), and max(0, largest deviation). Deviations
-    within the tolerance of rounding are 0. Rows that are not finite are left out.
+    Sums within the tolerance of rounding count as 1. Rows that are not finite are left out.
 
     Args:
         maps: the maps.
@@ -65,4 +63,4 @@ def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Arr
         if weights.size:
             deviations = weights.sum(axis=1) - 1
             deviations = np.where(np.abs(deviations) > tolerance, deviations, 0.0)
-            yield np.array([weights.min(), weights.max(), min(deviations.min(), 0.0), max(deviations.max(), 0.0)])
+            yield np.array([weights.min(), weights.max(), deviations.min(), deviations.max()])

@@ -22,7 +22,7 @@ def test_the_largest_change_is_first_and_sets_of_one_table_alone_are_counted(tmp
     before = table(tmp_path, {"0.0": 1.0, "0.1": 2.0, "1.0": 5.0})
     changes = effect_changes(before, table(tmp_path, {"0.0": 1.5, "0.1": 0.0}))
     assert [change.difference for change in changes.changes] == [-2.0, 0.5]
-    assert "1 sets of heads are in only one of the tables and are left out." in changes.remarks
+    assert "1 set of heads is in only one of the tables and is left out." in changes.remarks
     same = effect_changes(before, before)
     assert not any("left out" in remark for remark in same.remarks)
 
@@ -38,5 +38,5 @@ def test_tables_of_other_metrics_or_heads_are_refused(tmp_path: Path) -> None:
     before = table(tmp_path, {"0.0": 1.0})
     with pytest.raises(AttnvizError, match="are of loss and of kl, which cannot be compared"):
         effect_changes(before, table(tmp_path, {"0.0": 1.0}, metric="kl"))
-    with pytest.raises(AttnvizError, match="have no heads in common"):
+    with pytest.raises(AttnvizError, match="have no head or set of heads in common"):
         effect_changes(before, table(tmp_path, {"0.1": 1.0}))

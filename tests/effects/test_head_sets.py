@@ -15,3 +15,8 @@ def test_pairs_up_to_the_limit_are_run_and_more_are_refused(monkeypatch: pytest.
     monkeypatch.setattr(head_sets, "MAX_PAIRS", 5)
     with pytest.raises(AttnvizError, match="4 heads make 6 pairs, and at most 5 are run"):
         chosen_sets(HEADS, None, None, True)
+
+
+def test_an_empty_list_of_heads_is_refused() -> None:
+    with pytest.raises(AttnvizError, match="no heads to remove; give at least one"):
+        chosen_sets(HEADS, [], None, False)

@@ -120,7 +120,7 @@ class Handmade(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         features = self.embedding(ids)
         features += self.attention(features, features, features, need_weights=False)[0]
-        centred = features - features.mean(-1, keepdim=True)
+        centred = torch.sub(features, other=features.mean(-1, keepdim=True))
         normed = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * self.scale
         logits: Tensor = self.out(normed[:, [-1], :])
         return logits
@@ -202,7 +202,7 @@ def test_what_has_no_unembedding_or_none_that_heads_add_to_is_refused() -> None:
         attnviz.logit_attribution(bert, IDS, TOKEN)
     with pytest.raises(AttnvizError, match="the output of BertModel has no logits of tokens"):
         attnviz.logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
-    with pytest.raises(AttnvizError, match="no token 50; choose 0 to 49"):
+    with pytest.raises(AttnvizError, match="no token id 50; choose 0 to 49"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
     with pytest.raises(AttnvizError, match="2 texts at once"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)

@@ -31,6 +31,8 @@ def test_loss_and_accuracy_are_of_the_next_token(run: MeasuredRun) -> None:
 
 def test_logit_is_named_with_the_number_of_its_token(run: MeasuredRun) -> None:
     assert find_measure("logit:3")(run) == pytest.approx(float(run.output[:, -1, 3].mean()), rel=1e-5)
+    with pytest.raises(AttnvizError, match="no token id or label 7 in the logits; choose 0 to 6"):
+        find_measure("logit:7")(run)
 
 
 @pytest.mark.parametrize("name", ["logit:", "logit:x", "7", "los"])

@@ -166,6 +166,18 @@ def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
     assert examples["sum"][0].rsplit("= ", 1)[1].replace("−", "-") == tables(explanation, "sum")[0].cells[6][0]
 
 
+def test_a_worked_weight_is_of_a_visible_key_and_rows_without_one_do_not_sum_to_1(causal: Computation) -> None:
+    visible = causal.visible & ~np.tri(7, k=-3, dtype=bool)  # each query sees at most three keys
+    visible[0] = False
+    weights = np.exp(causal.scores) * visible
+    weights /= np.maximum(weights.sum(axis=-1, keepdims=True), 1e-9)
+    [softmax] = explain(replace(causal, visible=visible, weights=weights), step="softmax").steps
+    powers, total, weight = map(float, re.findall(r"\d+\.\d{4}", softmax.examples[0])[-3:])
+    assert weight == pytest.approx(powers / total, abs=1e-4)
+    assert weight == pytest.approx(weights[0, -1].max(), abs=1e-4)
+    assert softmax.examples[1].startswith("Every row that sees a key sums to 1: the smallest sum is 1.0000")
+
+
 def test_masking_after_the_softmax_is_shown_equal(causal: Computation) -> None:
     [softmax] = explain(causal, step="softmax").steps
     difference = re.search(r"The largest difference is ([\d.e-]+)\.", softmax.examples[-1])
@@ -213,7 +225,8 @@ def test_sentences_name_options_as_their_reader_writes_them(look: Look, causal: 
 def test_a_step_before_dropout_says_that_dropout_does_not_change_it() -> None:
     computation = compute(dropout=0.5)
     remarks = {step: explain(computation, step=step).remarks[1:] for step in ("softmax", "dropout", "sum")}
-    assert remarks["softmax"] == ("Dropout comes after this step and does not change it: step='dropout' shows it.",)
+    said = "Dropout, which step='dropout' shows, comes after this step and does not change it."
+    assert remarks["softmax"] == (said,)
     assert remarks["dropout"] == remarks["sum"] == explain(computation).remarks[1:] == ()
     assert explain(computation, pair=("0", "1")).remarks[1:] == remarks["softmax"]
     assert explain(compute(), step="softmax").remarks[1:] == ()

@@ -117,6 +117,10 @@ def test_tokens_outside_of_every_turn_are_named() -> None:
     maps = replace(recording().maps[0], query_tokens=labelled, key_tokens=labelled)
     grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
     assert any("1 token of the chat template (“[CLS]”)" in remark for remark in grouped.remarks)
+    outside = replace(labelled, groups={"turns": Groups(np.array([-1, 0, 1, -1]), ("1 user", "2 assistant"))})
+    maps = replace(maps, key_tokens=outside)
+    grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
+    assert any("2 tokens of the chat template (“[CLS]”, “it”), " in remark for remark in grouped.remarks)
 
 
 def test_words_are_a_short_form() -> None:

@@ -1,5 +1,6 @@
 """Factors come back from a file as they were written, are read only where they are used, and halve by option."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ def test_halved_recording_says_its_error_and_stays_within_it(in_folder: Path) ->
     assert 1e-4 < error < 0.02
     assert f"weights change by at most {error:.1g} in 32 sampled queries" in recording.remarks[0]
     assert (in_folder / "run.safetensors").stat().st_size < 30_000
+    factors = replace(maps.factors, queries=maps.factors.queries[:, :5], logsumexp=maps.factors.logsumexp[:, :5])
+    short = replace(maps, query_tokens=Tokens.numbered(5, "q"), factors=factors)
+    assert "in 5 sampled queries" in halve(Recording(maps=(short,), model="a test")).remarks[0]
 
 
 def test_twelve_heads_over_32000_tokens_take_200_megabytes_in_single_precision(in_folder: Path) -> None:

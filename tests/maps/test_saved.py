@@ -151,9 +151,9 @@ def test_recording_read_back_equals_the_one_written(
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        (2.0, ["Warning: this file has weights from 2 to 2, and", "Rows of weights sum to 1 to 14 and not to 1"]),
-        (-1.0, ["Warning: this file has weights from -1 to -1, and", "Rows of weights sum to -7 to 1 "]),
-        (0.0, ["Rows of weights sum to 0 to 1 and not to 1"]),
+        (2.0, ["Warning: this file has weights from 2 to 2, and", "Rows of weights sum to 14; those of a"]),
+        (-1.0, ["Warning: this file has weights from -1 to -1, and", "Rows of weights sum to -7; those of a"]),
+        (0.0, ["Rows of weights sum to 0; those of a softmax over these keys alone would sum to 1."]),
         (1 / KEYS, []),
     ],
 )
@@ -510,9 +510,9 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
         ("record abc", "a recording is written to a file; use -o run.safetensors"),
         ("record abc -o run.csv", "use -o run.safetensors"),
         ("record abc -o new.safetensors --queries :1", "use --queries and --keys with attnviz show"),
-        ("record {file} -o new.safetensors", "is a recording already"),
+        ("record {file} -o new.safetensors", "is saved already"),
         ("compare {file}", "nothing to compare"),
-        ("compare {file} abc", "'abc' is not a recording"),
+        ("compare {file} abc", "'abc' is a text and no recording"),
         ("show {file} --layers 2", "no layer 2; there are 0-1"),
         ("show none.safetensors", "there is no such file"),
         ("show {file} --json -o x.json", "use one of them"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
@@ -115,13 +115,37 @@ def test_steps_are_those_that_were_observed_and_others_are_refused() -> None:
     assert [step.name for step in told.steps] == names.split()
     assert "the forward pass of tiny" in told.remarks[0]
     for step in ("embedding", "projections", "dropout", "ablation"):
-        with pytest.raises(AttnvizError, match=f"step='{step}' needs numbers that are not captured from a model"):
+        with pytest.raises(AttnvizError, match=f"step='{step}' needs numbers that were not captured from the model"):
             explain(found, 3, step)
+    unprojected = replace(found, output=found.output[:, :0], value_norms=None)
+    for step in ("output", "contributions"):
+        with pytest.raises(AttnvizError, match=f"step='{step}' needs numbers that were not captured from the model"):
+            explain(unprojected, 3, step)
 
 
 def test_scores_of_a_pair_are_summed_with_what_the_model_adds() -> None:
     [step] = explain(computed(model_of("Bloom", "eager")), 1, pair=("5", "2")).steps
-    assert "The model adds a position bias to them. That makes the score of this pair" in step.examples[0]
+    assert "The model adds a position bias to the scores. That makes the score of this pair" in step.examples[0]
+
+
+class SummedMaps(nn.Module):
+    """Several linear maps of one input, as with adapters; returns the sum of their results."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(count))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.stack([linear(features) for linear in self.maps]).sum(0)
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, WIDTH), (2, 0), (3, 0)])
+def test_no_output_is_kept_if_several_linear_maps_read_that_of_attention(count: int, width: int) -> None:
+    model = model_of("Llama")
+    model.layers[LAYER].self_attn.o_proj = SummedMaps(count).eval()
+    found = computed(model)
+    assert found.output.shape == (TOKENS, width)
+    assert (found.value_norms is None) == (width == 0)
 
 
 def test_layers_that_are_not_there_are_refused_and_known_ones_listed() -> None:

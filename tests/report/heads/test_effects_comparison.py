@@ -68,11 +68,11 @@ def test_numbers_are_exact() -> None:
 def test_what_does_not_compare_is_refused() -> None:
     with pytest.raises(AttnvizError, match="of loss and of kl, which cannot be compared"):
         effect_changes(BEFORE, replace(AFTER, metric="kl"))
-    with pytest.raises(AttnvizError, match=r"begin with 0\.1 and 3\.3, have no heads in common"):
+    with pytest.raises(AttnvizError, match=r"begin with 0\.1 and 3\.3, have no head or set of heads in"):
         effect_changes(BEFORE, replace(AFTER, rows=AFTER.rows[2:]))
     with pytest.raises(AttnvizError, match="changes of effects are drawn as one picture"):
         effects_comparison_report(BEFORE, AFTER, options(".html"))
-    with pytest.raises(AttnvizError, match="applies to maps alone"):
+    with pytest.raises(AttnvizError, match="does not apply to tables of effects"):
         effects_comparison_report(BEFORE, AFTER, replace(options(".txt"), all=True))
 
 
@@ -88,7 +88,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
         (first,): "holds effects of heads; attnviz compare takes two such files",
         (first, "--with", "a text"): "holds effects of heads; attnviz compare takes two such files",
         (first, second, "--model", "trained"): "without a model; leave the options of the model out",
-        (first, second, "--layers", "0"): "--layers applies to maps alone",
+        (first, second, "--layers", "0"): "--layers does not apply to tables of effects",
     }.items():
         assert main(["compare", *arguments]) == 1
         assert said in capsys.readouterr().err.replace("\n", " ")
