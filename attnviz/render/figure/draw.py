@@ -424,7 +424,7 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
     axes.set_title(place.title, fontsize=layout.title_points, color=theme["ink"], loc="left", pad=padding)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
-    label_width, label_height = place.reach
+    label_width, label_height = place.label_inches
     inches = axes.figure.dpi_scale_trans
     x_of_name = place.box.x - label_width - 2 * LABEL_PADDING * scale
     y_of_name = (

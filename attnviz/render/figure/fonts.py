@@ -97,9 +97,9 @@ def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
 
 
 def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
-    """Returns all texts of a figure, with or without the labels of its axes."""
+    """Returns the title, source, remarks and panel titles of a figure, with or without labels and landmarks."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
-    label_texts = {label for axis in axes for label in axis.labels}
+    label_texts = {label for axis in axes for label in (*axis.labels, *(text for _, text in axis.marks))}
     return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *label_texts)
 
 
@@ -124,11 +124,12 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
 
 
 def _panel_with_code_points(panel: Panel, code_points: dict[int, str]) -> Panel:
-    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title and labels."""
+    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title, labels and landmarks."""
 
     def with_code_points(axis: Axis) -> Axis:
-        """Returns the axis with the texts of ``code_points`` for the missing characters in its labels."""
-        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels))
+        """Returns the axis with the texts of ``code_points`` for missing characters in its labels and landmarks."""
+        marks = tuple((token, label.translate(code_points)) for token, label in axis.marks)
+        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels), marks=marks)
 
     return replace(
         panel,
@@ -145,7 +146,7 @@ def _missing_remark(missing: frozenset[str]) -> str:
     more_text = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
     packages = dict.fromkeys(_font_package(character) for character in characters)
     first_names = ", ".join(names[:MAX_NAMED_CHARACTERS])
-    return f"No installed font has outlines of {first_names}{more_text}; install {' or '.join(packages)}."
+    return f"No installed font has outlines of {first_names}{more_text}; install {' and '.join(packages)}."
 
 
 def _font_package(character: str) -> str:

@@ -94,7 +94,7 @@ class PanelGrid:
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest cells in which panels that belong together stand side by side.
+    """Returns the grid whose cells are largest, with panels that belong together side by side.
 
     Args:
         picture: the panels, and the number of them that belong side by side.
@@ -153,7 +153,7 @@ def axis_depth(label_inches: float, scale: float) -> float:
 
 
 def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """Returns the grid in the first style in which all labels fit; without one, a grid with as many labels as fit."""
+    """Returns the grid in the first style in which all labels fit; else one with positions or every nth label."""
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
         if _all_labels_fit(picture, grid, ruler):
@@ -189,7 +189,7 @@ def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
 
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """Returns the grid's labelling, with positions on axes whose tokens have too little space for labels."""
+    """Returns the grid's labelling with positions on axes of many tokens; if both axes have them, the font may grow."""
     dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
     ]
@@ -212,7 +212,7 @@ def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, 
 def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     """Returns the size of each panel's cells, relative to the cells of the largest map.
 
-    All cells have the same size, unless the longest map has `UNEVEN_SIDES` times as many cells a side as the shortest.
+    All cells have the same size, unless the longest map has at least `UNEVEN_SIDES` times the cells of the shortest.
     Then all maps have the same size, so short texts stay readable beside long ones. If the maps have different axes,
     a factor is at most ``MAX_FACTOR_OF_OTHER_AXES``, so that no map takes the space of the others' labels.
     """
@@ -343,7 +343,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 def widest_number(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of the widest number in a cell, in inches per point of its font size.
 
-    Measures only the smallest and the largest visible number of each panel. Without visible numbers, returns one point.
+    Measures only the smallest and the largest visible number of each panel; 1 / `POINTS_PER_INCH` if none is visible.
     """
     visible_values = [panel.values[panel.visible] for panel in picture.panels]
     texts = set()

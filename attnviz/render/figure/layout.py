@@ -60,7 +60,7 @@ class Place:
         title: its title, cut to its width.
         rows: the labels of the queries; ``None`` if the panel at its left has them.
         columns: the labels of the keys; ``None`` if the panel below has them.
-        reach: the distances in inches from the cells to the names of the query and key axes.
+        label_inches: the width of the query labels and the height of the key labels.
     """
 
     panel: Panel
@@ -68,7 +68,7 @@ class Place:
     title: str
     rows: Labels | None
     columns: Labels | None
-    reach: tuple[float, float]
+    label_inches: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which every title fits its panel; the smallest allowed if none does."""
+    """Returns the largest font size, up to `PANEL_TITLE_POINTS`, at which titles fit; the smallest if none does."""
     widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
         # A title may be empty; the minimum avoids a division by 0.
@@ -287,7 +287,7 @@ def _panel_places(
             title=_panel_title(panel.title, title_points, title_lines, width, ruler),
             rows=rows,
             columns=columns,
-            reach=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
+            label_inches=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
         )
 
 
@@ -317,7 +317,7 @@ def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width:
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """Returns the labels of an axis. A name longer than the axis loses its note, such as "every 2nd", or is cut.
+    """Returns the labels of an axis. A name longer than the axis loses its note, such as "every 2nd", and may be cut.
 
     Args:
         axis: the axis.

@@ -27,7 +27,7 @@ TITLE_POINTS = 11.0  # most points of a head's title
 MIN_TITLE_POINTS = 6.0
 AXIS_POINTS = 8.0  # of seconds and bands of a spectrogram
 GAP = 0.18  # inches between images
-MAX_ACROSS, LAYERS_ACROSS = 6, 16  # images side by side; more only if they are the heads of one layer
+MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
 PIXELS_AN_INCH = 150  # of an image; its weights are sharp at any number
 MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
 OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
@@ -93,9 +93,9 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     first_image = panel_image(panels[0])  # all panels have the same image
     image_height = image_width * first_image.height / first_image.width
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
-    longest_title = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
+    title_width = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
     title_points = min(
-        max(TITLE_POINTS * scale * min(image_width / longest_title, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
+        max(TITLE_POINTS * scale * min(image_width / title_width, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
     )
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
@@ -133,8 +133,8 @@ def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
 def _seconds_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[TextLine]:
     """Yields a text at each round second, below a spectrogram; no text extends beyond its right edge."""
     box, seconds = image.box, panel_image(image.panel).seconds
-    spaced_label = 2 * ruler.width(f"{seconds:.1f} s", points)
-    step = next((step for step in ROUND_SECONDS if step * box.width >= spaced_label * seconds), ROUND_SECONDS[-1])
+    min_distance = 2 * ruler.width(f"{seconds:.1f} s", points)
+    step = next((step for step in ROUND_SECONDS if step * box.width >= min_distance * seconds), ROUND_SECONDS[-1])
     for second in np.arange(0, seconds, step).tolist():
         label = f"{second:g} s"
         width = ruler.width(label, points)
@@ -158,13 +158,13 @@ def _band_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[Tex
 def _images_across(groups: list[str]) -> int:
     """Returns the number of images side by side.
 
-    Each row is a layer if there are several layers, each with the same number of heads, at most `LAYERS_ACROSS`. Else
+    Each row is a layer if there are several layers, all with the same number of heads, at most `MAX_LAYER_ACROSS`. Else
     the images form about a square of `MIN_ACROSS` to `MAX_ACROSS` columns, or one row if they are fewer.
 
     Args:
         groups: the layer of each image; images of one layer follow each other.
     """
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
-    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= LAYERS_ACROSS:
+    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
         return max(layer_sizes)
     return min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))

@@ -90,7 +90,7 @@ def _sounds_content(picture: Picture, points: float, width: float, scale: float,
 
     Args:
         picture: the heads to draw.
-        points: the font size of tokens, on which the width of a sound depends.
+        points: the font size of tokens, on which the size of a sound depends.
         width: the maximum width of the content in inches.
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.

@@ -55,7 +55,7 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
         missing: a readable name for each character that no font has, by code point.
 
     Raises:
-        AttnvizError: if no head has numbers on both axes.
+        AttnvizError: if it draws points, and no head has numbers on both axes.
     """
     sheet = _Sheet(report, Ruler(tuple(families)), missing)
     return sheet.draw_cards() if report.cards else sheet.draw_points()
@@ -67,8 +67,9 @@ def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
     texts = (
         report.title,
         report.caption,
-        *(row.pattern for row in report.frame.rows),
-        *(" ".join(report.texts[text].labels) for text in text_indices),
+        *report.remarks,
+        *(f"{row.name} {row.pattern}" for row in report.frame.rows),
+        *(" ".join((*report.texts[text].labels, report.texts[text].place)) for text in text_indices),
     )
     fonts = choose_fonts(texts)
     return fonts.families, {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -167,7 +168,7 @@ class _Sheet:
         return axes
 
     @property
-    def head_height(self) -> float:
+    def header_height(self) -> float:
         """The inches above the content: for the title and the caption, or only for a margin in a bare figure."""
         return 0.2 if self.report.look.bare else 1.0
 
@@ -187,14 +188,14 @@ class _Sheet:
         """
         remark_lines = self.remark_lines()
         remarks_height = len(remark_lines) * SMALL * LINE_HEIGHT / POINTS_PER_INCH
-        self.height = self.head_height + height + REMARKS_GAP + remarks_height + REMARKS_GAP
+        self.height = self.header_height + height + REMARKS_GAP + remarks_height + REMARKS_GAP
         if not self.report.look.bare:
             title = self.ruler.cut(self.report.title, TITLE, WIDTH - 2 * MARGIN, bold=True)
             caption = self.ruler.cut(self.report.caption, SMALL, WIDTH - 2 * MARGIN)
             self.write_text(MARGIN, TITLE_TOP, title, TITLE, weight="bold")
             self.write_text(MARGIN, CAPTION_TOP, caption, SMALL, "faint")
         for line_index, line in enumerate(remark_lines):
-            y = self.head_height + height + REMARKS_GAP + line_index * SMALL * LINE_HEIGHT / POINTS_PER_INCH
+            y = self.header_height + height + REMARKS_GAP + line_index * SMALL * LINE_HEIGHT / POINTS_PER_INCH
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "Figure":
@@ -215,7 +216,7 @@ class _Sheet:
         size_name = names[2] if len(names) > 2 else None
         color_name = names[3] if len(names) > 3 else LAYER
         sizes = self.scaled_numbers(size_name) if size_name is not None else np.full(len(x_values), EQUAL_SIZE)
-        axes = self.add_axes(MARGIN + 0.6, self.head_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
+        axes = self.add_axes(MARGIN + 0.6, self.header_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
         color_indices = np.rint(255 * self.scaled_numbers(color_name)).astype(int)
         colors = colormap(self.report.look.cmap or SEQUENTIAL)[color_indices] / 255
         areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * sizes) * self.scale**2
@@ -281,7 +282,7 @@ class _Sheet:
             size_name: the metric of the sizes; ``None`` if all points are equally large.
         """
         numbers = self.numbers(color_name)
-        axes = self.add_axes(WIDTH - MARGIN - 0.75, self.head_height + 0.3, width=0.16, height=1.8)
+        axes = self.add_axes(WIDTH - MARGIN - 0.75, self.header_height + 0.3, width=0.16, height=1.8)
         axes.grid(visible=False)
         low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
         top_of_scale = high if high > low else low + 1  # a bar needs two different ends
@@ -291,13 +292,13 @@ class _Sheet:
         axes.yaxis.tick_right()
         if color_name == LAYER:
             axes.set_yticks(sorted({int(low), int(high)}))
-        self.write_text(WIDTH - MARGIN - LEGEND_GAP, self.head_height, color_name, TINY, "faint")
+        self.write_text(WIDTH - MARGIN - LEGEND_GAP, self.header_height, color_name, TINY, "faint")
         if size_name is not None:
             self.draw_size_legend(size_name)
 
     def draw_size_legend(self, name: str) -> None:
         """Draws points of the smallest, a middle and the largest size, each with its number of the metric ``name``."""
-        left, top = WIDTH - MARGIN - LEGEND_GAP, self.head_height + 2.35  # below the legend of colours
+        left, top = WIDTH - MARGIN - LEGEND_GAP, self.header_height + 2.35  # below the legend of colours
         self.write_text(left, top, f"size:\n{name}", TINY, "faint")
         numbers = self.numbers(name)
         shares = np.array([0.0, 0.5, 1.0])  # from the smallest size to the largest
@@ -338,7 +339,7 @@ class _Sheet:
             examples_height = self.picture_places(pictures)[1] + line_count * TEXT_LINE
             heights.append(CARD_TITLE_HEIGHT + CHART_HEIGHT + CARD_GAP + examples_height)
         self.draw_frame(sum(heights))
-        y = self.head_height
+        y = self.header_height
         for head, height in enumerate(heights):
             self.draw_card(head, y)
             y += height
@@ -453,7 +454,7 @@ class _Sheet:
         axes.set_xlim(0, 1)
 
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's deciles over the texts, for the metric that its card is about.
+        """Draws the chart of a head's deciles over the examples, for the metric that its card is about.
 
         Args:
             head: the index of the head in the frame.
@@ -465,7 +466,7 @@ class _Sheet:
         axes = self.add_chart(x, y, width, f"{name}: deciles over the {self.report.frame.example_noun}")
         frame = self.report.frame
         axes.plot(
-            range(0, 101, 10),  # percent of the texts
+            range(0, 101, 10),  # percent of the examples
             frame.column(name, "deciles")[head],
             color=self.theme["line"],
             marker="o",

@@ -64,7 +64,7 @@ def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> T
 
 
 def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
-    """Returns the summary and the remarks under it, cut to a height; at least one line of remarks stays.
+    """Returns the summary, and under it the remarks, of which as many lines stay as fit the height, at least one.
 
     Without a summary and remarks, the block has no line and the height 0.
 

@@ -257,7 +257,7 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
     Args:
         plan: a plan whose thumbnails are too small for titles.
         advice: the remark that says how to get numbers.
-        fixed: True if the user gave the page's size.
+        fixed: True if the user gave the page's width, with or without a height.
         may_number_columns: True if one number may stand for all heads of a column.
 
     Raises:
@@ -266,13 +266,14 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
     unit, width = plan.frame.unit, plan.page[0]
     are_columns_numbered = may_number_columns and bool(_column_numbers(plan.groups))
     foot_text = plan.foot_text if are_columns_numbered else f"{plan.foot_text} {advice}"
-    header = round(LINE_SPACING * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
+    header_height = round(LINE_SPACING * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot_height, old_foot_height = (
         _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
     )
-    area = (plan.area[0] - header - foot_height + old_foot_height, plan.area[1])
+    area = (plan.area[0] - header_height - foot_height + old_foot_height, plan.area[1])
     frame = replace(_thumbnail_frame(plan.groups, area, unit, fixed), title_size=0)
-    return replace(plan, frame=frame, foot_text=foot_text, corner=(plan.corner[0], plan.corner[1] + header), area=area)
+    corner = (plan.corner[0], plan.corner[1] + header_height)
+    return replace(plan, frame=frame, foot_text=foot_text, corner=corner, area=area)
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
@@ -374,7 +375,7 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
         groups: the panels of each row.
         area: the height and width that the thumbnails may fill, in pixels.
         unit: the size of texts and gaps relative to a slide at 200 pixels per inch.
-        fixed: True if the user gave the page's size.
+        fixed: True if the user gave the page's width, with or without a height.
 
     Raises:
         AttnvizError: if the thumbnails do not fit a page of the user's size.
@@ -385,11 +386,10 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     gap = max(3, round(GAP_PIXELS * unit))
     space = min(area[0] / rows, area[1] / columns) - gap
     if fixed and space < MIN_THUMBNAIL_PIXELS:
-        heads_text = "1 head does" if len(shapes) == 1 else f"{len(shapes)} heads do"
-        heads_options = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(
-            f"{heads_text} not fit that {option('size')}; use a larger one, or fewer heads with {heads_options}"
-        )
+        if len(shapes) == 1:
+            raise AttnvizError(f"1 head does not fit that {option('size')}; use a larger one")
+        advice = f"use a larger one, or fewer heads with {option('layers')} and {option('heads')}"
+        raise AttnvizError(f"{len(shapes)} heads do not fit that {option('size')}; {advice}")
     width_per_size = _title_width(groups)
     title_size = int(min(space * NUMBER_SHARE, space / width_per_size, NUMBER_PIXELS[1] * max(unit, 0.7)))
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0

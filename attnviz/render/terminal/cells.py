@@ -109,7 +109,7 @@ def half_block(upper_color: Rgb | None, lower_color: Rgb | None) -> Span:
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
-    """Returns a character for each value: the last one for the largest value of the scale, ``?`` for NaN.
+    """Returns a character of the ramp for each value: the last for the largest value of the scale, ``?`` for NaN.
 
     Args:
         values: ``(values,)``, the numbers to show.
@@ -122,7 +122,7 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """Returns the legend of a scale as one line: colours with the numbers they stand for, and the quantity's name.
+    """Returns the legend of a scale as one line: colours with their numbers, and the quantity's name if there is space.
 
     Args:
         quantity: the quantity that the colours show.

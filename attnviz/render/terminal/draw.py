@@ -70,7 +70,7 @@ def report_lines(report: Report) -> list[Line]:
                 title = fit(in_characters(section.title), look.width).rstrip()
                 lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
         case SurveyedHeads():
-            raise AttnvizError("points of heads need a picture; use -o heads.png or .html")
+            raise AttnvizError("a terminal cannot draw the heads of a survey; use -o heads.png or .html")
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]
@@ -118,7 +118,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 
 
 def _with_shown_labels(panel: Panel, look: Look) -> Panel:
-    """Returns a panel with the labels that are drawn: landmarks if it has any, in ASCII if the look asks for it."""
+    """Returns a panel with the title and labels that are drawn, in ASCII if the look asks for it."""
     title = to_ascii(panel.title) if look.ascii else panel.title
     rows, columns = (_axis_with_shown_labels(axis, look) for axis in (panel.rows, panel.columns))
     return replace(panel, title=title, rows=rows, columns=columns)

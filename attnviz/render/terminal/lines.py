@@ -88,7 +88,7 @@ def _extra_columns(text: str) -> int:
 
 
 def cut(line: Line, width: int) -> Line:
-    """Returns a line of at most ``width`` columns; spans after the last that has space are empty."""
+    """Returns a line of at most ``width`` columns; spans beyond them are empty."""
     parts: Line = []
     for span in line:
         free_columns = width - sum(cell_len(part.text) for part in parts)
@@ -98,7 +98,7 @@ def cut(line: Line, width: int) -> Line:
 
 
 def to_ascii(text: str) -> str:
-    """Returns a text in ASCII: known signs become similar ones, other characters an escape with their code point."""
+    """Returns a text in ASCII: signs of `ASCII_FOR` are replaced, others become an escape with their code point."""
     return text.translate(ASCII_FOR).encode("ascii", "backslashreplace").decode("ascii")
 
 
@@ -130,7 +130,7 @@ def _plain_text(line: Line) -> str:
 
 
 def _with_cursor_moves(line: Line) -> Line:
-    """Returns a line with moves of the cursor to the true column after text whose width terminals dispute."""
+    """Returns a line that moves the cursor to its true column in gaps after text of disputed width."""
     spans: Line = []
     column, extra_columns, has_disputed_width = 1, 0, False
     for span in line:
@@ -153,7 +153,7 @@ def _has_disputed_width(word: str) -> bool:
 
 
 def _escaped_text(line: Line, colors: int) -> str:
-    """Returns a line as text, with one escape sequence for each run of spans of equal style, without blanks at its end.
+    """Returns a line as text, with escape sequences around each styled run of spans; unstyled blanks at its end go.
 
     Args:
         line: the spans.

@@ -47,7 +47,7 @@ def choose_grid(
 ) -> CellGrid:
     """Returns the best geometry in which the panels fit the width, with numbers if possible.
 
-    If none fits, returns the last possible one; panels then continue in further bands.
+    If none fits, returns the last one tried; panels then continue in further bands.
 
     Args:
         panels: the panels to draw.
@@ -109,22 +109,22 @@ def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool) -> lis
         numbered_grids.append(
             CellGrid(number_width, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
         )
-    half_blocks = 2 if look.colors and not look.ascii else 1
+    rows_a_line = 2 if look.colors and not look.ascii else 1
     finest_header = header_of_blocks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if is_pooled else numbered_grids),
         CellGrid(2, has_numbers=False, rows_a_line=1, header=header_of_blocks, label_columns=label_columns),
-        CellGrid(1, has_numbers=False, rows_a_line=half_blocks, header=finest_header, label_columns=label_columns),
+        CellGrid(1, has_numbers=False, rows_a_line=rows_a_line, header=finest_header, label_columns=label_columns),
     ]
 
 
 def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
-    """Returns geometries without numbers, larger cells first; for each size, key labels before positions."""
+    """Returns geometries without numbers: large cells before small, key labels (unless pooled) before positions."""
     label_columns = _label_columns(panels, look.width)
-    half_blocks = 2 if look.colors and not look.ascii else 1
+    rows_a_line = 2 if look.colors and not look.ascii else 1
     is_pooled = any(panel.pooled for panel in panels)
     headers = ["ticks"] if is_pooled else ["down", "ticks"]
-    sizes = ((2, 1), (1, half_blocks))
+    sizes = ((2, 1), (1, rows_a_line))
     return [
         CellGrid(cell, has_numbers=False, rows_a_line=rows, header=header, label_columns=label_columns)
         for cell, rows in sizes
@@ -144,7 +144,7 @@ def _label_columns(panels: list[Panel], width: int) -> int:
 
 
 def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """Returns the sort key of a geometry, smaller if it fits the screen, then for fewer lines, then for wider cells."""
+    """Returns the sort key of a geometry: those that fit the screen first, then short and readable, then wide cells."""
     return _is_too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 
@@ -202,7 +202,7 @@ def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
 
 
 def _panel_width(panel: Panel, grid: CellGrid) -> int:
-    """Returns the width of a panel in columns, without query labels: that of its cells or of its title."""
+    """Returns the width of a panel in columns, without query labels: the larger of its cells' and its title's."""
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
 
 
@@ -251,7 +251,7 @@ def _position_line(columns: Axis, cell: int, width: int) -> str:
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """Yields the panel if it fits the width, else its parts, each with its tokens (seconds of a sound) in the title."""
+    """Yields the panel if it fits the width, else its parts, whose titles name positions or seconds of their keys."""
     columns_a_part = max(1, (width - grid.label_columns - 1) // grid.cell)
     count = len(panel.columns.labels)
     for start in range(0, count, columns_a_part):

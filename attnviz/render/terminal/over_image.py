@@ -37,9 +37,9 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 def _images_across(panels: list[Panel], width: int) -> int:
     """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit."""
-    layer = sum(panel.group == panels[0].group for panel in panels)
-    if (width + GAP) // layer >= LEAST_COLUMNS_OF_LAYER + GAP:
-        return layer
+    heads_of_layer = sum(panel.group == panels[0].group for panel in panels)
+    if (width + GAP) // heads_of_layer >= LEAST_COLUMNS_OF_LAYER + GAP:
+        return heads_of_layer
     return max(1, min(len(panels), (width + GAP) // (LEAST_COLUMNS + GAP)))
 
 

@@ -24,19 +24,19 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
 
 
 def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
-    """Returns the cells of one column of a table, all of the same width: the header, then numbers and their bars."""
+    """Returns the cells of one column of a table, all of the same width: the header, then texts with any bars."""
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
     has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
     bar_width = BAR_COLUMNS * (1 + has_signs) + 1 if any(length is not None for length in bars) else 0
     width = max(widest_label(texts), cell_len(header) - bar_width)
     title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right_aligned(header, width)
-    numbers = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
+    spans = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
     return [
         [Span(title, style="bold")],
         *(
-            [number, Span(" "), *_bar_spans(length, has_signs, look)] if bar_width else [number]
-            for number, length in zip(numbers, bars, strict=True)
+            [span, Span(" "), *_bar_spans(length, has_signs, look)] if bar_width else [span]
+            for span, length in zip(spans, bars, strict=True)
         ),
     ]
 

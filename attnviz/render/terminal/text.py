@@ -21,7 +21,7 @@ MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not writte
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel's text or sound under its title, or of images side by side."""
+    """Yields the lines of the panels over their medium, with titles; images stand side by side."""
     match panels[0].columns.canvas:
         case Image():
             yield from image_lines(panels, look)
@@ -35,7 +35,7 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel: its title, and its tokens on the colours of their weights.
+    """Yields the lines of each panel: its title, and its tokens with their weights.
 
     If the look overlays heads, yields one text on the mixed hues of all panels instead.
     """
@@ -49,7 +49,7 @@ def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
-    """Yields a span for each token of a text: on the colour of its weight, or with its weight in brackets.
+    """Yields a span for each token of a text: on the colour of its weight, with its weight in brackets, or masked.
 
     Without colours, weights below `MIN_WRITTEN_SHARE` of the scale are not written, unless they are the largest.
     """
@@ -71,7 +71,7 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
 
 
 def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the names of heads on their hues, and one text on the mixed hues of the heads."""
+    """Yields the title of each head, and one text with the weights of all heads, as hues if there are colours."""
     has_colors = bool(look.colors) and not look.ascii
     for panel, hue in zip(panels, HUES, strict=False):
         *_, (_, highest_tick) = panel.quantity.ticks(panel.scale)

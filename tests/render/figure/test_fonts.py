@@ -42,6 +42,16 @@ def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
     assert "👋" not in "".join(shown_texts(shown))
 
 
+def test_landmarks_without_a_font_are_written_as_code_points_and_all_packages_are_named() -> None:
+    picture = picture_of(report_of(recorded(1, ["a"], ["b"])))
+    rows = replace(picture.panels[0].rows, marks=((0, "👋你"),))
+    picture = replace(picture, panels=(replace(picture.panels[0], rows=rows),))
+    assert "👋你" in shown_texts(picture)
+    shown = with_readable_texts(picture, Fonts((DEFAULT_FAMILY,), frozenset("👋你")))
+    assert shown.panels[0].rows.marks == ((0, "⟨U+1F44B⟩⟨U+4F60⟩"),)
+    assert shown.remarks[-1].endswith("Noto Sans CJK (Debian: fonts-noto-cjk) and Symbola (Debian: fonts-symbola).")
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_every_script_is_drawn_without_a_warning(suffix: str) -> None:
     labels = ["Привет", "שלום", "مرحبا", "नमस्ते", "你好", "こんにちは", "안녕", "👋🏽", "é"]

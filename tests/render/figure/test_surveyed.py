@@ -9,6 +9,7 @@ from PIL import Image
 
 from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.draw import figure
+from attnviz.render.figure.surveyed import fonts_of
 from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -53,6 +54,15 @@ def test_a_card_writes_its_texts_and_frames_the_query() -> None:
         for label in found.texts[example.text].labels:
             assert f">{label}</text>" in svg
     assert found.frame.rows[0].pattern in svg
+
+
+def test_fonts_are_chosen_for_names_of_heads_places_of_texts_and_remarks_too() -> None:
+    found = report(heads="0.1")
+    rows = tuple(replace(row, name="0.1 \U000e1231") for row in found.frame.rows)
+    texts = tuple(replace(text, place="\U000e1232") for text in found.texts)
+    changed = replace(found, frame=replace(found.frame, rows=rows), texts=texts, remarks=("\U000e1233",))
+    _, missing = fonts_of(changed)
+    assert set(missing) == {0xE1231, 0xE1232, 0xE1233}
 
 
 def test_a_figure_has_the_size_that_was_asked_for() -> None:

@@ -239,6 +239,12 @@ def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
         sheet_of(report)
 
 
+def test_one_head_that_does_not_fit_is_told_of_no_fewer_heads() -> None:
+    picture = picture_of(report_of(recorded(12, 60, 2, 3), size="2x2", dpi=4))
+    with pytest.raises(AttnvizError, match=r"1 head does not fit that size; use a larger one$"):
+        arrange_sheet(replace(picture, panels=picture.panels[:1]))
+
+
 @pytest.mark.parametrize("size", [None, "16:9", "page"])
 def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(size: str | None) -> None:
     report = report_of(recorded(6, 12, 20, 30), sort="previous", size=size)
