@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.base.errors import AttnvizError, option, or_list
+from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
@@ -220,7 +220,7 @@ def _check_sites(finder: SiteFinder) -> None:
     if finder.options.attention is None and len(finder.parts) > 1:
         attention_parts = sorted(finder.parts)
         raise AttnvizError(
-            f"{name} has {or_list(attention_parts)} attention, whose heads have the same numbers; "
+            f"{name} has {' and '.join(attention_parts)} attention, whose heads have the same numbers; "
             f"choose one kind, such as {option('attention', attention_parts[0])}"
         )
     _refuse_two_stacks(finder)

@@ -38,7 +38,7 @@ def answer_log_probability(
     total = float(answer_logprobs.sum())
     if math.isnan(total):
         raise AttnvizError(
-            "the log-probability of the answer is not a number, as if a token saw no token; "
+            "the log-probability of the answer is not a number, which happens if a token sees no token; "
             f"leave {option('check')} out"
         )
     return total

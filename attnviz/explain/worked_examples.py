@@ -102,7 +102,7 @@ def image_example(computation: Computation, head: int) -> str:
     listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
     return (
         f"“{computation.tokens.labels[-1]}” looks most at {listed}. The first of these patches is at x {left} to "
-        f"{right}, y {top} to {bottom} of the image."
+        f"{right}, y {top} to {bottom} of its image."
     )
 
 

@@ -78,14 +78,14 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
     if groups is None or not isinstance(frames.canvas, Sound) or isinstance(tokens.canvas, Sound):
         return []
     words = list(dict.fromkeys(tokens.words[span.start : span.stop].tolist()))
-    spoken = []
+    word_ranges = []
     for index, word in enumerate(words):
         positions = [position for position in span if tokens.words[position] == word]
         word_frames = np.flatnonzero(groups.numbers == 2 * index + 1)  # even groups are pauses
         if len(word_frames):
             first, last = int(word_frames[0]), int(word_frames[-1])
-            spoken.append((range(positions[0], positions[-1] + 1), range(first, last + 1)))
-    return spoken
+            word_ranges.append((range(positions[0], positions[-1] + 1), range(first, last + 1)))
+    return word_ranges
 
 
 def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:

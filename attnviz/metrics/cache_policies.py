@@ -239,6 +239,6 @@ def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) 
     if len(keys) <= budget:
         return keys, sums
     recent_start = len(keys) - recent
-    heavy = np.sort(np.argsort(-sums[:recent_start], kind="stable")[: budget - recent])
-    indices = np.concatenate([heavy, np.arange(recent_start, len(keys))])
+    heavy_indices = np.sort(np.argsort(-sums[:recent_start], kind="stable")[: budget - recent])
+    indices = np.concatenate([heavy_indices, np.arange(recent_start, len(keys))])
     return keys[indices], sums[indices]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import Float64Array
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.base.progress import track
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import cell_heads, chosen_heads
@@ -47,7 +47,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
         selection: the heads to compare; ``None`` for all.
 
     Returns:
-        A frame with a row per head, in the order of ``a``, and a column per measure of `COMPARISON_MEASURES`.
+        A frame with a row per head, in the order of the selection, and a column per measure of `COMPARISON_MEASURES`.
 
     Raises:
         AttnvizError: if the two have different layers, heads or numbers of queries or keys.
@@ -98,17 +98,22 @@ def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
 
 def refuse_mismatch(a: Recording, b: Recording) -> None:
     """Raises AttnvizError if the layers, heads, or numbers of queries or keys of two recordings differ."""
-    for name, values_a, values_b in (
-        ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
-        ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
-    ):
-        if values_a != values_b:
-            raise AttnvizError(f"A and B have different {name}; compare runs with the same layers and heads")
+    layers_a, layers_b = ([maps.layer for maps in recording.maps] for recording in (a, b))
+    if layers_a != layers_b:
+        raise AttnvizError(
+            f"A and B have different attention calls, {len(layers_a)} in layers {number_ranges(layers_a)} and "
+            f"{len(layers_b)} in layers {number_ranges(layers_b)}; compare runs with the same layers"
+        )
     for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
+        if maps_a.heads != maps_b.heads:
+            raise AttnvizError(
+                f"A and B have different heads in layer {maps_a.layer}, {number_ranges(maps_a.heads)} and "
+                f"{number_ranges(maps_b.heads)}; compare runs with the same heads"
+            )
         for tokens_a, tokens_b in ((maps_a.key_tokens, maps_b.key_tokens), (maps_a.query_tokens, maps_b.query_tokens)):
             if len(tokens_a) != len(tokens_b):
                 raise AttnvizError(
-                    f"A has {len(tokens_a)} tokens and B has {len(tokens_b)}; compare texts with equally many tokens"
+                    f"A has {len(tokens_a)} tokens and B has {len(tokens_b)}; compare runs with equally many tokens"
                 )
 
 

@@ -22,7 +22,7 @@ class Grid(ABC):
     """A range of queries and the keys that they may see.
 
     Attributes:
-        cross: True if the keys come from another text, so that positions cannot be compared.
+        cross: True if the keys come from another input, so that positions cannot be compared.
         in_sequence: True if the keys are in a sequence, like words and unlike the patches of a picture.
     """
 
@@ -65,8 +65,8 @@ class Grid(ABC):
         """Returns a column of `TOKEN_NUMBERS` for all keys of the text, in this grid or not, ``(..., 1, all keys)``."""
 
     @abstractmethod
-    def cells(self, counted: Array) -> Cells:
-        """Returns the visible cells where ``counted``, ``(..., queries, keys)`` or ``(..., 1, keys)``, is True."""
+    def cells(self, is_counted: Array) -> Cells:
+        """Returns the visible cells where ``is_counted``, ``(..., queries, keys)`` or ``(..., 1, keys)``, is True."""
 
     @abstractmethod
     def at_keys(self, keys: Array) -> Cells:

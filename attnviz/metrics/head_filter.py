@@ -149,7 +149,7 @@ def _comparison_test(
 
 
 def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of a head in the layers that ``value`` lists: ``layer:3-5,7``."""
+    """Returns the predicate of a head in the layers that ``value`` lists, as in ``3-5,7``."""
     layers = parse_numbers(value, "layers")
     return lambda head: head.layer in layers
 

@@ -317,7 +317,7 @@ class HeadFrame:
 
     @cached_property
     def _tested_fields(self) -> tuple[DescribedHead, ...]:
-        """The fields that a filter tests, one value per row."""
+        """The fields of each row that a filter tests."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
             DescribedHead(row.layer, row.head, row.kind, row.pattern, row_numbers)

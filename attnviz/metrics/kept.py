@@ -114,7 +114,10 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
     queries = _step_queries(heads[0][0], selection)
     _refuse_budgets(parsed_policies, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
-        raise AttnvizError(f"too many policies, heads and steps; choose some with {option('heads', '0.1')}")
+        raise AttnvizError(
+            f"{len(policies)} policies x {len(heads)} heads x {len(queries)} steps are too many; "
+            f"choose fewer heads, as in {option('heads', '0.1')}"
+        )
     _refuse_later_keys(heads, int(queries[0]))
     return _measured_mass(heads, queries, parsed_policies, tuple(policies))
 

@@ -34,10 +34,10 @@ def measured_frame(
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
-    measured = measure_heads(heads, names, stride)
-    rows = (_head_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, measured, strict=True))
+    head_numbers = measure_heads(heads, names, stride)
+    rows = (_head_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, head_numbers, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
-    values = [[numbers.values[measure.name] for measure in measures] for numbers in measured]
+    values = [[numbers.values[measure.name] for measure in measures] for numbers in head_numbers]
     return HeadFrame(rows=tuple(rows), measures=measures, values=_number_array(values, len(measures)), stride=stride)
 
 
@@ -109,7 +109,7 @@ def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHe
     """Returns the heads that pass a filter; all if it is ``None``.
 
     Raises:
-        AttnvizError: for an invalid filter, or one that no head passes.
+        AttnvizError: for an invalid filter, one that no head passes, or a head that cannot be measured.
     """
     if filter is None:
         return heads
@@ -148,8 +148,8 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
     """Returns the means of a head's numbers over texts, and the standard deviation of each metric.
 
-    Means and deviations ignore NaN. They are NaN if too few texts have the metric: none, or fewer than two. Counts are
-    sums, and the number of keys is the largest.
+    Both ignore NaN; a mean over no number is NaN, and so is the deviation of fewer than two. Counts are sums, and the
+    number of keys is the largest.
     """
     first_text = numbers[0]
     values, spreads = {}, {}

@@ -335,12 +335,12 @@ def measure_heads(
     heads_of_calls: dict[int, dict[int, None]] = {}  # each call's heads, once each and in their order
     for maps, head in heads:
         heads_of_calls.setdefault(id(maps), {})[head] = None
-    measured = {
+    numbers_by_head = {
         (call, numbers.head): numbers
         for call, call_heads in heads_of_calls.items()
         for numbers in measure(calls[call], names, tuple(call_heads), stride)
     }
-    return [measured[id(maps), head] for maps, head in heads]
+    return [numbers_by_head[id(maps), head] for maps, head in heads]
 
 
 def measure(
@@ -361,47 +361,47 @@ def measure(
     """
     heads = maps.heads if heads is None else heads
     names = metric_names([maps]) if names is None else names
-    if (captured := captured_metrics_of(maps)) is not None:
-        return [_captured_numbers(maps_over_tokens(maps), captured, names, head) for head in heads]
+    if (metrics := captured_metrics_of(maps)) is not None:
+        return [_captured_numbers(maps_over_tokens(maps), metrics, names, head) for head in heads]
     cells = cell_maps(maps_over_tokens(maps))
-    measured = {
+    numbers_by_head = {
         numbers.head: numbers
         for group in cells.head_groups(heads)
         for numbers in _measured_group(cells, names, group, stride)
     }
-    return [measured[head] for head in heads]
+    return [numbers_by_head[head] for head in heads]
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
     """Returns all metrics of all heads as arrays, for maps that drop their single cells."""
     names = metric_names([maps])
-    measured = measure(maps, names)
+    head_numbers = measure(maps, names)
     return CapturedMetrics(
         names=names,
-        values=np.array([[numbers.values[name] for name in names] for numbers in measured], dtype=np.float32),
-        counts=np.array([[numbers.counts[name] for name in names] for numbers in measured], dtype=np.int64),
-        sinks=np.array([numbers.sink for numbers in measured], dtype=np.int64),
-        keys=np.array([numbers.keys for numbers in measured], dtype=np.int64),
+        values=np.array([[numbers.values[name] for name in names] for numbers in head_numbers], dtype=np.float32),
+        counts=np.array([[numbers.counts[name] for name in names] for numbers in head_numbers], dtype=np.int64),
+        sinks=np.array([numbers.sink for numbers in head_numbers], dtype=np.int64),
+        keys=np.array([numbers.keys for numbers in head_numbers], dtype=np.int64),
     )
 
 
-def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
+def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
     """Returns the stored metrics of a head; a metric that was not stored is NaN with the count 0.
 
     Args:
         maps: the maps of the attention call.
-        captured: the metrics of its heads that were computed during capture.
+        metrics: the metrics of its heads that were computed during capture.
         names: the names of the metrics to return.
         head: the number of the head.
     """
     index = maps.head_indices((head,))[0]
-    values = dict(zip(captured.names, captured.values[index].tolist(), strict=True))
-    counts = dict(zip(captured.names, captured.counts[index].tolist(), strict=True))
-    sink = int(captured.sinks[index])
+    values = dict(zip(metrics.names, metrics.values[index].tolist(), strict=True))
+    counts = dict(zip(metrics.names, metrics.counts[index].tolist(), strict=True))
+    sink = int(metrics.sinks[index])
     return HeadNumbers(
         layer=maps.layer,
         head=head,
-        keys=int(captured.keys[index]),
+        keys=int(metrics.keys[index]),
         values={name: values.get(name, np.nan) for name in METRICS if name in names},
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
         sink=sink,

@@ -69,7 +69,7 @@ class ImagePatches:
 
     @lru_cache(maxsize=2)  # noqa: B019  # four metrics of neighbours ask for the same steps, and few are kept
     def steps_to(self, other: "ImagePatches") -> Float64Array:
-        """Returns the step to the right and down from each of these patches to each other, ``(these, others, 2)``.
+        """Returns the step right and down from each of these patches to each of ``other``, ``(these, others, 2)``.
 
         A step is in widths and heights of these patches. NaN for pairs in different images or of different sizes, such
         as a patch of a tile and one of a thumbnail.
@@ -96,7 +96,7 @@ class ImagePatches:
 
     @cached_property
     def neighbour_pairs(self) -> IntArray:
-        """The pairs of patches that touch on one of eight sides, ``(pairs, 2)``, numbered among the patches alone."""
+        """The pairs of patches that touch at a side or a corner, ``(pairs, 2)``, numbered among the patches alone."""
         patches = self.take(np.flatnonzero(self.is_patch))
         steps = np.abs(patches.steps_to(patches))
         touches: BoolArray = np.asarray((steps < 1 + MAX_SHIFT).all(axis=-1))
@@ -116,17 +116,17 @@ def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: in
         return np.asarray((np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1))
 
 
-def part_sums(weights: Float64Array, chosen: BoolArray, pairs: IntArray) -> Float64Array:
+def part_sums(weights: Float64Array, is_chosen: BoolArray, pairs: IntArray) -> Float64Array:
     """Returns the sum of weights of each connected part at the last token of the part, 0 elsewhere, ``(rows, tokens)``.
 
     Args:
         weights: ``(rows, tokens)``.
-        chosen: ``(rows, tokens)``, True for tokens that belong to a part.
+        is_chosen: ``(rows, tokens)``, True for tokens that belong to a part.
         pairs: ``(pairs, 2)``, the tokens that are connected if both are chosen.
     """
-    places = np.flatnonzero(chosen)  # of the chosen tokens in all rows
-    numbers = np.cumsum(chosen.ravel()).reshape(chosen.shape) - 1  # of each chosen token, from 0
-    rows, pair_indices = np.nonzero(chosen[:, pairs[:, 0]] & chosen[:, pairs[:, 1]])
+    places = np.flatnonzero(is_chosen)  # of the chosen tokens in all rows
+    numbers = np.cumsum(is_chosen.ravel()).reshape(is_chosen.shape) - 1  # of each chosen token, from 0
+    rows, pair_indices = np.nonzero(is_chosen[:, pairs[:, 0]] & is_chosen[:, pairs[:, 1]])
     last_of_parts = _last_of_parts(len(places), *(numbers[rows, pairs[pair_indices, end]] for end in (0, 1)))
     sums = np.zeros(weights.size)
     sums[places] = np.bincount(last_of_parts, weights.ravel()[places], minlength=len(places))

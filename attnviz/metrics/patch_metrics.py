@@ -26,7 +26,7 @@ def border_patches(grid: Grid) -> Cells:
 
 
 def register_tokens(grid: Grid) -> Cells:
-    """Returns the cells of keys without a place in an image: ``[CLS]``, registers, separators (Darcet et al. 2024)."""
+    """Returns the cells of keys without a place: ``[CLS]``, registers, separators (Darcet et al. 2024)."""
     return grid.cells(_patches(grid)[1].has_no_place[None])
 
 
@@ -53,7 +53,8 @@ def lower_patch(grid: Grid) -> Cells:
 def picture_distance(rows: "Rows") -> Array:
     """Returns the mean distance from query to key in diagonals of the image, ``(heads, queries)``: Σ w · distance.
 
-    Keys without a place add nothing. NaN for a query without a place. Source: Dosovitskiy et al. 2021, figure 7.
+    Keys outside the query's image add nothing. NaN for a query that is no patch. Source: Dosovitskiy et al. 2021,
+    figure 7.
     """
     queries, keys = _patches(rows.grid)
     return rows.where(queries.is_patch, np.einsum("hqk,qk->hq", rows.key_weights, queries.distances_to(keys)))
@@ -77,7 +78,7 @@ def spatial_entropy(rows: "Rows") -> Array:
 
     This is −Σ p ln p, where p is the share of each spot in the weight above the row's mean (Kang et al. 2025, "Your
     Large Vision-Language Model Only Needs A Few Attention Heads For Visual Grounding"). A spot is an 8-connected part
-    of the patches above the mean. NaN for a row in which no patch is above the mean.
+    of the patches that are above the mean by more than `MIN_EXCESS`. NaN for a row without spots.
     """
     weights, patches = _patch_weights(rows), _patches(rows.grid)[1]
     excess = np.maximum(weights - weights.mean(axis=-1, keepdims=True), 0)

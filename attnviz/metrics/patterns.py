@@ -107,11 +107,11 @@ def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
         items: each item with its pattern.
     """
     ranks: Counter[str] = Counter()  # the number of better items of each pattern
-    ranked = []
+    ranked_items = []
     for item, pattern in sorted(items, key=lambda pair: -(pair[1].value or 0)):
-        ranked.append(((pattern in (UNIFORM, MIXED), ranks[pattern.name], ORDER.index(pattern.name)), item))
+        ranked_items.append(((pattern in (UNIFORM, MIXED), ranks[pattern.name], ORDER.index(pattern.name)), item))
         ranks[pattern.name] += 1
-    return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
+    return [item for _, item in sorted(ranked_items, key=lambda entry: entry[0])]
 
 
 def pattern_counts(patterns: Iterable[Pattern]) -> str:

@@ -67,7 +67,7 @@ def _refuse_numbers(policy: Policy, option_text: str) -> None:
         if not 0 < policy.window < policy.snapkv:
             raise AttnvizError(
                 f"{option_text} needs a window of at least 1 key and more keys than the window of {policy.window}; "
-                f"give a larger number, or a window such as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
+                f"write snapkv:{max(policy.snapkv, 2)},window={max(policy.snapkv // 2, 1)}, for example"
             )
         if policy.kernel % 2 == 0:
             raise AttnvizError(
@@ -75,6 +75,6 @@ def _refuse_numbers(policy: Policy, option_text: str) -> None:
             )
     if isinstance(policy, Quest) and not 0 < policy.page <= policy.quest:
         raise AttnvizError(
-            f"{option_text} needs pages of 1 to {policy.quest} keys, not {policy.page}; give a larger number, or a "
-            f"smaller page such as quest:{policy.quest},page={policy.quest}"
+            f"{option_text} needs pages of 1 to {policy.quest} keys, not {policy.page}; "
+            f"write quest:{policy.quest},page={policy.quest}, for example"
         )

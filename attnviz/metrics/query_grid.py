@@ -20,17 +20,17 @@ class CountedCells:
     """The visible cells that count for a metric, as a boolean array.
 
     Attributes:
-        counted: ``(queries, keys)``, True for cells that count.
+        is_counted: ``(queries, keys)``, True for cells that count.
     """
 
-    counted: BoolArray
+    is_counted: BoolArray
 
     @cached_property
     def indices(self) -> tuple[IntArray, IntArray] | None:
         """The row and column indices of the cells, row by row; ``None`` above a share `MAX_PICKED` of the grid."""
-        if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
+        if np.count_nonzero(self.is_counted) > MAX_PICKED * self.is_counted.size:
             return None
-        width = self.counted.shape[1]
+        width = self.is_counted.shape[1]
         queries = self.flat_indices // width  # faster in numpy than `divmod`
         return queries, self.flat_indices - queries * width
 
@@ -42,17 +42,17 @@ class CountedCells:
     @cached_property
     def numbers(self) -> FloatArray:
         """The cells as numbers, 1 or 0, ``(queries, keys)``."""
-        return self.counted.astype(np.float32)
+        return self.is_counted.astype(np.float32)
 
     @cached_property
     def flat_indices(self) -> IntArray:
         """The index of each counted cell in the flattened grid."""
-        return np.flatnonzero(self.counted)
+        return np.flatnonzero(self.is_counted)
 
     @cached_property
     def has_cell(self) -> BoolArray:
         """True for queries with at least one cell, ``(queries,)``."""
-        return np.asarray(self.counted.any(axis=-1))
+        return np.asarray(self.is_counted.any(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +70,11 @@ class PickedCells:
     one_per_query: bool = False
 
     @cached_property
-    def counted(self) -> BoolArray:
+    def is_counted(self) -> BoolArray:
         """The cells as a boolean array, ``(queries, keys)``."""
-        counted = np.zeros(self.shape, dtype=bool)
-        counted[self.indices] = True
-        return counted
+        is_counted = np.zeros(self.shape, dtype=bool)
+        is_counted[self.indices] = True
+        return is_counted
 
     @cached_property
     def starts(self) -> IntArray:
@@ -84,7 +84,7 @@ class PickedCells:
     @cached_property
     def numbers(self) -> FloatArray:
         """The cells as numbers, 1 or 0, ``(queries, keys)``."""
-        return self.counted.astype(np.float32)
+        return self.is_counted.astype(np.float32)
 
     @cached_property
     def flat_indices(self) -> IntArray:
@@ -123,7 +123,7 @@ class QueryGrid(Grid):
         start: the index of the first query.
         query_tokens: the tokens of all queries of the maps.
         key_tokens: the tokens of all keys of the maps.
-        cross: True if the keys come from another text, so that positions cannot be compared.
+        cross: True if the keys come from another input, so that positions cannot be compared.
         in_sequence: True if the keys are in a sequence.
     """
 
@@ -181,7 +181,7 @@ class QueryGrid(Grid):
 
     @cached_property
     def all_hidden_later(self) -> bool:
-        """True if all keys after the grid's last key are later than all its queries and hidden from them."""
+        """True if ``hidden_later`` is True for every query and every key after the grid's last key."""
         return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property
@@ -259,18 +259,18 @@ class QueryGrid(Grid):
         """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
         return self.key_tokens.column(name)[None]
 
-    def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
-        """Returns the visible cells where ``counted``, ``(queries, keys)`` or ``(1, keys)``, is True.
+    def cells(self, is_counted: NDArray[Any]) -> CountedCells | PickedCells:
+        """Returns the visible cells where ``is_counted``, ``(queries, keys)`` or ``(1, keys)``, is True.
 
-        They are `PickedCells` if ``counted`` has one row for all queries and few of the grid's cells are visible where
-        it is True, else `CountedCells`.
+        They are `PickedCells` if ``is_counted`` has one row for all queries and selects few visible cells, else
+        `CountedCells`.
         """
-        if len(counted) == len(self.visible):
-            return CountedCells(self.visible & counted)
-        keys = np.flatnonzero(counted)
+        if len(is_counted) == len(self.visible):
+            return CountedCells(self.visible & is_counted)
+        keys = np.flatnonzero(is_counted)
         queries, key_indices = np.nonzero(self.visible[:, keys])
         if len(queries) > MAX_PICKED * self.visible.size:
-            return CountedCells(self.visible & counted)
+            return CountedCells(self.visible & is_counted)
         return PickedCells((queries, keys[key_indices]), self._shape, one_per_query=len(keys) == 1)
 
     def at_keys(self, keys: IntArray) -> PickedCells:
@@ -294,7 +294,7 @@ class QueryGrid(Grid):
         cells = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
         if first == last or len(cells.indices[0]) <= MAX_PICKED * self.visible.size:
             return cells
-        return CountedCells(cells.counted)
+        return CountedCells(cells.is_counted)
 
     @property
     def _shape(self) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class Quest(Policy):
         least_features = np.stack([page_keys.min(axis=0) for page_keys in pages])
         largest_features = np.stack([page_keys.max(axis=0) for page_keys in pages])
 
-        def read_keys(steps: IntArray, rows: FloatArray) -> BoolArray:
+        def mark_read(steps: IntArray, rows: FloatArray) -> BoolArray:
             """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; False after its query.
 
             Args:
@@ -70,7 +70,7 @@ class Quest(Policy):
             bounds[np.arange(len(pages)) > last_pages[:, None]] = -np.inf
             return self._keys_of_best_pages(bounds, steps, rows.shape[-1])
 
-        return read_keys
+        return mark_read
 
     def _keys_of_best_pages(self, bounds: FloatArray, steps: IntArray, key_count: int) -> BoolArray:
         """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``; False after the query.

@@ -208,7 +208,7 @@ class NumpyRows(GridRows):
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
-            return where(cells.has_cell, self._weighted_sums(cells.counted))
+            return where(cells.has_cell, self._weighted_sums(cells.is_counted))
         queries, keys = cells.indices
         weights = self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):  # some query has several of the cells, one after another
@@ -309,7 +309,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
 
 
 def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
-    """Returns True for keys that any query of a head sees, ``(keys,)``."""
+    """Returns True for keys that any query of a head sees, ``(keys,)``; without factors, any query of the spans."""
     factors, all_keys = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
         counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(all_keys.stop + 1))

@@ -193,7 +193,10 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     is_written = np.arange(len(first_maps.key_tokens)) >= first_written if first_maps.kind == "self" else None
     columns, labels, starts = _key_columns(keys, sink, by)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
-        raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
+        raise AttnvizError(
+            f"{len(heads)} heads x {len(queries)} steps x {len(labels)} {by} are too many; "
+            f"choose fewer heads, as in {option('heads', '0.1')}"
+        )
     weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
     rows = [_HeadRows(cell_maps(maps), head, queries, columns, is_written) for maps, head in heads]
     numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]

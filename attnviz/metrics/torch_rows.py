@@ -123,8 +123,8 @@ class TorchRows(GridRows):
         """
         start = self.grid.near_start
         distances = self.bands.tensor(self.grid.near_distances[:, keys.start - start : keys.stop - start])
-        weighted = weights * distances
-        self._near_sums += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(distances).sum(1)])
+        products = weights * distances
+        self._near_sums += torch.stack([weights.sum(1), products.sum(1), products.mul_(distances).sum(1)])
 
     @property
     def key_weights(self) -> Float64Array:
@@ -251,8 +251,8 @@ class TorchBands:
         finite_logsumexp = negative_logsumexp[negative_logsumexp > HIDDEN]
         needs_float64 = bool((np.abs(finite_logsumexp) > MAX_FLOAT32_LOGSUMEXP).any())
         dtype: type[np.floating[Any]] = np.float64 if needs_float64 else np.float32
-        scaled = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
-        queries = np.concatenate([scaled, negative_logsumexp * dtype(LOG2_E)], axis=1)
+        vectors = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
+        queries = np.concatenate([vectors, negative_logsumexp * dtype(LOG2_E)], axis=1)
         return LoadedRows(self.tensor(queries), head_index, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:

@@ -61,8 +61,8 @@ def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) 
     """
     rows, columns = slice(int(queries[0]), int(queries[-1]) + 1), slice(int(keys[0]), int(keys[-1]) + 1)
     weights = maps.window((head,), rows, columns).weights[0][np.ix_(queries - rows.start, keys - columns.start)]
-    largest = np.sort(weights, axis=1)[:, -STRONGEST_TOKENS:]
-    return float(largest.sum(axis=1, dtype=np.float64).mean())
+    largest_weights = np.sort(weights, axis=1)[:, -STRONGEST_TOKENS:]
+    return float(largest_weights.sum(axis=1, dtype=np.float64).mean())
 
 
 def question_scores(heads: Sequence[tuple[CellMaps, int]], question: IntArray) -> Float64Array:

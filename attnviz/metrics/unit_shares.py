@@ -16,7 +16,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import REMAINDER_LABELS, named_groups, numbered_label
+from attnviz.text.named_groups import REMAINDER_LABELS, named_groups, numbered_label, singular
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
@@ -85,7 +85,8 @@ class UnitShares:
 def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) -> UnitShares | None:
     """Returns the weights of the last unit's queries on each unit and on the sink.
 
-    Returns ``None`` for pooled maps, tokens without these groups, and a text without a last or an earlier unit.
+    Returns ``None`` for pooled maps, tokens without these groups, a text without a last or an earlier unit, and keys of
+    a single unit.
 
     Args:
         maps: the attention call.
@@ -202,8 +203,8 @@ def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
         by: the name of the units that are looked at, such as ``sentences``.
         last_by: the name of the units whose last one holds the queries, such as ``turns``.
     """
-    unit_noun, last_noun = by.removesuffix("s"), last_by.removesuffix("s")
-    earlier_noun = "ones" if last_by == by else by
+    unit_noun, last_noun = singular(by), singular(last_by)
+    earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
     return (
         Measure(
             RETRIEVAL,
@@ -315,7 +316,7 @@ def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, c
     """
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if maps.cell_factors() is not None and len(columns) >= MIN_RUN_KEYS * len(Groups(columns).runs.starts):
-        _add_streamed(maps, heads, queries, columns, weights)
+        _add_streamed_weights(maps, heads, queries, columns, weights)
         return weights
     for part, span in row_bands(queries, len(columns)):
         for index, head in enumerate(heads):  # one head at a time bounds the memory of a window
@@ -324,7 +325,7 @@ def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, c
     return weights
 
 
-def _add_streamed(
+def _add_streamed_weights(
     maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray, weights: Float64Array
 ) -> None:
     """Adds the weights of each query on each column to ``weights`` in place.

@@ -85,6 +85,13 @@ def test_frame_has_a_row_a_head_and_a_column_a_unit() -> None:
     assert frame.value("1.0", "lift") == pytest.approx(1)
 
 
+def test_measures_of_parts_that_begin_at_a_pattern_do_not_name_the_pattern() -> None:
+    named = replace(tokens(), groups={**tokens().groups, "it$": tokens().groups["turns"]})
+    frame, _ = unit_frame([(replace(maps(), query_tokens=named, key_tokens=named), 0)], "it$")
+    assert frame.measures[0].meaning == "weight of the last turn on earlier parts, without sink and marks"
+    assert frame.measures[1].meaning == "share of the part that stands out over its share of the keys"
+
+
 def test_units_with_one_label_have_a_column_each() -> None:
     labels = ("sink", "sink", "3 answer")
     equal = replace(tokens(), groups={"turns": Groups(np.array(TURNS), labels)})

@@ -161,12 +161,12 @@ def test_summary_has_a_row_for_each_chosen_head(recording: Recording, other: Rec
 def test_refuses_recordings_with_other_heads(recording: Recording) -> None:
     maps = dense(recording)
     fewer = replace(maps, heads=(0, 1), scores=maps.scores[:2], weights=maps.weights[:2])
-    with pytest.raises(AttnvizError, match="A and B have different heads"):
+    with pytest.raises(AttnvizError, match="A and B have different heads in layer 0, 0-2 and 0-1; compare"):
         compare(Recording(maps=(maps,), model="a"), Recording(maps=(fewer,), model="b"))
 
 
 def test_refuses_recordings_with_other_layers(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="A and B have different layers"):
+    with pytest.raises(AttnvizError, match="different attention calls, 2 in layers 0-1 and 1 in layers 0; compare"):
         compare(recording, replace(recording, maps=recording.maps[:1]))
 
 
@@ -182,5 +182,5 @@ def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
 
 
 def test_a_report_of_other_layers_is_refused(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="A and B have different layers"):
+    with pytest.raises(AttnvizError, match="different attention calls, 2 in layers 0-1 and 1 in layers 0; compare"):
         comparison_report(recording, replace(recording, maps=recording.maps[:1]), "another model", ReportOptions())
