@@ -116,9 +116,7 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns ``loss`` if the output has logits at each token, over a vocabulary with all ids of the input.
-
-    Else returns ``cosine``.
+    """Returns ``loss`` if the output has, at each token, a logit for every id of the input; else ``cosine``.
 
     Args:
         output: the output of the model.

@@ -45,9 +45,7 @@ class CapturedMetrics:
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
-            raise AttnvizError(
-                f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys; record it again"
-            )
+            raise AttnvizError(f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys; record again")
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Returns the header and the arrays that a file stores."""

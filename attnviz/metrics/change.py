@@ -39,15 +39,12 @@ BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long ma
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """Returns the `COMPARISON_MEASURES` of every selected head; pooled maps are compared block by block.
+    """Returns the `COMPARISON_MEASURES` of the selected heads, in order; pooled maps are compared block by block.
 
     Args:
         a: the recording before the change.
         b: the recording after it, with the same layers, heads and numbers of tokens.
         selection: the heads to compare; ``None`` for all.
-
-    Returns:
-        A frame with a row per head, in the order of the selection, and a column per measure of `COMPARISON_MEASURES`.
 
     Raises:
         AttnvizError: if the two have different layers, heads or numbers of queries or keys.
