@@ -151,7 +151,7 @@ def _open_json_object(value: dict[str, Any]) -> bytes:
 
 
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """Yields a JSON object for each query of a block, with a list of numbers for all its keys; null if masked."""
+    """Yields a JSON object for each query of a block: each number is a list over all keys, with null if masked."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         fields = []
         for name in head.names:
@@ -194,7 +194,7 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns the name of a head's arrays in an archive, such as ``4.11``, ``4.11.cross``, or ``4.11.2`` for text 2."""
+    """Returns the name of a head's arrays in an archive, such as ``4.11``, ``4.11.cross``, or ``4.11.2`` for item 2."""
     maps = head.maps
     kind = ".cross" if maps.kind == "cross" else ""
     item = f".{maps.item}" if maps.item else ""

@@ -198,11 +198,9 @@ def medium_of(suffix: str, look: Look) -> Medium:
         name = look.style or style
         raise AttnvizError(f"{option('style', name)} draws a picture; use -o {name}.svg ({suffixes})")
     if look.overlaid and file_format.kind == "page":
-        raise AttnvizError(f"{option('style', look.style)} is a figure; use -o overlay.svg (.png .svg .pdf .pptx)")
+        raise AttnvizError(f"a page cannot draw {option('style', look.style)}; use -o overlay.svg (.png .pdf .pptx)")
     if look.mark is not None and not file_format.marks:
-        raise AttnvizError(
-            f"{option('mark')} labels axes, which {suffix} does not have; use -o map.png or the terminal"
-        )
+        raise AttnvizError(f"{option('mark')} cannot label axes in {suffix} files; use -o map.png or the terminal")
     return file_format.medium(look)
 
 

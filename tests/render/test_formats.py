@@ -16,7 +16,7 @@ def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest
     assert written == "# Hello\n## head 1.2"
     with pytest.raises(AttnvizError, match="style='arcs' draws a picture"):
         attnviz.draw(recording, ".md", style="arcs")
-    with pytest.raises(AttnvizError, match=r"mark labels axes, which \.md does not have"):
+    with pytest.raises(AttnvizError, match=r"mark cannot label axes in \.md files"):
         attnviz.draw(recording, ".md", mark="lines")
 
 

@@ -106,7 +106,7 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".npz"])
 def test_marks_are_refused_where_no_axis_would_carry_them(suffix: str) -> None:
-    with pytest.raises(AttnvizError, match=r"mark labels axes, which \.\w+ does not have"):
+    with pytest.raises(AttnvizError, match=r"mark cannot label axes in \.\w+ files"):
         report_of(TEXT, suffix, mark="lines")
 
 

@@ -18,7 +18,7 @@ IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
 def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
     """Returns the JSON values with which the page draws the images or the sound of an axis.
 
-    Empty without images, unless all tokens of the page are frames of a sound.
+    Returns {} without images, unless all tokens of the page are frames of a sound, at least three.
 
     Args:
         tokens: the tokens of the axis.

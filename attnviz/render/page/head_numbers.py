@@ -108,4 +108,5 @@ def measured_remarks(numbers: Numbers, frame: HeadFrame | None) -> list[str]:
     """Returns a remark if metrics are measured on a part of the queries, otherwise none."""
     if frame is None or frame.stride == 1:
         return []
-    return [f"Metrics of these {len(numbers.heads)} heads are measured on one in {frame.stride} blocks of queries."]
+    heads_text = "this head" if len(numbers.heads) == 1 else f"these {len(numbers.heads)} heads"
+    return [f"Metrics of {heads_text} are measured on one in {frame.stride} blocks of queries."]

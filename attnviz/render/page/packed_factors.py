@@ -47,14 +47,14 @@ class KeyPool:
 
     Attributes:
         index_of_keys: the index of each entry by factors, key/value head and range of keys.
-        packed: the encoded keys of each entry, divided by a power of two.
+        contents: the encoded keys of each entry, divided by a power of two.
         exponents: the exponent of this power for each entry.
         are_exact: for each entry, True if float16 rounds none of its numbers.
     """
 
     def __init__(self) -> None:
         self.index_of_keys: dict[tuple[int, int, int, int], int] = {}
-        self.packed: list[bytes] = []
+        self.contents: list[bytes] = []
         self.exponents: list[int] = []
         self.are_exact: list[bool] = []
 
@@ -70,8 +70,8 @@ class KeyPool:
         identity = (id(factors), key_head, head.keys.start, head.keys.stop)
         if identity not in self.index_of_keys:
             half_keys, exponent, is_exact = scaled_float16(np.asarray(factors.keys[key_head, head.keys]))
-            self.index_of_keys[identity] = len(self.packed)
-            self.packed.append(half_pieces(half_keys))
+            self.index_of_keys[identity] = len(self.contents)
+            self.contents.append(half_pieces(half_keys))
             self.exponents.append(exponent)
             self.are_exact.append(is_exact)
         return self.index_of_keys[identity]

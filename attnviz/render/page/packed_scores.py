@@ -50,14 +50,14 @@ def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | 
     known_sizes = [size for size in sizes if size is not None]
     if len(known_sizes) < len(sizes) or BYTES_PER_NUMBER * sum(known_sizes) > MAX_BYTES:
         return None
-    packed = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
-    numbers = np.concatenate([side_numbers for sides in packed for side_numbers, _ in sides])
-    about = [[description for _, description in sides] for sides in packed]
+    sides_of_heads = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
+    numbers = np.concatenate([side_numbers for sides in sides_of_heads for side_numbers, _ in sides])
+    about = [[description for _, description in sides] for sides in sides_of_heads]
     return PackedScores(base85(deflated_bytes(planes(numbers))), about)
 
 
 def _number_count(maps: LayerMaps, head: HeadCells) -> int | None:
-    """Returns the number of features in the queries and keys of a head together; ``None`` if they are unknown."""
+    """Returns how many numbers a head's queries and keys have together; ``None`` if queries and keys are unknown."""
     factors = maps.score_factors()
     if factors is None:
         return None

@@ -135,8 +135,8 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     """Returns the plan that stores the heads as precisely as ``budget`` bytes allow.
 
     If there are too many cells for float32, it stores queries and keys if these fit. Else it stores weights in the
-    best precision that fits, and if none fits, means and maxima of the smallest blocks of tokens that fit. A cell in
-    8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
+    best precision that fits. If none fits, or maps are pooled, it stores means and maxima of the smallest blocks of
+    tokens that fit. A cell in 8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
 
     Args:
         heads: the heads of the page.
@@ -161,9 +161,9 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
     """Returns the packed heads, in order, and the packed keys of heads; no keys if the page has weights."""
     key_pool = KeyPool()
     if plan.factored:
-        return [pack_factored(head, key_pool) for head in heads], key_pool.packed
+        return [pack_factored(head, key_pool) for head in heads], key_pool.contents
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda head: pack_head(head, plan), heads)), key_pool.packed
+        return list(pool.map(lambda head: pack_head(head, plan), heads)), []
 
 
 def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
@@ -177,16 +177,16 @@ def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
 
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedSide:
     """Returns one head of one recording packed as queries and keys, with its first look."""
-    packed = pack_factors(maps, factors, head, key_pool)
-    overview = packed.overview
+    packed_factors = pack_factors(maps, factors, head, key_pool)
+    overview = packed_factors.overview
     look = first_look_at_overview(maps, head, overview)
     return PackedSide(
-        content=packed.content,
+        content=packed_factors.content,
         look=look,
         high=look.thumbnail_highs[1],
         has_masked=not factors.mask.coverage(head.queries, head.keys),
         has_nan=bool(np.isnan(overview.mean).any()),
-        factors=packed,
+        factors=packed_factors,
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes a survey as a page: heads as points of two metrics, and a card about each head with example texts."""
+"""Writes a survey as a page: heads as points of two metrics, and a card about each head with its examples."""
 
 import json
 import zlib

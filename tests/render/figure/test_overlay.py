@@ -78,7 +78,7 @@ def test_one_head_and_five_are_refused(heads: str) -> None:
 
 
 def test_a_page_is_refused() -> None:
-    with pytest.raises(AttnvizError, match="is a figure; use -o overlay"):
+    with pytest.raises(AttnvizError, match=r"a page cannot draw style='.*'; use -o overlay"):
         overlaid("0.0,0.3", ".html")
 
 

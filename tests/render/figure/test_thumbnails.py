@@ -240,9 +240,9 @@ def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
 
 
 def test_one_head_that_does_not_fit_is_told_of_no_fewer_heads() -> None:
-    picture = picture_of(report_of(recorded(12, 60, 2, 3), size="2x2", dpi=4))
+    picture = picture_of(report_of(recorded(2, 60, 2, 3), size="2x2", dpi=20))
     with pytest.raises(AttnvizError, match=r"1 head does not fit that size; use a larger one$"):
-        arrange_sheet(replace(picture, panels=picture.panels[:1]))
+        arrange_sheet(replace(picture, panels=picture.panels[:1], remarks=("remark " * 200,)))
 
 
 @pytest.mark.parametrize("size", [None, "16:9", "page"])

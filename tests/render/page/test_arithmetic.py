@@ -151,7 +151,7 @@ def sent(maps: FactoredMaps, queries: slice, keys: slice) -> dict[str, Any]:
     factors = pack_factors(maps, maps.factors, head, pool)
     shape = [span.stop - span.start for span in (queries, keys)]
     page = {"shape": shape, "precision": {"dtype": "uint8"}, "block": 1}
-    contents = {"content": factors.content.decode(), "keys": pool.packed[factors.keys].decode()}
+    contents = {"content": factors.content.decode(), "keys": pool.contents[factors.keys].decode()}
     return {**contents, "about": factors.about, **page}
 
 
