@@ -40,7 +40,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         recording = contributions_of(recording)
     if options.table == "pairs":
         raise AttnvizError(
-            f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is one text; "
+            f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is no survey; "
             f"use {option('table', 'weights')}"
         )
     original, answer = recording, _answer(recording, options)
@@ -89,7 +89,7 @@ class _Answer(NamedTuple):
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out.
 
-    The answer is empty for contributions, for single tokens, for units of a text without turns or passages, and if no
+    The answer is empty for contributions, single tokens, pooled maps and texts without turns or passages, and if no
     unit is before the last one.
     """
     if options.of == CONTRIBUTIONS or not _has_turns_or_passages(recording, options.grouping.units):
@@ -97,8 +97,8 @@ def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.words.last_unit import strongest_unit_sentence
 
-    chosen = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
-    _, shares = unit_frame([(head.maps, head.head) for head in chosen], options.grouping.units)
+    heads = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
+    _, shares = unit_frame([(head.maps, head.head) for head in heads], options.grouping.units)
     if not shares:
         return _Answer()
     keys = tuple(head_key(maps, head) for maps, head in most_distinct_heads(shares))

@@ -27,18 +27,26 @@ WRONG = {
     "explain table.csv": "--file table.csv reads it",
     "heads table.csv": "--file table.csv reads it",
     "record table.csv -o run2.safetensors": "--file table.csv reads it",
-    "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes it one",
+    "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes a recording",
     "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds no attention under a known name",
     "show x.npy": "cannot read 'x.npy': No such file",
     "show gone.safetensors": "gone.safetensors",
-    "show run.safetensors --causal": "--causal does not apply to a recording",
-    "show run.safetensors --model trained": "--model does not apply to a recording",
-    "show run.safetensors --model seeded": "--model does not apply to a recording",
-    "show run.safetensors --seed 0": "--seed does not apply to a recording",
-    "heads run.safetensors --num-heads 3": "--num-heads does not apply to a recording",
-    "compare run.safetensors run.safetensors --causal": "--causal does not apply to a recording",
+    "show run.safetensors --causal": "--causal does not apply to a saved file",
+    "show run.safetensors --model trained": "--model does not apply to a saved file",
+    "show run.safetensors --model seeded": "--model does not apply to a saved file",
+    "show run.safetensors --seed 0": "--seed does not apply to a saved file",
+    "heads run.safetensors --num-heads 3": "--num-heads does not apply to a saved file",
+    "compare run.safetensors table.csv": "-o other.safetensors makes a recording to compare with",
+    "compare run.safetensors Life": "'Life' is a text and no recording; give it after --with",
+    "compare run.safetensors run.safetensors --with Life": "SECOND and --with both give what to compare with",
+    "show Life --logits a --by sentences": "--by does not apply to --logits TOKEN",
+    "show Life --logits a --no-special": "--no-special does not apply to --logits TOKEN",
+    "ablate --model trained --passages notes.txt": "does not read --passages",
+    "heads --file notes.txt --file two.txt --tokens notes.txt": "only without other input; give one",
+    "heads --batch notes.txt --tokens notes.txt": "--tokens labels arrays, and --batch gives texts; leave one out",
+    "compare run.safetensors run.safetensors --causal": "--causal does not apply to a saved file",
     "browse run.safetensors --seed 3": "",
     "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
     "show Life --theme dark": "--theme has no effect in the terminal; use -o picture.png",
@@ -122,7 +130,8 @@ WRONG = {
     "show Life --queries 4:9": "there are 1; use 0:1",
     "show Life --query none": "none",
     "explain Life --head 0-3": "is not one head; give 1 or 0.1 (layer.head)",
-    "explain Life --head 'picture 0.1'": "give 0.1, with a picture alone for a head of the picture tower",
+    "explain Life --head 'picture 0.1'": "give 0.1, which is of the picture tower if the input is only a picture",
+    "explain Life --head a": "--head 'a' is not one head; give 1 or 0.1 (layer.head)",
     "explain Life --head 9": "no head",
     "show Life --queries 2:1": "--queries 2:1 counts backwards; write 1:2",
     "show Life --style overlay": "use -o overlay.svg (.png .svg .pdf .pptx)",
@@ -132,7 +141,7 @@ WRONG = {
     "show Life --model ''": "--model is empty; choose seeded, trained, trained-picture or a folder",
     "show Life --logits Life": "is untrained, so effects on its output show nothing; use --model trained",
     "show Life --names nowhere.txt": "cannot read 'nowhere.txt'",
-    "show Life --table pairs": "counts pairs over the texts of a survey, and this is one text; use --table weights",
+    "show Life --table pairs": "counts pairs over the texts of a survey, and this is no survey; use --table weights",
     "show --file run.safetensors": "'run.safetensors' is a file of tensors; give a saved recording without --file",
     "show Life -o fig": "'fig' has no suffix, which picks the format; use -o fig.png",
     "show Life -o folder": "'folder' is a folder; use -o folder/picture.png",
@@ -150,13 +159,14 @@ WRONG = {
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
     "show Life -o x.png --json": "use one of them",
     "record Life": "use -o run.safetensors",
+    "record Life -o run2.safetensors --format png": "a recording is a .safetensors file, and not 'png'",
     "record Life -o x.png": "a recording is a .safetensors file, and not 'x.png'; use -o run.safetensors",
     "record run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
-    "show Life --file notes.txt": "TEXT and --file both give a text; use one of them",
-    "show Life --sample life": "TEXT and --sample both give a text",
+    "show Life --file notes.txt": "TEXT and --file both give the input; use one of them",
+    "show Life --sample life": "TEXT and --sample both give the input",
     "show --file gone.txt": "cannot read 'gone.txt'",
     "show --file folder": "'folder' is a folder",
-    "show --batch notes.txt --file notes.txt": "--file and --batch both give a text",
+    "show --batch notes.txt --file notes.txt": "--file and --batch both give the input",
     'show ""': "no tokens in an empty text",
     'show " "': "no tokens in white space",
     "compare Life": "nothing to compare; add --causal",
@@ -241,7 +251,10 @@ ADVISED = {
         "show Life --limits 0.001:1 --color-scale log",
     ),
     "show Life --dtype float16 --scale 1e9": ("use --dtype float32", "show Life --dtype float32 --scale 1e9"),
-    "show --file notes.txt --file two.txt": ("attnviz heads takes", "heads --file notes.txt --file two.txt"),
+    "show --file notes.txt --file two.txt": (
+        "attnviz heads and attnviz ablate take",
+        "heads --file notes.txt --file two.txt",
+    ),
     "show Life --chat": ("use it with a Hugging Face model", "show Life"),
     "ablate run.safetensors": ("give a text", "ablate 'a b a b' --model trained"),
     "ablate Life": ("--model trained or", "ablate 'a b a b' --model trained"),
@@ -262,7 +275,7 @@ ADVISED = {
         "show Life --of contributions --limits shared -o x.html",
     ),
     "show Life --notes notes.txt -o x.html": (
-        "--notes: line 1 is not a note; write a place and a text, such as '#head=3.4&query=it It looks at its noun.'",
+        "--notes: line 1 is not a note; write a place and a text, such as '#head=3.4 Looks at the previous word.'",
         "show Life -o x.html",
     ),
     "show Life --notes gone.txt -o x.html": ("cannot read", "show Life -o x.html"),
@@ -467,7 +480,7 @@ def remedies(line: str, said: str) -> list[str]:
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (
-        flag_given := re.search(r"(--[a-z-]+) (?:does not apply to a recording|is not seen)", said)
+        flag_given := re.search(r"(--[a-z-]+) (?:does not apply to a saved file|is not seen)", said)
     ):
         found.append(re.sub(rf" {flag_given[1]}(?: (?!-)\S+)?", "", line))
     if match := re.search(r"two numbers (?:such )?as (0:0\.5)|equal; (?:\w+ )?(\S+)|round; (?:\w+ )?(\S+)", said):
@@ -517,7 +530,8 @@ def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
     for line in ("compare", "compare --model trained"):
         code, said = run(line)
         assert (code, said.count("\n")) == (1, 1), said
-        assert said.startswith("attnviz: nothing to compare; add --causal")
+        assert said.startswith("attnviz: nothing to compare; add --")
+        assert ("--causal" in said) == ("trained" not in line)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def _refuse_selection(options: ReportOptions) -> None:
     if selecting_options:
         name = "heads" if selecting_options[0] == "pairs" else selecting_options[0]
         raise AttnvizError(
-            f"{option(name)} applies to maps alone; leave it out, as tables of effects are compared whole"
+            f"{option(name)} does not apply to tables of effects, which are compared whole; leave it out"
         )
 
 

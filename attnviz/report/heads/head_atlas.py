@@ -199,8 +199,8 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         source: the source of the numbers.
         frame: the numbers of the heads.
         options: the order, number and filter of the heads; the medium decides between list and atlas. If the
-            medium limits the size and the options select no rows, the list has as many of the clearest heads as fit,
-            or all heads if not even one fits.
+            medium limits the size and the options have no order, number or filter of heads and not ``all``, the list
+            has as many of the clearest heads as fit, or all heads if not even one fits.
 
     Raises:
         AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
@@ -236,9 +236,10 @@ def _shorter_lists(
     """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
-    applicable_names = [measure.name for measure in table.applicable]
-    metric = next((METRICS[name] for name in ("previous", "border") if name in applicable_names), shown_metrics[0])
-    remark = f"{option('all', True)} lists every head, {option('sort', metric.name)} sorts by {metric.meaning}."
+    sortable_names = ("previous", "border", *(metric.name for metric in shown_metrics))
+    metric = next((metric for name in sortable_names for metric in table.applicable if metric.name == name), None)
+    sort_advice = f", {option('sort', metric.name)} sorts by {metric.meaning}" if metric else ""
+    remark = f"{option('all', True)} lists every head{sort_advice}."
     kept_remarks = [line for line in source.remarks if line == DROPPED or line.startswith(WARNING)]
     template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown_metrics), *kept_remarks))
     clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
@@ -306,7 +307,7 @@ def _largest_magnitude(values: Float64Array) -> float:
 
 
 def fit_words(text: str, width: int) -> str:
-    """Returns the text; a text of more than ``width`` characters is cut to that length and ends with an ellipsis."""
+    """Returns the text; if it is longer than ``width``, it is cut to at most that length and ends with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 

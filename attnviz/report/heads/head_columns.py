@@ -56,7 +56,7 @@ class Column(Generic[Item]):
 
 
 def list_summary(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
-    """Returns a table with a row per item; a column without bars has none in any row."""
+    """Returns a table with a row per item; the bar of a cell is ``None`` if its column has no bars."""
     return Summary(
         header=tuple(column.header for column in columns),
         rows=tuple(tuple(column.cell(item) for column in columns) for item in items),
@@ -84,6 +84,8 @@ def format_or_blank(number: float, spec: str) -> str:
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
     """Returns a panel of layers by heads with one number per head; a cell is blank if its layer lacks the head.
 
+    The caller must set the colour scale of the panel, as `share_scales` does.
+
     Args:
         rows: single heads; each module and each kind of attention in a layer has its own row in the panel.
         values: one number per head; NaN leaves its cell blank.
@@ -108,6 +110,8 @@ def labelled_panel(
 ) -> Panel:
     """Returns a panel of numbers with a label for each row and column; cells with NaN are blank.
 
+    The caller must set the colour scale of the panel, as `share_scales` does.
+
     Args:
         title: the title of the panel.
         values: ``(rows, columns)``.
@@ -123,7 +127,7 @@ def labelled_panel(
         rows=_axis(*rows),
         columns=_axis(*columns),
         quantity=quantity,
-        scale=ColorScale(0, 1),  # `share_scales` replaces it
+        scale=ColorScale(0, 1),  # a placeholder
     )
 
 

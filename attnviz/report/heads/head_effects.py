@@ -24,7 +24,7 @@ from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
 IS_WORSE = {"loss": 1, "accuracy": -1}  # the sign of a change for the worse; other metrics have neither
-UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
+UNIT_WORDS = {"nats": " in nats", "share": " (0 to 1)"}
 NOT_A_CAUSE_ALONE = (
     "Ablation is an intervention: it shows what this model does without a head on this input; if a head has no effect, "
     "another may back it up."
@@ -125,7 +125,7 @@ def _caption(effects: Effects) -> str:
     has_several_heads = len(effect.heads) > 1
     heads = f"{'heads' if has_several_heads else 'head'} {effect.name}"
     condition = f"with {heads} removed together" if effects.greedy and has_several_heads else f"without {heads}"
-    rank = "" if effects.greedy else ", the largest change"
+    rank = ", the largest change" if effect.mean and not effects.greedy else ""
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
     baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
     return f"Effects of heads in {effects.model}: {baseline}; {condition} it {_direction(effects, effect.mean)}{rank}."

@@ -64,8 +64,8 @@ class HeadSummaries:
         from attnviz.metrics.patterns import pattern_counts
 
         stride = self.frame.stride
-        sampled = f" (measured over one in {stride} blocks of queries)" if stride > 1 else ""
-        return pattern_counts(row.first_pattern for row in self.frame.rows) + sampled
+        stride_note = f" (measured over one in {stride} blocks of queries)" if stride > 1 else ""
+        return pattern_counts(row.first_pattern for row in self.frame.rows) + stride_note
 
     @property
     def sentence(self) -> str:

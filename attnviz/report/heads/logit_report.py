@@ -42,13 +42,17 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     selected_heads = _selected_heads(parts, options)
     heads = selected_heads or [part for part in parts.sorted() if part.kind == "head"]
     drawn_heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
+    largest_heads = sorted(drawn_heads, key=lambda head: -abs(head.adds))[:MAX_DRAWN_HEADS]
     results = HeadResults(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
         results=parts,
         summary=lambda: _key_list(parts, selected_heads) if selected_heads else _part_list(parts, options),
-        panels=lambda: [_layer_panel(parts), _key_panel(parts, drawn_heads[:MAX_DRAWN_HEADS])],
+        panels=lambda: [
+            _layer_panel(parts),
+            _key_panel(parts, [head for head in drawn_heads if head in largest_heads]),
+        ],
         refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
         picture_remarks=_picture_remarks(parts, drawn_heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},

@@ -30,7 +30,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     A report that already has a frame of its heads' numbers keeps that frame instead of metrics.
 
     Raises:
-        AttnvizError: if the file of effects, notes or names cannot be read, or has none of these heads.
+        AttnvizError: if a file of effects, notes or names cannot be read, or no effect is of these heads.
     """
     if not options.medium.sorts_heads:
         return report
@@ -71,8 +71,8 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
 
 def _metrics_frame(heads: tuple[HeadCells, ...]) -> HeadFrame | None:
     """Returns the metrics that apply to any of the heads; ``None`` if none does or the cells of a head are unknown."""
-    maps = heads_with_cells(heads)
-    if len(maps) < len(heads):
+    cell_heads = heads_with_cells(heads)
+    if len(cell_heads) < len(heads):
         return None
-    frame = measured_frame(maps, stride=block_stride(maps, MAX_MEASURED_CELLS))
+    frame = measured_frame(cell_heads, stride=block_stride(cell_heads, MAX_MEASURED_CELLS))
     return frame.select(measure.name for measure in frame.applicable) if frame.applicable else None

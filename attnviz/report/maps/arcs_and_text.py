@@ -140,7 +140,9 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
             f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, such as {example}"
         )
     if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
-        raise AttnvizError(f"{style} needs heads over the same tokens; choose heads of one text and one kind")
+        raise AttnvizError(
+            f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"
+        )
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
@@ -151,7 +153,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
     """
     [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
-        count = max(panel.rows.edges[-1], panel.columns.edges[-1])
+        count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
         raise AttnvizError(
             f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
             f"use {option('queries', '0:40')} {option('keys', '0:40')}"
@@ -317,10 +319,10 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
 
 
 def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
-    """Returns the index of the first token that a name stands for, and a remark.
+    """Returns the index of the token that a name stands for, and a remark.
 
-    For a label the remark names further tokens that have it, "" if there are none. For a word it names the word's
-    tokens. For a number, or without a name, it is "".
+    For a label it is the first token with it, and the remark names the others, "" if there are none. For a word it is
+    the last token of the word, and the remark names all of them. For a number, or without a name, the remark is "".
 
     Args:
         tokens: the tokens to search.

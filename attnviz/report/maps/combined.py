@@ -62,7 +62,7 @@ CONTRIBUTION_REMARKS = {
     "the sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row "
     "passed on by the residual; rows sum to one.",
 }
-MAX_SPECIAL_SHARE = 0.5  # mean share of a row above which a special token makes all other weights pale
+MAX_SPECIAL_SHARE = 0.5  # mean over the rows above which a special token makes all other weights pale
 ROLLOUT_CONTRIBUTION = replace(PERCENT, name="rollout of contributions")
 
 
@@ -153,7 +153,7 @@ def _combined_image_report(
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the special token that gets most weight if it gets over half, so that other keys are pale.
+    """Returns a remark on the special token with the largest mean if that is over half, so that other keys are pale.
 
     There is none without such a token, for pooled maps or for contributions.
     """
@@ -165,9 +165,8 @@ def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[s
     if shares[largest] <= MAX_SPECIAL_SHARE:
         return ()
     label = quoted_token(panels[0].columns.labels[largest])
-    return (
-        f"{label} gets {shares[largest]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
-    )
+    advice = f"{option('no_special', True)} leaves such tokens out"
+    return (f"The cells of {label} are {shares[largest]:.0%} on average; {advice}.",)
 
 
 def _refuse_scores(options: ReportOptions) -> None:
@@ -181,10 +180,10 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 def _combined_head(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
     """Returns the combination of the chosen heads, filtered and cut to the top few, as head 0 of the combined maps."""
-    filtered = filtered_heads(chosen_heads(recording, options.selection), options.filter)
-    heads = [head for head, _ in ranked_heads(filtered, options.sort, options.top)]
-    maps = reduce_heads(cell_heads(heads), method, residual)
-    return replace(heads[0], maps=maps, head=0)
+    heads = filtered_heads(chosen_heads(recording, options.selection), options.filter)
+    top_heads = [head for head, _ in ranked_heads(heads, options.sort, options.top)]
+    maps = reduce_heads(cell_heads(top_heads), method, residual)
+    return replace(top_heads[0], maps=maps, head=0)
 
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:

@@ -225,7 +225,7 @@ def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
 
 
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
-    """Yields the report, then without the remark on exact weights, then also without those on masks and colours.
+    """Yields the report, then one without remarks on exact weights, then one also without those on masks and colours.
 
     A warning that weights are not exact stays.
     """
@@ -240,8 +240,12 @@ def _caption(
 ) -> str:
     """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
     shown_head, full_head = heads[0], clearest_heads[0]
-    selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
-    if _longer_side(shown_head) < _longer_side(full_head):
+    if summaries.first_heads:
+        selection = f"showing {len(heads)}"
+    else:
+        selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
+    has_first_query = shown_head.queries.start == full_head.queries.start
+    if has_first_query and _longer_side(shown_head) < _longer_side(full_head):
         tokens = f"the first {_longer_side(shown_head)} of {_longer_side(full_head)} tokens"
         shown_part = f"{selection} over {tokens} (rows: queries, columns: keys)"
     else:
@@ -251,7 +255,9 @@ def _caption(
             all_queries = count_phrase(_count(full_head.queries), "queries")
             queries = f"the last {_count(shown_head.queries)} of {all_queries}"
         shown_part = f"{selection}: {queries} (rows) over {keys} (columns)"
-    return f"{len(clearest_heads)} heads of {model_name(recording)}: {summaries.summary}; {shown_part}."
+    return (
+        f"{count_phrase(len(clearest_heads), 'heads')} of {model_name(recording)}: {summaries.summary}; {shown_part}."
+    )
 
 
 def _count(span: slice) -> int:

@@ -44,6 +44,8 @@ def titled_panels(
 ) -> list[Panel]:
     """Returns the panels of these heads, each titled with the head's name and note.
 
+    The caller must set the colour scales of the panels, as `share_scales` does.
+
     Args:
         recording: the recording of the heads.
         heads: the heads to draw.
@@ -63,11 +65,12 @@ def head_panels(
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
-    Panels of a table are not pooled, but cut to the medium's cells.
+    Panels of a table are not pooled, but cut to the medium's cells. The caller must set the panels' colour scales, as
+    `share_scales` does.
 
     Args:
         head: the head, with its queries and keys.
-        quantities: the quantities of the panels.
+        quantities: the quantities of the panels; scores only for a table, as they cannot be pooled.
         options: the look, the table and the medium with its largest number of cells.
         title: the title of each panel; the name of the quantity follows if there are several.
         group: the row of an overview that the panels belong to.
@@ -86,8 +89,8 @@ def head_panels(
         overview = maps.overview(
             (head.head,), len(rows.labels), len(columns.labels), queries, keys, maximum=pools_maximum
         )
-        pooled = overview.maximum[0] if pools_maximum else overview.mean[0]
-        values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
+        pooled_weights = overview.maximum[0] if pools_maximum else overview.mean[0]
+        values, visible = {WEIGHT: pooled_weights, PERCENT: pooled_weights}, overview.visible
     else:
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
@@ -102,7 +105,7 @@ def head_panels(
             rows=rows,
             columns=columns,
             quantity=quantity_of(maps, quantity),
-            scale=ColorScale(0, 1),  # `share_scales` replaces it
+            scale=ColorScale(0, 1),  # a placeholder
             group=group,
             pool=look.pool,
             visible_keys=visible_keys,

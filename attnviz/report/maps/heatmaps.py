@@ -25,6 +25,7 @@ from attnviz.report.words.captions import (
     cut_remarks,
     group_title,
     heads_caption,
+    item_noun,
     maps_suffix,
     mark_remarks,
     panel_remarks,
@@ -143,7 +144,7 @@ def _row_drawer(
 
 
 def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if rows of weights are drawn over images: all heads' keys have images, and no other style is chosen."""
+    """True if rows of weights are drawn over images: all keys have images, and no other style or table is chosen."""
     style = options.look.style or "text"
     have_images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
     return have_images and style == "text" and options.table is None
@@ -197,12 +198,12 @@ def _title_notes(
 
 def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
     """Returns the selected heads that pass the user's filter; all selected heads without a filter."""
-    chosen = chosen_heads(recording, options.selection)
+    heads = chosen_heads(recording, options.selection)
     if options.filter is None:  # spares the import of metrics
-        return chosen
+        return heads
     from attnviz.metrics.measured_heads import filtered_heads
 
-    return filtered_heads(chosen, options.filter)
+    return filtered_heads(heads, options.filter)
 
 
 def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
@@ -235,13 +236,14 @@ def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
     """Returns the report of heads as maps with labels.
 
-    On a page, several texts stand under each other, and heads without a note are noted by the start of their text.
+    For several texts on one page, a row holds the heads of one text if they are few, and the note of a head that has
+    none is the start of its text.
     """
     texts = {head.maps.item: words_of(head) for head in heads}
     title, title_notes = report_title(recording, options.look), dict(notes)
     is_batch = options.medium.one_page and len(texts) > 1
     if is_batch:
-        title = options.look.title or f"{len(texts)} texts"
+        title = options.look.title or f"{len(texts)} {item_noun(heads[0].maps)}s"
         text_starts = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads}
         title_notes = text_starts | title_notes
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), title_notes)

@@ -126,12 +126,13 @@ def find_pixel(tokens: Tokens, name: str) -> int:
     if not len(patches):
         corners = tokens.places[in_first_image]
         box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
-        raise AttnvizError(f"no patch at pixel {x},{y}; the model reads x {box[0]} to {box[2]}, y {box[1]} to {box[3]}")
+        read_area = f"x {box[0]} to {box[2] - 1}, y {box[1]} to {box[3] - 1}"
+        raise AttnvizError(f"no patch at pixel {x},{y}; the model reads {read_area}")
     return int(patches[0])
 
 
 def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
-    """Returns ``(patches,)``, True for the fewest patches that hold more than this share of a row's weight.
+    """Returns ``(patches,)``, True for the fewest patches that hold at least this share of a row's weight.
 
     The rule is that of ``visualize_attention.py`` of DINO (Caron et al. 2021): the smallest weights are left out while
     their sum is at most 1 − share.
@@ -189,6 +190,8 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
     """Returns the panel of one query's weights over an image; keys outside the image are masked.
+
+    The caller must set the colour scale of the panel, as `share_scales` does.
 
     Args:
         head: the head.

@@ -122,6 +122,9 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
 
     The token is the query that the address names. It is the key if the address names no query, or names both and has
     the direction ``from``.
+
+    Raises:
+        AttnvizError: if the text has no such token, or none of the heads shows it.
     """
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
@@ -130,8 +133,11 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     assert token is not None
     candidates = [_token_row(head, token, is_query, options) for head in heads]
     rows = [row for row in candidates if row is not None]
-    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_TOKEN_ROWS else rows
     label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
+    if not rows:
+        axis = "queries" if is_query else "keys"
+        raise AttnvizError(f"“{label}” is not among the {axis} shown; leave {option(axis)} out")
+    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_TOKEN_ROWS else rows
     subject = f"What “{label}” attends to" if is_query else f"What attends to “{label}”"
     heads_text = (
         f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"

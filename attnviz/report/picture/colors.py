@@ -159,7 +159,7 @@ def colormap(name: str) -> ByteArray:
 
 
 def luminance(rgb: ArrayLike) -> Float64Array:
-    """Returns the relative luminance, as WCAG 2.1 defines it, 0 to 1, of sRGB colours, ``(..., 3)`` to ``(...)``."""
+    """Returns the relative luminance of sRGB colours (WCAG 2.1), 0 to 1: ``(..., 3)`` to ``(...)``."""
     fraction = np.asarray(rgb, dtype=np.float64) / 255
     linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
     return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))

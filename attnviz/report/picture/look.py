@@ -42,7 +42,7 @@ def _check_mark(name: str, value: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Options of how a report is drawn, not of what it contains; each holds the text that a user wrote.
+    """Options of how a report is drawn, not of what it contains, as the user wrote them.
 
     If a query is given without a style, the style is ``text``.
 
@@ -56,7 +56,8 @@ class Look:
             ``all=True``.
 
     Raises:
-        AttnvizError: if the value of an option is invalid: a size, limits, a colormap, a mark or any other.
+        AttnvizError: if the value of an option is invalid: a size, limits, a colormap, a mark or any other, or if a
+            query is given with a style that draws every query.
     """
 
     ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
@@ -110,7 +111,8 @@ class Look:
     limits: Annotated[
         str,
         Option(
-            "Set the limits of the colours: shared by all heads, head for one scale each, or numbers such as 0:0.5.",
+            "Set the limits of the colours: shared (one scale for all heads), head (a scale for each head), or numbers "
+            "such as 0:0.5.",
             media=PICTURE_MEDIA,
         ),
     ] = "shared"
@@ -162,7 +164,7 @@ class Look:
     notes: Annotated[
         str | None,
         Option(
-            "Add notes to a page or slides from a file with lines such as: #head=3.4&query=it It looks at its noun.",
+            "Add notes to a page or slides from a file with lines such as: #head=3.4 Looks at the previous word.",
             inspector=False,
             media=("page", "slides"),
         ),
@@ -225,7 +227,7 @@ class Look:
 
     @property
     def column_inches(self) -> float | None:
-        """The width in inches if ``size`` is a width alone, such as ``84mm``; else ``None``."""
+        """The width in inches if ``size`` is a width alone, such as ``84mm``, and no frame is given; else ``None``."""
         return None if self.size is None or self.frame is not None else parse_width(self.size)
 
     @property

@@ -22,7 +22,7 @@ def panel_image(panel: Panel) -> Image:
 
 
 def band_tops(panel: Panel) -> list[int]:
-    """Returns the row of pixels at which each band of a spectrogram begins, the highest first; empty for a picture."""
+    """Returns the row of pixels at which each band of a spectrogram begins, the highest first; empty without bands."""
     places = panel.columns.places
     if places is None or not panel_image(panel).seconds:
         return []
@@ -76,7 +76,7 @@ def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
 
 
 def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
-    """Returns left, top, right and bottom of the panel's query; ``None`` for several, or a query outside the image."""
+    """Returns left, top, right and bottom of the panel's query; ``None`` unless it is one, inside the image."""
     places = panel.rows.places
     if places is None or len(places) != 1 or places.shape[1] != 4:  # four numbers are a box in an image
         return None

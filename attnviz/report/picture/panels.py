@@ -239,7 +239,7 @@ class Panel:
 
     @property
     def outline(self) -> tuple[int, int, int, int] | None:
-        """First row, first column, rows and columns of the outlined cell, row or column; ``None`` for no outline."""
+        """First row and column of the outlined part, and its height and width in cells; ``None`` for no outline."""
         marked_query, marked_key = self.marked
         query = None if marked_query is None else self.rows.cell_of(marked_query)
         key = None if marked_key is None else self.columns.cell_of(marked_key)

@@ -136,7 +136,7 @@ class Results(Protocol):
     """Exact numbers that a command found, in the form of its own files."""
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """Returns the header and the rows below it; numbers that are not finite become empty cells."""
+        """Returns the header and the rows below it; a writer leaves the cells of NaN and of infinities empty."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns all results as JSON values."""

@@ -28,10 +28,11 @@ LIFTED = "Colours show lift: the weight times the number of keys that the query 
 def share_scales(
     panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, max_ratio: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
-    """Returns the panels with one colour scale for each quantity, or one for each panel if the look asks for that.
+    """Returns the panels with one colour scale for each quantity.
 
     Panels show lift instead of weights on request, or if a scale of weights would hide most rows. Their cells get the
-    decimals that the largest number of their quantity needs.
+    decimals that the largest number of their quantity needs. If the look asks for a scale for each head, each panel has
+    its own, whose limits its title then names.
 
     Args:
         panels: the panels to colour.
@@ -66,7 +67,7 @@ def shared_scale(
 ) -> ColorScale:
     """Returns the colour scale of all panels of a quantity: within the user's limits, or by default fit to the values.
 
-    A scale of changes is centred on 0 and ignores the user's limits.
+    A scale of changes is centred on 0 and ignores the user's limits and colormap.
 
     Args:
         quantity: the quantity that the colours show.
@@ -153,7 +154,7 @@ def _largest_magnitude(panel: Panel) -> float:
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
-    """Returns a scale from 0 to the largest weight that is not 1 by definition."""
+    """Returns a scale from 0 to the largest weight that is not 1 by definition; to 1 if that weight is 0."""
     high = _largest_level(panels)
     return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_are_clipped(panels, high))
 
@@ -207,7 +208,7 @@ def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
-    """Returns the panels in which some query sees several keys, or keys are not counted; else all panels."""
+    """Returns the panels in which some query sees several keys, or keys are not counted; all if there are none."""
     return [panel for panel in panels if panel.visible_keys is None or (panel.visible_keys > 1).any()] or panels
 
 
@@ -261,7 +262,7 @@ def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty."""
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
-    return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if pools_nothing else ()
+    return (f"{option('pool', look.pool)} has no effect: every cell is one weight.",) if pools_nothing else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:

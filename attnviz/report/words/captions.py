@@ -15,7 +15,7 @@ from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
-from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
+from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, plural
 from attnviz.text.towers import TOWERS, tower_phrase
 
@@ -29,7 +29,7 @@ MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white spa
 MAX_TOKEN_CHARACTERS = 60  # of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the queries and that of the keys
 USER = " user"  # the end of the label of a turn that a user wrote
-SINGULAR = {"queries": "query"}
+SINGULAR = {"queries": "query", "blocks of queries": "block of queries", "blocks of keys": "block of keys"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
 MASKED = "Blank cells are masked: the query cannot see that key."
 HATCHED = MASKED.replace("Blank", "Hatched")  # figures hatch masked cells
@@ -37,7 +37,7 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """Returns the texts of a recording on one line, cut to fit; without texts the labels, without labels the model."""
+    """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words
 
     texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
@@ -105,7 +105,7 @@ def source_of(model: str, text: str) -> dict[str, object]:
 
 
 def report_title(recording: Recording, look: Look) -> str:
-    """Returns the heading of a report: the user's title, else the text."""
+    """Returns the heading of a report: the user's title, else `text_title`."""
     return look.title or text_title(recording)
 
 
@@ -146,14 +146,18 @@ def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """
     words = " cross" if maps.kind == "cross" and not _all_cross(recording) else ""
     if len({other.item for other in recording.maps}) > 1:
-        noun = "tile" if isinstance(maps.key_tokens.canvas, Image) else "text"
-        words += f", {noun} {maps.item}"
+        words += f", {item_noun(maps)} {maps.item}"
     modules = {
         other.module
         for other in recording.maps
         if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
     }
     return f"{words}, {maps.module}" if len(modules) > 1 else words
+
+
+def item_noun(maps: LayerMaps) -> str:
+    """Returns the noun for one of several items of a recording: ``tile`` of an image, or ``text``."""
+    return "tile" if isinstance(maps.key_tokens.canvas, Image) else "text"
 
 
 def _all_cross(recording: Recording) -> bool:
@@ -164,12 +168,15 @@ def _all_cross(recording: Recording) -> bool:
 def part_title(report: DrawnReport) -> str:
     """Returns a title that names the panels of a report, or the heads of shaded texts, with a capital letter.
 
-    For more than `MAX_NAMED_PANELS` it says their number, the first and the last.
+    For more than `MAX_NAMED_PANELS` it says their number, the first and the last. They are called heads if each is a
+    head, else panels.
     """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
     titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
-        return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
+        are_heads = names_heads or {title.partition(" ")[0] for title in titles} <= {"head", *TOWERS}
+        noun = "heads" if are_heads and not isinstance(report, NumberTables) else "panels"
+        return f"{len(titles)} {noun}, {titles[0]} to {titles[-1]}"
     text = _joined_titles(titles)
     return text[:1].upper() + text[1:]
 
@@ -208,7 +215,8 @@ def part_caption(report: DrawnReport) -> str:
 
 def _axis_phrase(axis: Axis, side: str) -> str:
     """Returns the number of tokens of an axis with its side, such as ``5 queries (rows)``."""
-    return f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
+    name = "heads" if axis.name == "head" else axis.name
+    return f"{count_phrase(axis.edges[-1] - axis.edges[0], name)} ({side})"
 
 
 def heads_caption(
@@ -247,9 +255,9 @@ def heads_phrase(heads: Sequence[ChosenHead]) -> str:
 
 
 def texts_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the number of texts in words, such as `` for 3 texts``; "" for one."""
+    """Returns the number of texts, or tiles, in words, such as `` for 3 texts``; "" for one."""
     count = len({head.maps.item for head in heads})
-    return f" for {count} texts" if count > 1 else ""
+    return f" for {count} {item_noun(heads[0].maps)}s" if count > 1 else ""
 
 
 def _token_count_phrase(spans: Sequence[slice], name: str) -> str:

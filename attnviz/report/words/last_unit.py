@@ -1,4 +1,4 @@
-"""Says in one sentence which unit the last unit of a text looked at most, as an answer at a turn of its chat."""
+"""Says in one sentence which unit the last unit of a text looked at most: in a chat, which turn the answer did."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

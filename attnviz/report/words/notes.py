@@ -10,7 +10,7 @@ from attnviz.base.reading import read_lines
 
 MAX_NOTES, MAX_NOTES_BYTES = 1_000, 10**7
 LINE = re.compile(r"(#\S*)\s+(\S.*)")
-EXAMPLE = "#head=3.4&query=it It looks at its noun."
+EXAMPLE = "#head=3.4 Looks at the previous word."
 
 
 def read_notes(file: str | None) -> list[dict[str, Any]]:

@@ -36,6 +36,12 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
     assert any("Ablation is an intervention" in remark for remark in report.remarks)
 
 
+def test_an_effect_of_zero_is_not_called_the_largest_change() -> None:
+    effects = replace(EFFECTS, rows=(Effect(((0, 1),), np.zeros(2)),))
+    caption = effects_report(effects, options(".txt")).caption
+    assert caption.endswith("loss is 1.5000 with all heads, the mean over 2 texts; without head 0.1 it stays 1.5000.")
+
+
 def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
     report = effects_report(EFFECTS, options(".png"))
     assert isinstance(report, Heatmaps)

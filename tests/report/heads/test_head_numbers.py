@@ -1,8 +1,12 @@
 """What heads move, and what is lost without them, as columns of the table of heads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
+import attnviz
 from attnviz.api import drawing
 from attnviz.api.contributions import contributions
 from attnviz.base.errors import AttnvizError
@@ -14,6 +18,7 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.heads.head_results import HeadsReport
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadAtlas, HeadList
 from attnviz.text.selection import Selection
@@ -71,3 +76,15 @@ def test_the_list_and_the_atlas_say_where_these_numbers_come_from(recording: Rec
         assert any(line.endswith("with heads replaced by zero: an intervention.") for line in each.remarks)
     assert isinstance(atlas, HeadAtlas)
     assert {"effect", "moved"} <= {panel.title for panel in atlas.panels}
+
+
+def test_heads_without_numbers_are_listed_as_far_as_they_fit() -> None:
+    module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+    with attnviz.record(module) as one_token:
+        module(torch.rand(1, 1, 8))
+    options = drawing.options_for_medium(ReportOptions(look=Look(height=10)), ".txt")
+    one_row = replace(options.medium, fits=lambda report: isinstance(report, HeadList) and len(report.summary.rows) < 2)
+    report = heads_report((one_token,), replace(options, medium=one_row))
+    assert isinstance(report, HeadList)
+    assert len(report.summary.rows) == 1
+    assert report.remarks == ("all=True lists every head.",)

@@ -77,6 +77,15 @@ def test_a_picture_has_layers_by_parts_and_heads_by_keys_on_one_scale() -> None:
     assert source_line(report) == f"Model: {PARTS.model}."
 
 
+def test_a_picture_of_many_chosen_heads_has_the_keys_of_those_with_the_largest_parts() -> None:
+    keys = np.array([1, 0, 0], dtype=np.float32)
+    heads = tuple(LogitPart(f"0.{head}", "head", float(head), 0, head, head * keys) for head in range(14))
+    report = logit_report(replace(PARTS, parts=heads), options(".png", layers="0"))
+    assert isinstance(report, Heatmaps)
+    assert report.panels[1].rows.labels == tuple(f"0.{head}" for head in range(2, 14))
+    assert "Keys are drawn for the 12 heads with the largest parts." in report.remarks
+
+
 def test_numbers_are_exact_and_a_page_is_refused() -> None:
     lines = draw(logit_report(PARTS, options(".csv")), ".csv").decode().splitlines()
     assert lines[:3] == ["part,kind,adds,key 0,key 1,key 2", "wte,embedding,0.25,,,", "0.0,head,1.5,1.25,0.25,0.0"]

@@ -147,7 +147,7 @@ def test_the_query_of_a_text_is_one_of_the_chosen_ones(recording: Recording) -> 
 
 @pytest.mark.parametrize(("suffix", "style"), [(".txt", "text"), (".svg", "arcs")])
 def test_a_way_to_pool_has_no_effect_where_nothing_is_pooled(recording: Recording, suffix: str, style: str) -> None:
-    said = "pool='max' has no effect: every cell is one pair of tokens."
+    said = "pool='max' has no effect: every cell is one weight."
     assert said in report_of(recording, suffix, style=style, pool="max").remarks
     assert said not in report_of(recording, suffix, style=style).remarks
 
@@ -158,6 +158,13 @@ def test_arcs_need_a_picture(suffix: str) -> None:
         AttnvizError, match=r"style='arcs' draws a picture; use -o arcs.svg \(.png .svg .pdf .html .pptx\)"
     ):
         options_for_medium(ReportOptions(look=Look(style="arcs")), suffix)
+
+
+def test_arcs_of_too_many_tokens_are_refused_with_the_number_of_the_chosen_ones() -> None:
+    recording = Recording(maps=(random_maps(Tokens.numbered(400), heads=1),), model="a model")
+    options = ReportOptions(look=Look(style="arcs"), selection=Selection(queries=(250, 400), keys=(200, 400)))
+    with pytest.raises(AttnvizError, match="draws up to 120 tokens, not 200; use"):
+        build_report(recording, options)
 
 
 def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> None:
@@ -219,5 +226,5 @@ def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out
         held = replace(tokens, special=marked)
         maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
         report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
-        said = " gets 70% of a row on average; no_special=True leaves such tokens out."
+        said = " are 70% on average; no_special=True leaves such tokens out."
         assert any(remark.endswith(said) for remark in report.remarks) == marked.any()

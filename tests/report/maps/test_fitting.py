@@ -13,6 +13,7 @@ from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps import heatmaps
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -122,6 +123,18 @@ def test_a_head_that_looks_at_repeats_is_never_shown_by_the_first_tokens() -> No
         )
         assert isinstance(report, Heatmaps)
         assert report.panels[0].values.shape == shown
+
+
+def test_heads_that_are_drawn_first_are_not_called_the_clearest_and_rows_at_the_end_not_the_first() -> None:
+    tokens = tokenize("so it goes on and on " * 5)
+    maps = random_maps(tokens, tokenize("a b c"), heads=30)
+    look = Look(width=80, height=20)
+    options = ReportOptions(look=look, medium=medium_of(".txt", look))
+    key = (maps.module, maps.layer, maps.kind, maps.item, 4)
+    report = heatmaps.build_report(Recording(maps=(maps,), model="a model"), options, first_heads=[key])
+    rows = len(report.panels[0].values)  # type: ignore[union-attr]
+    assert rows < len(tokens)
+    assert f"; showing 1: the last {rows} of 30 queries (rows) over 3 keys (columns)." in report.caption
 
 
 def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:

@@ -60,7 +60,7 @@ def test_a_query_is_named_by_its_label_its_number_or_a_pixel(query: str) -> None
 
 
 def test_refuses_a_pixel_that_the_model_does_not_read() -> None:
-    with pytest.raises(AttnvizError, match="no patch at pixel 90,10; the model reads x 0 to 90, y 0 to 80"):
+    with pytest.raises(AttnvizError, match="no patch at pixel 90,10; the model reads x 0 to 89, y 0 to 79"):
         report_of(image_recording(), query="@90,10")
 
 

@@ -12,6 +12,7 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Arcs, Chapter, DrawnReport, Heatmaps, ShadedText
+from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 
@@ -77,6 +78,14 @@ def test_note_pinned_to_what_is_not_there_is_refused(
 ) -> None:
     with pytest.raises(AttnvizError, match=said):
         story_of(recording, tmp_path, line)
+
+
+def test_note_of_a_token_that_is_not_shown_is_refused(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("#query=it No.")
+    options = ReportOptions(look=Look(notes=str(file)), selection=Selection(queries=(0, 2)))
+    with pytest.raises(AttnvizError, match="“it” is not among the queries shown; leave"):
+        build_report(recording, options)
 
 
 def test_notes_of_combined_heads_are_refused(recording: Recording, tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import pytest
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium
+from attnviz.report.picture.panels import Axis
+from attnviz.report.words.captions import part_caption, part_title
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
 from tests.report.examples import report_of
+from tests.report.image_examples import image_recording
 
 
 def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Recording) -> None:
@@ -151,6 +154,23 @@ def test_a_head_over_several_texts_is_counted_once_and_the_texts_are_said(record
     batch = replace(recording, maps=(dense(recording), short))
     said = "Cross-attention of 3 heads of layer 0 in a test for 2 texts, up to 5 queries (rows) over up to 7 keys"
     assert report_of(batch).caption.startswith(said)
+
+
+def test_tiles_of_an_image_are_not_called_texts() -> None:
+    tiles = tuple(replace(dense(image_recording()), item=item) for item in range(2))
+    caption = report_of(replace(image_recording(), maps=tiles), look=Look(style="heatmap")).caption
+    assert " for 2 tiles, " in caption
+
+
+def test_parts_are_called_heads_only_if_they_are_and_counted_in_the_plural(recording: Recording) -> None:
+    report = report_of(recording)
+    panels = [replace(report.panels[0], title=f"head 0.{head}") for head in range(7)]
+    rows = Axis("head", ("0.1", "0.2"), (0, 1, 2))
+    assert part_title(replace(report, panels=tuple(panels))) == "7 heads, head 0.0 to head 0.6"
+    metrics = tuple(replace(panel, title=f"metric {number}", rows=rows) for number, panel in enumerate(panels))
+    assert part_caption(replace(report, panels=metrics)).startswith(
+        "7 panels, metric 0 to metric 6: 2 heads (rows) over 7 keys (columns)"
+    )
 
 
 def test_heads_of_two_attention_calls_in_one_layer_are_told_apart_and_counted(recording: Recording) -> None:
