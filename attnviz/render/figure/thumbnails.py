@@ -51,7 +51,7 @@ LINE_SPACING = 1.35  # from one line to the next, in font sizes
 TITLE_GAP = 0.3  # between a title and its thumbnail, in font sizes
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
-UNNUMBERED = f"Maps are too small for the numbers of heads; use a larger {option('size')} to see them."
+UNNUMBERED = f"Maps are too small for head numbers; use a larger {option('size')} to see them."
 WITHOUT_VALUES = (
     f"Maps are too small for the values by which heads are sorted; use a larger {option('size')} to see them."
 )

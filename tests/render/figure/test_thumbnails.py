@@ -29,7 +29,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 from tests.patience import PATIENCE
 
-UNNUMBERED = "Maps are too small for the numbers of heads; use a larger size to see them."
+UNNUMBERED = "Maps are too small for head numbers; use a larger size to see them."
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:

@@ -31,7 +31,7 @@ def test_link_to_what_the_page_does_not_have_says_so_until_the_reader_goes_on(sh
 
 def test_hint_under_the_text_says_how_heads_are_chosen_and_let_go_of(show: Opener) -> None:
     opened = show(report_of(sentence()))
-    assert opened.text("#keys-hint").startswith("Click a word: every head shows what it looks at. Tick heads")
+    assert opened.text("#keys-hint").startswith("Click a token: every head shows what that token looks at. Tick heads")
     for number in (1, 6):
         opened.page.hover(f".thumb >> nth={number}")
         opened.page.click(".tick")

@@ -107,7 +107,7 @@ def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Op
     faint = int(row[SECOND : SECOND + 6].argmin())
     assert blueness(color_of_patch(opened, 1, patch)) > blueness(color_of_patch(opened, 1, faint))
     shares = row[:6].sum(), row[SECOND : SECOND + 6].sum()
-    said = [f"{share:.0%} on image {number}, 60% of it in the line" for number, share in enumerate(shares, 1)]
+    said = [f"{share:.0%} on image {number}, 60% of it in the outline" for number, share in enumerate(shares, 1)]
     assert opened.evaluate("Array.from(document.querySelectorAll('#text .share'), (part) => part.textContent)") == [
         *said,
         f"{1 - sum(shares):.0%} on words",

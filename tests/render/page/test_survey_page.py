@@ -110,7 +110,7 @@ def test_one_row_of_weights_is_enough(show: Opener) -> None:
     opened = show(report_with("mean"))
     opened.until("document.querySelectorAll('.example').length === 20")
     opened.page.locator(".example").nth(0).locator(".token").nth(1).hover()
-    assert opened.text(".example .shades").startswith("shaded: what the mean of all tokens looks at; at ")
+    assert opened.text(".example .shades").startswith("shaded: what all tokens look at on average; at ")
     assert opened.text(".example .shades").endswith(" 100%")
 
 

@@ -157,13 +157,13 @@ export class ArcsPicture {
   }
 
   get note() {
-    if (!this.shown.values) return "Of a text this long the arcs of one token are drawn: point at one, or find it.";
+    if (!this.shown.values) return "For a text this long, only the arcs of one token are drawn: point at a token, or find it.";
     const all = this.shown.values.length;
     if (this.lines.length < MAX_ARCS) {
       return "A line is as wide and as strong as its weight. Point at a token for its own lines alone.";
     }
     const counts = `The ${MAX_ARCS.toLocaleString("en")} strongest of ${all.toLocaleString("en")} weights`;
-    return `${counts}, as wide and as strong as they are; point at a token for all of its own.`;
+    return `${counts}, each as a line as wide and as strong; point at a token for all of its lines.`;
   }
 }
 

@@ -75,7 +75,7 @@ function drawChanges() {
     metrics.every((metric) => changes.before[head][metric] !== null && changes.after[head][metric] !== null),
   );
   const clear = known.filter((head) => metrics.some((metric) => clearness(head, metric) > 1.96));
-  one("note").textContent = `Arrows go from before to after. ${clear.length} of ${known.length} heads surely change in ${shownChanges.across} or ${shownChanges.up} (1.96 standard errors). Click one for all its numbers.`;
+  one("note").textContent = `Arrows go from before to after. ${clear.length} of ${known.length} heads surely change in ${shownChanges.across} or ${shownChanges.up} (1.96 standard errors). Click an arrow for all numbers of its head.`;
   one("plot").replaceChildren(plotOf(shownChanges.all || !clear.length ? known : clear, new Set(clear), metrics));
   one("changes").replaceChildren(...(shownChanges.head < 0 ? listOfAll() : listOfHead(shownChanges.head)));
 }
@@ -139,8 +139,8 @@ function spanOf(head, metric) {
 function listOfAll() {
   const all = changes.heads.flatMap((_, head) => changes.names.map((_, metric) => ({ head, metric, clear: clearness(head, metric) })));
   const rows = all.filter(({ clear }) => clear > 0).sort((one, two) => two.clear - one.clear).slice(0, MAX_ROWS);
-  if (!rows.length) return [make("p", { className: "note" }, "No number of any head changes.")];
-  return [make("h2", {}, `The ${rows.length} clearest changes`), tableOf(rows)];
+  if (!rows.length) return [make("p", { className: "note" }, "No number changes, or the margins of changes are unknown.")];
+  return [make("h2", {}, rows.length === 1 ? "The clearest change" : `The ${rows.length} clearest changes`), tableOf(rows)];
 }
 
 /** Every number of a head. @param {number} head */

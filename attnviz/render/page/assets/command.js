@@ -78,12 +78,12 @@ function scaleWords(heads) {
 
 /** Returns a sentence on what the command does not draw of the screen. */
 function lacking() {
-  if (showsScores()) return "It draws weights: a figure of the scores is saved here, by SVG.";
-  if (state.together === "difference") return "It draws both heads: a figure of the difference of two heads is saved here, by SVG.";
-  if (state.together === "overlay") return "It draws each head: a figure of heads over each other is saved here, by SVG.";
-  if (state.pin && state.head !== null && state.view === "matrix") return "It frames no token: the kept one is in the link.";
+  if (showsScores()) return "It draws weights; the button SVG saves a figure of the scores.";
+  if (state.together === "difference") return "It draws both heads; the button SVG saves a figure of their difference.";
+  if (state.together === "overlay") return "It draws each head; the button SVG saves a figure of the heads over each other.";
+  if (state.pin && state.head !== null && state.view === "matrix") return "It does not frame the kept token; the link keeps it.";
   if (state.head === null && !state.together && state.list === "numbers") return "It draws thumbnails: attnviz heads lists the numbers.";
-  if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; what attends to it is saved here, by SVG.";
+  if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; the button SVG saves what attends to it.";
   return "";
 }
 

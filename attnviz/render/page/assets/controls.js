@@ -144,9 +144,9 @@ export function drawHint(open) {
 function hintOf(chosen) {
   if (chosen === 1) return "1 head is chosen: choose another one to show both together. Esc lets go.";
   if (chosen > 1) return `${chosen} heads are chosen: the buttons below show them together. Esc lets go.`;
-  const how = matchMedia("(hover: none)").matches ? "Touch heads long" : "Tick heads";
+  const how = matchMedia("(hover: none)").matches ? "Touch and hold heads" : "Tick heads";
   const keys = matchMedia("(hover: none)").matches ? "" : " ? lists the keys.";
-  return `Click a word: every head shows what it looks at. ${how} to show several together.${keys}`;
+  return `Click a token: every head shows what that token looks at. ${how} to show several together.${keys}`;
 }
 
 /** Draws the orders that heads may stand in. */

@@ -153,7 +153,7 @@ function buildOverview(order, run, parts) {
     if (name) overview.append(make("h3", {}, name));
     overview.append(run ? buildRun(numbers, parts) : buildGrid(numbers, parts));
   }
-  if (!order.length) overview.append(make("p", { className: "note" }, "No head is left; other words leave some."));
+  if (!order.length) overview.append(make("p", { className: "note" }, "No head passes the filter; change its words."));
   const [first] = thumbs();
   if (first) first.tabIndex = 0;
   if (kept !== undefined) focusThumbnail(Number(kept));

@@ -34,7 +34,7 @@ export function histogramCell(name) {
   const range = rangeOf(name);
   const cell = make("td", { className: "histogram" });
   if (!range) return cell;
-  const canvas = make("canvas", { title: `Drag over a part: heads with ${name} within it are left` });
+  const canvas = make("canvas", { title: `Drag over a part to keep only heads whose ${name} is in it` });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `Histogram of ${name}, from ${range.low.toFixed(2)} to ${range.high.toFixed(2)}`);
   [canvas.width, canvas.height] = [2 * WIDE, 2 * HIGH];

@@ -19,7 +19,7 @@ const LIST_LENGTH = 8;
 const HINT =
   "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
 const LIST_HINT =
-  "Click a token of the text: every head shows what it attends to. Shift and click on heads shows them together.";
+  "Click a token: every head shows what that token attends to. Choose heads by Shift and click, to show them together.";
 
 /** @typedef {(mark: Mark) => void} Choose what a click on a listed token does */
 

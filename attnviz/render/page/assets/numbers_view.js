@@ -15,7 +15,7 @@ export class NumbersView {
   constructor(parent) {
     const heads = listedHeads();
     const caption = `What ${heads.length} of ${page.heads.length} heads do: a number opens its head, a metric’s name sorts by it`;
-    const none = "No number of these heads is known: single cells of pooled maps are not.";
+    const none = "These heads have no numbers: no metric applies to them, or their maps are pooled.";
     parent.append(METRIC_NAMES.length ? headTable(heads, METRIC_NAMES, caption, openHead) : make("p", { className: "note" }, none));
   }
 

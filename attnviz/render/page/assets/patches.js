@@ -123,7 +123,7 @@ export class Patches {
   /** Writes how much of a row of weights is on each image, and on the words. @param {Float32Array | null} row */
   writeShares(row) {
     const said = (/** @type {number} */ share, /** @type {string} */ name) => (row ? `${Math.round(100 * share)}% on ${name}` : "\u00a0");
-    const outlined = `, ${100 * OUTLINED_SHARE}% of it in the line`;
+    const outlined = `, ${100 * OUTLINED_SHARE}% of it in the outline`;
     let onImages = 0;
     for (const { image, name, caption } of this.images) {
       const share = row ? shareOn(row, image.tokens) : 0;

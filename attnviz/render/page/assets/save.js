@@ -287,7 +287,7 @@ function isLaidOut() {
 
 /** Shows the command that draws what is shown in the chosen size. */
 function commandInstead() {
-  openShare(`This page lays one head out for a size. What is shown now is drawn for “${chosenFormat()?.name}” by this command; choose “As seen” to save it as it is.`);
+  openShare(`For a size, this page saves only one head, seen whole. This command draws what is shown for “${chosenFormat()?.name}”; choose “As seen” to save it as it is.`);
 }
 
 export function saveSvg() {

@@ -86,7 +86,7 @@ function frameHeads() {
   }
   const named = state.head === null ? "" : `, ${headTitle(state.head)} is open`;
   small.canvas.setAttribute("role", "application");
-  small.canvas.setAttribute("aria-label", `${small.placed.length} heads, layers down${named}. Left and right open the next one.`);
+  small.canvas.setAttribute("aria-label", `${small.placed.length} heads, layers down${named}. Left and right open the previous and the next.`);
 }
 
 function listen() {

@@ -61,7 +61,8 @@ export class ExampleText {
     const inside = values.reduce((sum, weight) => sum + weight, 0);
     const outside = whole ? "" : `; ${Math.max(0, 1 - inside).toFixed(2)} is outside of this part`;
     const ends = this.text.images ? `, up to ${percentText(Math.max(...values), { largest: LARGEST, high: 1 })}` : "";
-    const said = `shaded: what ${this.query < 0 ? "the mean of all tokens" : labels[this.query]} looks at${ends}${outside}`;
+    const looks = this.query < 0 ? "all tokens look at on average" : `${labels[this.query]} looks at`;
+    const said = `shaded: what ${looks}${ends}${outside}`;
     if (this.pointed === null || this.pointed === this.query) return said;
     return `${said}; at ${labels[this.pointed]} ${percentText(values[this.pointed], { largest: LARGEST, high: 1 })}`;
   }

@@ -24,16 +24,16 @@ export function whyNot(numbers, how) {
   const [first] = numbers;
   const texts = (/** @type {number} */ number) => [textOf(number, "query"), textOf(number, "key")];
   if (!numbers.every((number) => texts(number).every((text, place) => text === texts(first)[place]))) {
-    return "These heads are not over the same tokens; those of one text and one kind work.";
+    return "These heads are not over the same tokens; choose heads of one text and one kind.";
   }
   if (how === "side") return numbers.length > MAX_SIDE_BY_SIDE ? `Up to ${MAX_SIDE_BY_SIDE} heads stand side by side.` : "";
   if (how === "overlay") return numbers.length > MAX_OVERLAID ? `Up to ${MAX_OVERLAID} heads lie over each other.` : "";
-  if (how === "difference") return numbers.length === 2 ? "" : "A difference is of two heads.";
+  if (how === "difference") return numbers.length === 2 ? "" : "A difference needs two heads.";
   const factored = page.heads[first].factors.length > 0;
-  if (how !== "rollout") return factored && numbers.length > 12 ? "Of texts this long, up to 12 heads are combined." : "";
+  if (how !== "rollout") return factored && numbers.length > 12 ? "For a text this long, at most 12 heads are combined." : "";
   const layers = [...new Set(numbers.map((number) => page.heads[number].layer))].sort((one, two) => one - two);
   if (showsMoved()) return "Rollout of contributions is drawn by attnviz show --reduce rollout --of contributions.";
-  if (!page.heads[first].same || page.block > 1) return "Rollout follows self-attention, token by token.";
+  if (!page.heads[first].same || page.block > 1) return "Rollout needs self-attention of single tokens.";
   if (layers.some((layer, place) => layer !== layers[0] + place)) return "Rollout needs layers that follow one another.";
   if (factored || textOf(first, "query").labels.length > MAX_ROLLED_TOKENS) {
     return "Rollout multiplies whole maps, and these are too long for a page; attnviz show --reduce rollout does it.";

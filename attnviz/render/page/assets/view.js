@@ -231,7 +231,7 @@ function drawList() {
   images?.draw();
 }
 
-const LEAD = "Click a token of the text: every head shows what that token attends to.";
+const LEAD = "Click a token: every head shows what that token attends to.";
 
 /** @param {LensShown} lens */
 function redrawLens(lens) {

@@ -73,8 +73,8 @@ function elsewhere(number) {
   const [note, line] = page.command.compares
     ? ["The page of a comparison holds no queries and keys; that of one run does:", "attnviz show TEXT --model MODEL -o page.html"]
     : page.command.remark
-      ? ["This recording holds weights, and no queries and keys. Record them, and write the page again:", RECORD]
-      : ["This page holds no queries and keys: there are too many. This writes a page of the head with them:", `${page.command.input} --heads ${name} -o head-${name}.html`];
+      ? ["This page holds no queries and keys: there are none, or too many. Record them, and write a page of few heads:", RECORD]
+      : ["This page holds no queries and keys: there are none, or too many. This writes a page of the head alone:", `${page.command.input} --heads ${name} -o head-${name}.html`];
   return make("section", {}, make("h3", {}, "why this weight"), make("p", { className: "hint" }, note), make("code", { className: "line" }, line));
 }
 
