@@ -81,7 +81,7 @@ def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bo
 
 
 def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
-    """Returns the largest weight of the frames in each column, ``(columns,)``; 0 for a column without frames.
+    """Returns the weight or change of each column's frames that is furthest from 0, ``(columns,)``; 0 without frames.
 
     A frame is in the column that contains its middle.
     """
@@ -90,7 +90,9 @@ def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
     in_sound = panel.columns.places[:, 1] > panel.columns.places[:, 0]
     largest_weights = np.zeros(len(edges) - 1, dtype=np.float32)
     columns = np.clip(column_of_frame, 0, len(largest_weights) - 1)[in_sound]
-    np.maximum.at(largest_weights, columns, np.nan_to_num(panel.levels[0][in_sound]))
+    weights = np.nan_to_num(panel.levels[0][in_sound])
+    order = np.argsort(np.abs(weights), kind="stable")  # the largest of a column is written last, and stays
+    largest_weights[columns[order]] = weights[order]
     return largest_weights
 
 
