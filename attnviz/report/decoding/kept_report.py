@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.metrics.kept import MIN_FAR, RECENT, SINKS, KeptMass
 from attnviz.report.heads.head_columns import Column, layers_by_heads, list_summary
@@ -72,7 +71,7 @@ class KeptNumbers:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all numbers as JSON values."""
+        """Returns the numbers as JSON values, without the counts of visible keys."""
         kept = self.kept
         return {
             "format": KEPT_FORMAT,
@@ -109,7 +108,7 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         options: the look and the medium.
 
     Raises:
-        AttnvizError: for a page, for arcs or text, or for a picture if no head has a cache.
+        AttnvizError: for a page, or for arcs or text.
     """
     refuse_style(options.look, "policies of a cache")
     results = HeadResults(
@@ -138,7 +137,7 @@ def _caption(recording: Recording, kept: KeptMass) -> str:
     heads = f"{len(kept.heads)} heads" if len(kept.heads) > 1 else f"head {kept.heads[0].name}"
     result = f"{kept.policies[best]} keeps {means[best]:.1%} of the attention of {model_name(recording)}"
     rank = ", the most of the policies that drop keys" if kept.drops.sum() > 1 else ""
-    return f"{result} in {heads}, at {kept.memory[best]:.0%} of the memory{rank}; means over {steps}."
+    return f"{result} in {heads}{rank}, at {kept.memory[best]:.0%} of the memory; means over {steps}."
 
 
 def _summary(kept: KeptMass, *, is_wide: bool) -> Summary:
@@ -176,9 +175,7 @@ def _summary(kept: KeptMass, *, is_wide: bool) -> Summary:
 
 
 def _panels(kept: KeptMass) -> list[Panel]:
-    """Returns a map of layers by heads for each policy; raises AttnvizError if no head has a cache."""
-    if not kept.heads:
-        raise AttnvizError("none of the chosen heads has a cache; choose heads of self-attention")
+    """Returns a map of layers by heads for each policy."""
     means = kept.kept.mean(axis=2)
     return [
         layers_by_heads(kept.heads, means[index].tolist(), policy, KEPT) for index, policy in enumerate(kept.policies)
@@ -196,7 +193,7 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
     rule_phrase = f"{MIN_FAR:.0%} of the weight or more beyond the first {SINKS} and the latest {RECENT} keys"
     if retrieval_heads:
         counts = f"{len(retrieval_heads)} of {len(kept.heads)} heads"
-        count_sentence = f"{counts} retrieve, and the others stream: {names}{remainder}."
+        count_sentence = f"{counts} retrieve: {names}{remainder}; the others stream."
     else:
         count_sentence = "No head retrieves; all stream."
     kinds_remark = f"{count_sentence} A retrieval head has {rule_phrase}, and is in the quarter of heads with most."

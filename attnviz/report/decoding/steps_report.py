@@ -138,11 +138,11 @@ def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
 
 def _strongest_earlier_unit(steps: DecodingSteps) -> tuple[int, float] | None:
     """Returns the unit before the written text with the largest mean share, and that share; ``None`` without one."""
-    earlier = _earlier_units(steps)
-    if not earlier:
+    earlier_units = _earlier_units(steps)
+    if not earlier_units:
         return None
     shares = steps.shares.mean(axis=(0, 1))
-    unit = max(earlier, key=lambda index: float(shares[index]))
+    unit = max(earlier_units, key=lambda index: float(shares[index]))
     return unit, float(shares[unit])
 
 
@@ -177,7 +177,7 @@ def _summary(steps: DecodingSteps, *, is_wide: bool) -> Summary:
 
     columns = [
         Column[int]("step", lambda step: str(step + 1)),
-        Column[int]("token", lambda step: _short_label(steps.tokens[step]) or "(next)", align="<"),
+        Column[int]("token", lambda step: _token_label(steps, step), align="<"),
         *(
             []
             if np.isnan(shares_on_written).all()
@@ -202,6 +202,11 @@ def _short_label(label: str) -> str:
     return printable_line(first_words(label, MAX_TOKEN_CHARACTERS))
 
 
+def _token_label(steps: DecodingSteps, step: int) -> str:
+    """Returns the short label of the token that a step wrote; ``(next)`` after the last token of the text."""
+    return _short_label(steps.tokens[step]) or "(next)"
+
+
 def _mean(numbers: Float64Array) -> Float64Array:
     """Returns means over the heads, ``(heads, ...)`` to ``(...)``."""
     return np.asarray(numbers.mean(axis=0))
@@ -216,7 +221,7 @@ def _panel(steps: DecodingSteps) -> Panel:
         )
     values = np.concatenate([_mean(steps.shares), _mean(steps.sink)[:, None]], axis=1)
     units = [*(first_words(unit, MAX_LABEL_CHARACTERS) for unit in steps.units), "sink"]
-    tokens = [_short_label(token) or "(next)" for token in steps.tokens]
+    tokens = [_token_label(steps, step) for step in range(len(steps))]
     heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"mean of {len(steps.heads)} heads"
     return labelled_panel(heads, values.T, (steps.by, units), ("steps", tokens), PERCENT)
 
@@ -242,4 +247,4 @@ def _largest_change_remarks(steps: DecodingSteps) -> tuple[str, ...]:
     heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
     heads_text = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
     subject = "Heads change" if len(steps.heads) > 1 else "The head changes"
-    return (f"{subject} most at step {step + 1}, “{_short_label(steps.tokens[step])}”: {heads_text}.",)
+    return (f"{subject} most at step {step + 1}, “{_token_label(steps, step)}”: {heads_text}.",)

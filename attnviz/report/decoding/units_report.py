@@ -102,22 +102,31 @@ def _order(checks: UnitChecks) -> list[int]:
 
 
 def _caption(recording: Recording, checks: UnitChecks) -> str:
-    """Returns two sentences: where the answer looked most, and without which unit it loses most."""
+    """Returns two sentences: where the answer looked most, and without which unit it loses most or gains least."""
     top_unit, unit_noun = _order(checks)[0], singular(checks.by)
     heads_text = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
     answer_clause = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[top_unit]:.0%} of its weight"
     look_sentence = f"Where it looked: {answer_clause} on {_quoted(checks.units[top_unit])}, in {heads_text}"
     hidden_units = np.flatnonzero(~np.isnan(checks.lost))
     worst_unit = int(hidden_units[checks.lost[hidden_units].argmax()])
-    change_phrase = _change_phrase(checks.lost[worst_unit])
-    loss_sentence = f"without the {unit_noun} {_quoted(checks.units[worst_unit])} its log-probability {change_phrase}"
-    rank_clause = f", the most of {len(hidden_units)} {checks.by}" if len(hidden_units) > 1 else ""
-    return f"{look_sentence}. What it lost: {loss_sentence}{rank_clause}."
+    hidden_text = f"{len(hidden_units)} {checks.by}" if len(hidden_units) > 1 else ""
+    change_phrase = _change_phrase(checks.lost[worst_unit], hidden_text)
+    condition = f"without the {unit_noun} {_quoted(checks.units[worst_unit])} its log-probability"
+    nothing = "" if checks.lost[worst_unit] > 0 else "nothing; "
+    return f"{look_sentence}. What it lost: {nothing}{condition} {change_phrase}."
 
 
-def _change_phrase(lost: float) -> str:
-    """Returns how a log-probability changes: ``falls by 0.12 nats``; a loss of 0 or less is written as a rise."""
-    return f"falls by {lost:.2f} nats" if lost > 0 else f"rises by {-lost:.2f} nats"
+def _change_phrase(largest_loss: float, units: str) -> str:
+    """Returns how a log-probability changes with the largest loss: ``falls by 0.12 nats, the most of 3 passages``.
+
+    Args:
+        largest_loss: the largest loss, which is a rise if it is negative.
+        units: the number and the noun of the hidden units; "" for a single one.
+    """
+    if not largest_loss:
+        return "stays the same"
+    verb, degree = ("falls", "most") if largest_loss > 0 else ("rises", "least")
+    return f"{verb} by {abs(largest_loss):.2f} nats" + (f", the {degree} of {units}" if units else "")
 
 
 def _quoted(label: str) -> str:

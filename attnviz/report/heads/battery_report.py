@@ -83,7 +83,7 @@ def _caption(types: HeadTypes) -> str:
         best, column = scores.ranked_rows(name)[0], scores.column(name)
         if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
             named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
-    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} clearly above its control"
+    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} or more, clearly above its control"
     return f"Known types of heads in {types.model}: {heads}."
 
 

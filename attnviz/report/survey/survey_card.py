@@ -63,7 +63,7 @@ class OffsetBin(NamedTuple):
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
-    """Returns the report of the chosen heads, or of word pairs if ``options.table`` is ``pairs``.
+    """Returns the report of the chosen heads, or of token pairs if ``options.table`` is ``pairs``.
 
     A terminal gets cards; if no heads are chosen, those of the first `MAX_CARDS`. A page, a picture of points (for
     ``options.axes``) and a picture of at most `MAX_CARDS` chosen heads get the numbers of each head; other pictures get
@@ -200,7 +200,7 @@ def _profile(survey: Survey, head_index: int) -> list[OffsetBin]:
 
 
 def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:
-    """Returns a list of the texts with a head's largest numbers, then of sampled texts near the deciles `TENTHS`.
+    """Returns a list of the texts or pictures with a head's largest numbers, then of sampled ones near deciles.
 
     Args:
         survey: the survey.

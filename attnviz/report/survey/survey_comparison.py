@@ -37,8 +37,8 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         options: the chosen heads and metric, and the medium.
 
     Raises:
-        AttnvizError: if an option is only for texts, the first survey lacks a chosen head or metric, or the surveys
-            have no head with a metric in common.
+        AttnvizError: if an option needs the maps of one input, the first survey lacks a chosen head or metric, or the
+            surveys have no head with a metric in common.
     """
     refuse_style(options.look, "a comparison")
     refuse_text_options(options)

@@ -15,7 +15,8 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
     """Returns the report of the chosen heads of a survey.
 
     Raises:
-        AttnvizError: if the survey lacks a chosen head or the metric to sort by, or an option is only for texts.
+        AttnvizError: if the survey lacks a chosen head or the metric to sort by, or an option needs the maps of one
+            input.
     """
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
@@ -31,9 +32,9 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
     Raises:
         AttnvizError: if the survey lacks a head or metric, or the filter matches no head.
     """
-    chosen_heads = chosen_places(survey, options.selection)
-    frame = survey_frame(survey, chosen_heads)
-    return [chosen_heads[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
+    places = chosen_places(survey, options.selection)
+    frame = survey_frame(survey, places)
+    return [places[row] for row in frame.selected_rows(options.sort, options.top, options.filter)]
 
 
 def refuse_text_options(options: ReportOptions) -> None:
@@ -76,9 +77,10 @@ def survey_title(survey: Survey) -> str:
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
-    layers = number_ranges({head.layer for head in survey.heads})
+    layers = {head.layer for head in survey.heads}
+    noun, over_corpus = "layers" if len(layers) > 1 else "layer", f" over {', '.join(survey.corpus)}"
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    remarks = [f"A survey of layer {layers} over {', '.join(survey.corpus)}."]
+    remarks = [f"A survey of {noun} {number_ranges(layers)}{over_corpus if survey.corpus else ''}."]
     if skipped:
         remarks.append(f"Left out of the corpus: {skipped}.")
     if survey.omitted_metrics:

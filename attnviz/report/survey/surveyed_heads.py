@@ -18,6 +18,7 @@ from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, survey_title
+from attnviz.report.words.captions import count_phrase
 from attnviz.report.words.head_names import read_names
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.spaces import spaces_before
@@ -79,8 +80,8 @@ def surveyed_heads_report(
         options: the axes, the medium and the look.
 
     Raises:
-        AttnvizError: if the axes are not two to four numbers of the survey, the medium cannot draw points, or the file
-            of head names cannot be read.
+        AttnvizError: if the axes are not two to four metrics of the survey or ``layer``, the medium cannot draw points,
+            or the file of head names cannot be read.
     """
     is_picture = options.medium.draws_maps or options.medium.lists_heads
     axes = chosen_axes(survey, options.axes)
@@ -88,21 +89,19 @@ def surveyed_heads_report(
     if is_picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
     frame = survey_frame(survey, places).with_names(read_names(options.look.names))
-    chosen_heads, tallies = list(places), survey.tallies
+    indices, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
-    pairs, rows = tallies.pairs[chosen_heads], tallies.rows[chosen_heads]
+    pairs, rows = tallies.pairs[indices], tallies.rows[indices]
     offsets, positions = (np.flatnonzero(counts.any(axis=0)) for counts in (pairs, rows))
-    weights, scores = (
-        _means(tally.total[chosen_heads], pairs)[:, offsets] for tally in (tallies.weights, tallies.scores)
-    )
-    entropies = _means(tallies.entropies.total[chosen_heads], rows)[:, positions]
+    weights, scores = (_means(tally.total[indices], pairs)[:, offsets] for tally in (tallies.weights, tallies.scores))
+    entropies = _means(tallies.entropies.total[indices], rows)[:, positions]
     limits = (CARD_TEXTS, CARD_TENTHS) if draws_cards else ()  # else all texts and `TENTHS`, the defaults
     main_examples = [
         chosen_examples(survey, place, names.index(name), *limits) if draws_cards or not is_picture else []
         for place, name in zip(places, example_metrics, strict=True)
     ]
     other_examples = [] if is_picture else _examples_of_other_metrics(survey, places, example_metrics)
-    one_metric_remark = [] if is_picture or other_examples else [_one_metric_remark()]
+    one_metric_remark = [] if is_picture or other_examples else [_one_metric_remark(survey.example_noun)]
     all_examples = main_examples
     if other_examples:
         all_examples = [[*main, *others] for main, others in zip(main_examples, other_examples, strict=True)]
@@ -148,12 +147,12 @@ def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
 
 
 def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
-    """Returns the names of the numbers on the x and y axes, then those of size and colour if the user names them.
+    """Returns the names of the metrics on the x and y axes, then those of size and colour if the user names them.
 
-    Without an option they are two: the numbers of `FIRST_AXES` that the survey has, else its first numbers.
+    Without an option they are two: the first of `FIRST_AXES` that the survey has, then its first metrics.
 
     Raises:
-        AttnvizError: for fewer than two or more than four names, or one that is neither a number of the survey nor
+        AttnvizError: for fewer than two or more than four names, or one that is neither a metric of the survey nor
             ``layer``.
     """
     names = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
@@ -163,20 +162,20 @@ def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
     axes = tuple(name.strip() for name in axes_option.split(","))
     if not 2 <= len(axes) <= MAX_AXES:
         raise AttnvizError(
-            f"{option('axes', axes_option)} does not name two to four numbers; use {option('axes', 'previous,sink')}"
+            f"{option('axes', axes_option)} does not name two to four metrics; use {option('axes', 'previous,sink')}"
         )
     for name in axes:
         if name not in (*names, LAYER):
-            raise AttnvizError(f"unknown number {name!r} in {option('axes')}; {choices(name, (*names, LAYER))}")
+            raise AttnvizError(f"unknown metric {name!r} in {option('axes')}; {choices(name, (*names, LAYER))}")
     return axes
 
 
 def chosen_examples(
     survey: Survey, place: int, metric_index: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
 ) -> list[ChosenExample]:
-    """Returns the texts with a head's largest numbers, then the sampled texts nearest to some deciles.
+    """Returns the texts or pictures with a head's largest numbers, then the sampled ones nearest to some deciles.
 
-    There are no texts for deciles if the metric was measured in no sampled text.
+    There are none for deciles if the metric was measured in nothing of the sample.
 
     Args:
         survey: the survey.
@@ -227,10 +226,11 @@ def _examples_of_other_metrics(
     return examples_of_heads
 
 
-def _one_metric_remark() -> str:
-    """Returns the remark that each head has example texts of one metric only; it names options that give more."""
-    advice = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
-    return f"Each head lists the texts with the largest value of its clearest metric, or of {option('sort')}; {advice}."
+def _one_metric_remark(noun: str) -> str:
+    """Returns the remark that each head has examples, ``noun``, of one metric only; it names options that give more."""
+    advice = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with {noun} by every metric"
+    metric_phrase = f"its clearest metric, or of {option('sort')}"
+    return f"Each head lists the {noun} with the largest values of {metric_phrase}; {advice}."
 
 
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
@@ -415,22 +415,23 @@ def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], draws_ca
         noun, verb = ("heads", "do") if len(heads) > 1 else ("head", "does")
         return f"What {noun} {', '.join(heads)} of {survey.model} {verb} {over_texts}."
     size_and_colour = "".join(f", {kind} by {name}" for kind, name in zip(("size", "colour"), axes[2:], strict=False))
-    return f"{len(heads)} heads of {survey.model} {over_texts}, by {axes[0]} and {axes[1]}{size_and_colour}."
+    points = f"{count_phrase(len(heads), 'heads')} of {survey.model} {over_texts}"
+    return f"{points}, by {axes[0]} and {axes[1]}{size_and_colour}."
 
 
 def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[str]:
     """Yields remarks that explain the numbers and, on cards and pages, the examples, and for texts the offsets."""
-    noun = survey.example_noun
+    noun, sample = survey.example_noun, f"{len(survey.examples.sampled)} drawn at random"
     yield f"Numbers are means over {noun}; a bar or cross is the 95 % interval of a mean."
     shows_examples = draws_cards or not is_picture
     if shows_examples and noun == "pictures":
         yield (
-            "Pictures have the largest numbers, or are nearest to a decile among 256 drawn at random; colours, up to "
+            f"Pictures have the largest numbers, or are nearest to a decile among {sample}; colours, up to "
             "the largest weight, show what the framed patch looks at, or without a frame the mean of all tokens."
         )
     elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
         yield (
-            "Texts have the largest numbers, or are nearest to a decile among 256 drawn at random; shades show what "
+            f"Texts have the largest numbers, or are nearest to a decile among {sample}; shades show what "
             "the framed token looks at, or without a frame the mean of all tokens."
         )

@@ -44,7 +44,7 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
 
     Args:
         survey: the survey.
-        options: the chosen heads; ``top`` and ``all`` say how many pairs are listed.
+        options: the chosen heads; ``all`` lists all pairs of each, not only the first `LISTED`.
 
     Raises:
         AttnvizError: for a survey of pictures, for a medium that is not a text, if more than `MAX_HEADS` heads or a

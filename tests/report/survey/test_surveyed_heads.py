@@ -103,9 +103,9 @@ def test_a_picture_is_cards_of_few_heads_points_for_axes_and_else_profiles() -> 
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ("previous", "does not name two to four numbers"),
+        ("previous", "does not name two to four metrics"),
         ("a,b,c,d,e", "does not name two to four"),
-        ("previos,sink", "did you mean previous"),
+        ("previos,sink", "unknown metric 'previos' in axes; did you mean previous"),
     ],
 )
 def test_refuses_axes_that_are_none(axes: str, said: str) -> None:
