@@ -64,8 +64,8 @@ def record(
 
     The block yields a recording, which has its maps once the block has ended. Passes that continue a text, as the steps
     of ``generate()`` do, are joined to one map per head; other passes count as further texts. The model's results stay
-    the same to the bit, and the model is unchanged afterwards. A layer has the number in the path of its module. Only
-    chosen layers and heads are computed and kept.
+    the same to the bit unless ``values`` is true, and the model is unchanged afterwards. A layer has the number in the
+    path of its module. Only chosen layers and heads are computed and kept.
 
     Blocks may be nested and run in several threads. Each block records the thread that entered it; if the model did not
     run there, it records the one other thread in which the model ran.
@@ -83,10 +83,12 @@ def record(
         dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
             Without factors, a map of more than 2,048 tokens is pooled unless this is true.
         values: if true, value norms ‖v·W_O‖ of each head and key are kept, from which contributions are computed.
+            The block then disables the fused kernels of torch's own layers, whose results may differ by rounding.
 
     Raises:
-        AttnvizError: if ``model`` is not a module; at the end of the block, if there was no attention, or a chosen
-            layer or head does not exist; inside the block, if the maps are used.
+        AttnvizError: if ``model`` is no module, or is compiled, scripted or exported to one graph; if ``attention`` is
+            unknown, or the block is entered again; at the end of the block, if there was no attention, a chosen layer
+            or head does not exist, or the model ran in several other threads; inside the block, if the maps are used.
 
     Example:
         >>> import torch

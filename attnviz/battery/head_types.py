@@ -235,7 +235,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
 
 def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
-    """Returns the scores of each head on each different text, and the mean of the controls of each text.
+    """Returns the score of each head on every distinct probe, and its mean score on the controls of that probe.
 
     Args:
         model: the model.

@@ -31,7 +31,7 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
     changes = number_changes(frame_before, frame_after)
     if not changes:
         raise AttnvizError(
-            "no head has the same number in both surveys; choose surveys of one model with the same metrics"
+            "the surveys have no metric of a head in common; choose surveys of one model with the same metrics"
         )
     changes.sort(key=lambda change: -change.clearness)
     origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}

@@ -102,7 +102,7 @@ def _queries_and_keys(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
     if factors is None:
         raise AttnvizError(
             f"{option('policy', 'quest')} needs queries and keys, and this recording holds weights alone; record the "
-            f"text again with {option('factored', True)}"
+            f"text again with {option('dense', value=False)}"
         )
     index = cache.maps.heads.index(cache.heads[0])
     queries = np.asarray(factors.queries[index], dtype=np.float32) * np.float32(factors.scale)

@@ -229,7 +229,7 @@ def test_heads_retrieve_if_their_weight_is_far_and_they_are_in_the_first_quarter
         ("snapkv:1,window=0", "more keys than the window of 0; write snapkv:2,window=1, for example"),
         ("snapkv:8,window=2,kernel=4", "has an even kernel"),
         ("quest:8", "needs pages of 1 to 8 keys, not 16; write quest:8,page=8, for example"),
-        ("quest:8,page=4", "needs queries and keys, and this recording holds weights alone"),
+        ("quest:8,page=4", "this recording holds weights alone; record the text again with dense=False"),
         ("top:10", "holds 10 keys and the last step sees 10"),
     ],
 )
