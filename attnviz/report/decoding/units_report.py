@@ -117,11 +117,9 @@ def _caption(recording: Recording, checks: UnitChecks) -> str:
 
 
 def _change_phrase(largest_loss: float, units: str) -> str:
-    """Returns how a log-probability changes with the largest loss: ``falls by 0.12 nats, the most of 3 passages``.
+    """Returns how a log-probability changes: ``falls by 0.12 nats, the most of 3 passages``; a negative loss is a rise.
 
-    Args:
-        largest_loss: the largest loss, which is a rise if it is negative.
-        units: the number and the noun of the hidden units; "" for a single one.
+    Without ``units``, the number and noun of the hidden ones, the phrase has no rank.
     """
     if not largest_loss:
         return "stays the same"

@@ -82,9 +82,7 @@ def format_or_blank(number: float, spec: str) -> str:
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """Returns a panel of layers by heads with one number per head; a cell is blank if its layer lacks the head.
-
-    The caller must set the colour scale of the panel, as `share_scales` does.
+    """Returns a panel of layers by heads, blank where a layer lacks a head; `share_scales` must set its colour scale.
 
     Args:
         rows: single heads; each module and each kind of attention in a layer has its own row in the panel.
@@ -108,9 +106,7 @@ def labelled_panel(
     columns: tuple[str, Sequence[str]],
     quantity: Quantity,
 ) -> Panel:
-    """Returns a panel of numbers with a label for each row and column; cells with NaN are blank.
-
-    The caller must set the colour scale of the panel, as `share_scales` does.
+    """Returns a panel of numbers with labels, in which NaN is blank; `share_scales` must set its colour scale.
 
     Args:
         title: the title of the panel.

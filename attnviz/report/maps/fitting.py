@@ -240,10 +240,8 @@ def _caption(
 ) -> str:
     """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
     shown_head, full_head = heads[0], clearest_heads[0]
-    if summaries.first_heads:
-        selection = f"showing {len(heads)}"
-    else:
-        selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
+    clearest = f"the {len(heads)} clearest" if len(heads) > 1 else "the clearest"
+    selection = f"showing {len(heads) if summaries.first_heads else clearest}"
     has_first_query = shown_head.queries.start == full_head.queries.start
     if has_first_query and _longer_side(shown_head) < _longer_side(full_head):
         tokens = f"the first {_longer_side(shown_head)} of {_longer_side(full_head)} tokens"

@@ -42,9 +42,7 @@ def titled_panels(
     options: ReportOptions,
     notes: Notes,
 ) -> list[Panel]:
-    """Returns the panels of these heads, each titled with the head's name and note.
-
-    The caller must set the colour scales of the panels, as `share_scales` does.
+    """Returns the panels of these heads, titled with name and note; `share_scales` must set their colour scales.
 
     Args:
         recording: the recording of the heads.
@@ -65,8 +63,7 @@ def head_panels(
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
-    Panels of a table are not pooled, but cut to the medium's cells. The caller must set the panels' colour scales, as
-    `share_scales` does.
+    Panels of a table are not pooled, but cut to the medium's cells. `share_scales` must set the colour scales.
 
     Args:
         head: the head, with its queries and keys.

@@ -189,9 +189,7 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
-    """Returns the panel of one query's weights over an image; keys outside the image are masked.
-
-    The caller must set the colour scale of the panel, as `share_scales` does.
+    """Returns the panel of one query's weights over an image, with other keys masked; `share_scales` must scale it.
 
     Args:
         head: the head.
