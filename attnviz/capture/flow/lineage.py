@@ -84,8 +84,7 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     """Returns the range of a tensor's first axis that a view covers; the view may be shorter along other axes too.
 
-    ``None`` if the view is empty, covers the whole first axis, skips rows, or has neither as many axes as the tensor
-    nor one less.
+    ``None`` unless the view lies in consecutive rows, but not all rows, and lacks at most one axis of the tensor.
 
     Args:
         source: the tensor.
@@ -128,12 +127,12 @@ class Lineage(NamedTuple):
 
     @property
     def after_attention(self) -> "Lineage":
-        """The lineage of the output of an attention call whose queries have this one: a call deeper, without pieces."""
+        """The lineage of the output of attention with these queries: deeper, without pieces, and not recurrent."""
         return Lineage(self.roots, self.depth + 1)
 
     def part(self, piece: Piece | None) -> "Lineage":
         """Returns the lineage of a piece of the tensor; unchanged if the piece is unknown."""
-        return self if piece is None else self._replace(pieces=_latest((piece, *self.pieces)))
+        return self if piece is None else self._replace(pieces=_first_pieces((piece, *self.pieces)))
 
 
 NOTHING = Lineage()
@@ -142,8 +141,8 @@ NOTHING = Lineage()
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if none has an origin.
 
-    It has the roots of all, the largest depth and the latest pieces, and is recurrent if one of them is. A single
-    lineage is returned unchanged.
+    It has the roots of all, the largest depth and the first `MAX_PIECES` different pieces in the order of the lineages,
+    and is recurrent if one of them is. A single lineage is returned unchanged.
     """
     lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
     if not lineages_with_origin:
@@ -157,11 +156,11 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     pieces = [piece for lineage in lineages_with_origin for piece in lineage.pieces]
     depth = max(lineage.depth for lineage in lineages_with_origin)
     is_recurrent = any(lineage.recurrent for lineage in lineages_with_origin)
-    return Lineage(roots, depth, _latest(pieces) if pieces else (), is_recurrent)
+    return Lineage(roots, depth, _first_pieces(pieces) if pieces else (), is_recurrent)
 
 
-def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Returns the first ``MAX_PIECES`` different pieces; the pieces go from the latest to the earliest."""
+def _first_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Returns the first ``MAX_PIECES`` different pieces; those of one lineage go from the latest to the earliest."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 
 
