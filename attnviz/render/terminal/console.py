@@ -15,7 +15,7 @@ LINES_WITHOUT_TERMINAL = 24  # assumed if no stream is a terminal, as in a log o
 
 
 def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
-    """Returns a look with the size and the colours of standard output's terminal; in ASCII if that is not UTF-8.
+    """Returns a look with the size and the colours of the terminal; in ASCII if standard output is not in UTF-8.
 
     A pipe gets the size of the terminal in which the command runs, or 80 x 24 without a terminal.
 
@@ -39,6 +39,6 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
 
 
 def _screen_lines(console: "Console") -> int:
-    """Returns the lines of the screen; ``LINES_WITHOUT_TERMINAL`` if neither ``LINES`` nor a terminal tells them."""
+    """Returns the height of the screen in lines; `LINES_WITHOUT_TERMINAL` if no terminal and no ``LINES`` tells it."""
     is_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
     return console.height if is_known else LINES_WITHOUT_TERMINAL

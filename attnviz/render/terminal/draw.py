@@ -70,7 +70,7 @@ def report_lines(report: Report) -> list[Line]:
                 title = fit(in_characters(section.title), look.width).rstrip()
                 lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
         case SurveyedHeads():
-            raise AttnvizError("a terminal cannot draw the heads of a survey; use -o heads.png or .html")
+            raise AttnvizError("a terminal cannot draw points or cards of heads; use -o heads.png or .html")
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(in_characters(report.caption), look.width)]

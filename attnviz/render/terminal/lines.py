@@ -41,8 +41,8 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
 
     Args:
         lines: the lines to write.
-        look: the number of colours; ``ascii`` asks for plain ASCII, ``moves_cursor`` for the moves of
-            `_with_cursor_moves`.
+        look: the number of colours; ``ascii`` asks for plain ASCII, ``moves_cursor`` for moves of the cursor after
+            text of disputed width.
         file: the open file to write to.
     """
     if look.ascii:
