@@ -189,7 +189,7 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
-    """Returns the panel of one query's weights over an image, with other keys masked; `share_scales` must scale it.
+    """Returns the panel of one query's weights over an image, with other keys masked; `share_scales` sets its colours.
 
     Args:
         head: the head.
