@@ -26,11 +26,11 @@ def ablation_effects(
     sets: str | None,
     top: int | None,
 ) -> "Effects":
-    """Returns the effects of removing each head: the change of the output, as a mean over all texts.
+    """Returns how a metric changes in each text without a head, or without a set of heads.
 
     Args:
-        input: the text or image, if there is no batch; if the user names none, the model's built-in example is read,
-            or the sample text for a model without one.
+        input: the options that name the texts or the image; the model's built-in example is read if the user gives
+            nothing, or the sample text for a model without one.
         settings: the settings of the model.
         selection: the heads to remove, and the queries at which the output is measured.
         batch: a file with one text per line.
@@ -42,17 +42,17 @@ def ablation_effects(
         top: the number of heads to remove one after another, each time the one that matters most.
 
     Raises:
-        AttnvizError: for a saved recording, or for what `ablate` refuses.
+        AttnvizError: for a saved file, a sound or an untrained model, or for what `ablate` refuses.
     """
     from attnviz.models.sources import open_reader, refuse_untrained
 
-    texts = _texts(input, settings, batch)
+    examples = _examples(input, settings, batch)
     from attnviz.api.ablation import effects_of_examples, use_for_effects
 
-    use = use_for_effects([text for text in texts if text is not None], metric)
+    use = use_for_effects([example for example in examples if example is not None], metric)
     reader = open_reader(settings, use, selection.tower)
     refuse_untrained(settings.model)
-    prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
+    prepared = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
     chooses_queries = selection.queries != (None, None)
     tokens = len(prepared[0].tokens)
     from attnviz.effects.ablation import Ablation
@@ -70,40 +70,23 @@ def ablation_effects(
     return effects_of_examples(reader, prepared, ablation)
 
 
-def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts that the user names, or ``[None]`` for the built-in example, or the sample text.
-
-    The sample text is for models without a built-in example.
-
-    Args:
-        input: the options that name a text, files or images.
-        settings: the settings of the model.
-        batch: a file with one text per line; ``None`` if there is none.
+def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
+    """Returns the examples that the user gives, or the sample text; ``[None]`` for the built-in example of the model.
 
     Raises:
-        AttnvizError: for a saved recording, or texts that cannot be read.
+        AttnvizError: for a saved file or a sound, or if a text cannot be read.
     """
     from attnviz.models.sources import reader_class
 
-    sources = (input.text, input.file, input.sample, input.image, batch)
-    names_no_input = all(source is None or source == [] for source in sources)
+    names_no_input = input == Input() and batch is None
     if names_no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
-    refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
+    refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
     return [_example(subject, settings, refusal) for subject in read_texts(input, settings, batch)]
 
 
 def _example(subject: Subject, settings: "ModelSettings", refusal: str) -> "Example":
-    """Returns the example of an image, or of a text.
-
-    Args:
-        subject: what the user gave.
-        settings: the settings of the model.
-        refusal: the message for a saved recording.
-
-    Raises:
-        AttnvizError: if it is a saved recording.
-    """
+    """Returns the example of an image, or of an input that `Subject.example` reads; ``refusal`` is for saved files."""
     if subject.kind is not Kind.IMAGE:
         return subject.example(settings, refusal)
     from attnviz.models.reading.example import Example

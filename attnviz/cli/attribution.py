@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.options import declared_options
 from attnviz.cli.subject import Subject
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
-    """Returns the parts of a token's logit after the last of the selected queries.
+    """Returns the parts of a token's logit at the last selected query.
 
     Args:
         subject: the text.
         settings: the settings of the model.
-        selection: the choice of queries; the last one counts.
+        selection: the choice of queries.
         label: the token as the user writes it.
 
     Raises:
-        AttnvizError: for a saved recording, or for what `logit_attribution` refuses.
+        AttnvizError: for any input but a text, an untrained model, or what `logit_attribution` refuses.
     """
-    refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
+    refusal = f"{option('logits')} runs the model on a text, and a saved file holds no model; give a text"
     example = subject.example(settings, refusal)
     from attnviz.models.sources import open_reader, refuse_untrained
 
@@ -61,8 +62,9 @@ def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: 
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
     changed_names = [name for name, value in values.items() if value != getattr(defaults, name)]
-    if options.grouping != Grouping():
-        changed_names.append("words")
+    changed_names += [
+        name for name in declared_options(Grouping) if getattr(options.grouping, name) != getattr(Grouping, name)
+    ]
     if options.selection.keys != (None, None):
         changed_names.append("keys")
     changed_names += [

@@ -166,7 +166,7 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws the parts of a token's logit after the last of the selected queries.
+    """Draws the parts of a token's logit at the last selected query.
 
     Args:
         token: the token as the user writes it.
@@ -177,7 +177,7 @@ def _show_logits(
         batch: a file of texts, which is refused; ``None`` if there is none.
 
     Raises:
-        AttnvizError: for a batch, options of maps, or a saved recording.
+        AttnvizError: for a batch, options of maps, or what `logit_parts` refuses.
     """
     from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
@@ -192,7 +192,7 @@ def _show_logits(
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads.
 
-    For a page, prints a remark with the folder of the model that computes the weights of its examples.
+    Before a page, prints a remark with the folder of the model that shades the examples, if the survey names one.
 
     Args:
         survey: the survey.
@@ -491,10 +491,10 @@ def film(
     output: Output,
 ) -> None:
     """Draw several recordings as a film on one colour scale."""
-    from attnviz.cli.decoding import write_recordings
+    from attnviz.cli.decoding import write_film_of_recordings
 
     refuse_output(output, "film", films=True)
-    write_recordings(recordings, ReportOptions(selection=selection, grouping=grouping, look=look), output)
+    write_film_of_recordings(recordings, ReportOptions(selection=selection, grouping=grouping, look=look), output)
 
 
 @command()
@@ -523,7 +523,7 @@ def browse(
 
         has_map_options = other is not None or at is not None or look.effects is not None or has_contributions
         if has_map_options or grouping != Grouping():
-            names = "--with, --at, --effects, --of and --by"
+            names = "--with, --at, --effects, --of, --by and --words"
             raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
         raise typer.Exit(browse_survey_file(subject.path, selection, look))
     recording = record(subject, settings, selection, values=has_contributions)

@@ -16,13 +16,9 @@ Completer = Callable[[typer.Context, str], list[str]]
 
 
 def completer(name: str, option: Option) -> Completer | None:
-    """Returns the function that completes an option's value; ``None`` for an option that takes no names.
+    """Returns the function that completes an option's value; ``None`` for an option without completion.
 
     Returns ``None`` too if no shell asks for completion, since typer inspects every completer when it builds a command.
-
-    Args:
-        name: the name of the option.
-        option: the option.
     """
     if ASKED_BY_SHELL not in os.environ:
         return None
@@ -39,13 +35,13 @@ def completer(name: str, option: Option) -> Completer | None:
 
 
 def complete_output(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the folders that begin with the typed path, and the typed name with the suffix of each format.
+    """Returns the folders and files to which a typed path can be completed; the files have the suffixes of formats.
 
     Names that are not safe in a shell are left out.
     """
     from attnviz.render.formats import FORMATS, TERMINAL
 
-    stem = incomplete.removesuffix(Path(incomplete).suffix)
+    stem, _ = os.path.splitext(incomplete)
     files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
     return list(filter(_is_plain, (*_folders(incomplete), *names_starting_with(incomplete, files))))
 
@@ -56,7 +52,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the paths of folders that begin with the typed path; none if nothing is typed, or none can be listed."""
+    """Returns the folders whose path begins with the typed one; empty if it is empty or its folder cannot be read."""
     parent, name = os.path.split(incomplete)
     try:
         names = [entry.name for entry in os.scandir(parent or ".") if entry.name.startswith(name) and entry.is_dir()]
@@ -81,8 +77,8 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
         recording = load(Path(path))
     except AttnvizError:
         return []
-    complete_part = incomplete[: incomplete.rfind(",") + 1]
-    heads = [f"{complete_part}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads]
+    earlier_heads = incomplete[: incomplete.rfind(",") + 1]
+    heads = [f"{earlier_heads}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads]
     return names_starting_with(incomplete, heads)
 
 

@@ -25,14 +25,14 @@ PAGE = ".html"
 def show_steps(
     recording: "Recording", selection: "Selection", grouping: "Grouping", look: "Look", output: "Output"
 ) -> None:
-    """Writes the steps of decoding, one for each generated token, as a list, a picture, a page or a film.
+    """Writes the steps of decoding as a list, a picture, a page or a film.
 
     Args:
-        recording: the recording of the text that was written.
+        recording: the recording of a generated text, or of any text that the model read from left to right.
         selection: the heads, and the queries of the steps.
         grouping: the units whose shares are listed.
         look: the look.
-        output: where the steps go; its suffix decides the form.
+        output: the destination of the steps; its suffix decides the form.
     """
     from attnviz.metrics.steps import measure_steps
     from attnviz.report.decoding.steps_report import steps_report
@@ -58,7 +58,7 @@ def _show_page(
     The options' own style, query and selection are not used.
 
     Args:
-        recording: the recording of the text that was written.
+        recording: the recording of the text.
         heads: the heads, as ``layer.head``.
         query: the index of the query whose weights shade the text.
         options: the options of the report, with the look.
@@ -78,7 +78,7 @@ def show_kept(
     """Writes how much of each head's attention a cache keeps, as a list or a map of layers by heads for each policy.
 
     Args:
-        recording: the recording of the text that was written.
+        recording: the recording of the text.
         selection: the heads, and the queries of the steps.
         policies: the policies of the cache, such as ``h2o:64``; empty for the default ones.
         options: the options of the report, with the look.
@@ -91,7 +91,7 @@ def show_kept(
     deliver(kept_report(recording, kept, fit_options(options, output)), output)
 
 
-def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
+def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
     """Writes a film with the maps of several recordings, one recording after another.
 
     Args:
@@ -105,9 +105,9 @@ def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Outp
     if output.file is None:
         raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
     if film_suffix(output) is None:
-        raise AttnvizError(
-            f"a film is a .gif or .apng file, and not {output.file.name!r}; use -o film.gif or film.apng"
-        )
+        given = output.format or output.file.name
+        advice = "-o film.gif or film.apng" if output.format is None else "--format gif or apng"
+        raise AttnvizError(f"a film is a .gif or .apng file, and not {given!r}; use {advice}")
     if len(paths) < 2:
         raise AttnvizError("a film needs two recordings or more; attnviz show draws one")
     recordings = [_recording(path) for path in paths]
@@ -120,9 +120,7 @@ def _recording(path: str) -> "Recording":
     """Returns the recording in a file of attnviz or of arrays; raises AttnvizError for any other file."""
     subject = Subject.of(path)
     if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
-        raise AttnvizError(
-            f"{path!r} is no recording; attnviz record TEXT --model MODEL -o {path}.safetensors makes one"
-        )
+        raise AttnvizError(f"{path!r} is no recording; attnviz record TEXT --model MODEL -o run.safetensors makes one")
     return subject.recording()
 
 

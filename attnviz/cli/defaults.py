@@ -81,7 +81,7 @@ def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, A
         values: the values of all options of the command, by name.
     """
     default_names = names_from_source(context, values, "DEFAULT_MAP")
-    if not default_names:
+    if not default_names or "model" not in values:
         return values
     from attnviz.models.sources import used_settings
 
@@ -104,7 +104,7 @@ def names_from_source(context: typer.Context, names: Iterable[str], source_name:
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a model must be downloaded and only a project's file names it, perhaps a stranger's.
+    """Raises AttnvizError if a model must be downloaded that only a project's file names, perhaps a stranger's.
 
     Prints a remark if a project's file outside the working folder names the model.
 
@@ -236,7 +236,7 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
         table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
         raise AttnvizError(
-            f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
+            f"{str(path)!r}: {'.'.join(tables)} is not a table; make it one, with lines such as theme = 'dark'"
         )
     values = {key.replace("-", "_"): value for key, value in table.items()}
     return {name: _checked_default(name, value, path) for name, value in values.items()}

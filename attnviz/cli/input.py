@@ -29,32 +29,29 @@ INPUT_NAMES = {
 
 
 def read_input(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that the options name, with the token labels of arrays and the passages before a text.
+    """Returns the input of a command, with the token labels of arrays and the passages before a text.
 
-    Args:
-        input: the options of the input.
-        settings: the settings of the model, which choose the tokenizer, and the sample if there is no text.
+    Raises:
+        AttnvizError: if the input is refused, or cannot have the given labels or passages.
     """
     return _read_subject(input, settings).with_labels(input.tokens).with_passages(input.passages)
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that an option or standard input gives, or the sample text, with a remark on standard error.
+    """Returns the input that an option or standard input gives, or else a sample text.
 
-    Args:
-        input: the options of the input.
-        settings: the settings of the model, which choose the tokenizer and the sample text.
+    Prints a remark if it falls back on a sample text or picture, or reads a file that is named in place of a text.
 
     Raises:
-        AttnvizError: if two options give a text, the text is empty, or the file is not of a kind that most commands
-            take.
+        AttnvizError: if options contradict each other, the text is empty, or the file is not of a kind that most
+            commands take.
     """
     from attnviz.text.samples import read_sample
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     text_names = [name for name in input_names if name not in (INPUT_NAMES["image"], INPUT_NAMES["sound"])]
     if len(text_names) > 1:
-        raise AttnvizError(f"{' and '.join(text_names[:2])} both give a text; use one of them")
+        raise AttnvizError(f"{' and '.join(text_names[:2])} both give the input; use one of them")
     if input.image or input.sound is not None:
         without_media = replace(input, image=None, sound=None)
         text = _read_subject(without_media, settings) if text_names else None
@@ -86,7 +83,7 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
 
 
 def _image_path(path: Path) -> Path:
-    """Returns an image's path, or prints a remark and returns the sample picture's of this name if no file exists."""
+    """Returns the path of an image, or of the sample picture with this name; prints a remark for a sample picture."""
     from attnviz.text.samples import sample_pictures
 
     if path.exists() or str(path) not in sample_pictures():
@@ -129,7 +126,7 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--image goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is a saved file; use one of them"
+            f"--image goes with a text, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; use one of them"
         )
     return replace(subject, images=images)
 
@@ -142,13 +139,13 @@ def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
         sound: the path of the sound.
 
     Raises:
-        AttnvizError: if ``subject`` is a chat, an image or a saved file instead of a text.
+        AttnvizError: if ``subject`` is not a plain text.
     """
     if subject is None:
         return Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
         raise AttnvizError(
-            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no text; "
+            f"--sound takes the words that are said, and {subject.source[:QUOTED_LENGTH]!r} is no plain text; "
             "give the words, or only --sound"
         )
     return replace(subject, sound=sound)
@@ -167,7 +164,9 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     from attnviz.base.reading import read_text
 
     if len(files) > 1:
-        raise AttnvizError("only attnviz heads takes several --file; give one here")
+        raise AttnvizError(
+            "only attnviz heads and attnviz ablate take several --file, and only without other input; give one"
+        )
     subject = Subject.of(str(files[0]))
     if subject.kind in (Kind.CHAT, Kind.ANSWER):
         return subject
@@ -195,15 +194,15 @@ def _piped_subject(tokenizer: str) -> Subject:
 
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
-    """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input.
+    """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input.
 
     Args:
-        input: the options that name a text or files.
+        input: the options of the input.
         settings: the settings of the model, whose tokenizer decides whether white space alone is a text.
         batch: a file with one text per line; ``None`` if there is none.
 
     Raises:
-        AttnvizError: if options give two texts, passages stand before several texts, or a text cannot be read.
+        AttnvizError: if options contradict each other, passages stand before several texts, or an input is refused.
     """
     from attnviz.base.reading import read_text
 
@@ -212,14 +211,13 @@ def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> l
         raise AttnvizError("--passages stand before one text; give one --file")
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
-    names_only_files = input.text is None and input.sample is None and input.image is None
-    if len(files) > 1 and names_only_files:
+    if len(files) > 1 and input == Input(file=files):
         return [Subject(refuse_blank(read_text(path), settings.tokenizer)) for path in files]
     return [read_input(input, settings)]
 
 
 def read_survey(subjects: list[Subject]) -> "Survey | None":
-    """Returns the survey if it is the only input; ``None`` for several inputs, and for texts and recordings."""
+    """Returns the survey if it is the only input; ``None`` otherwise."""
     return subjects[0].survey if len(subjects) == 1 else None
 
 
@@ -275,16 +273,18 @@ def read_batch(path: Path, input: Input) -> list[str]:
         input: the other options of the input.
 
     Raises:
-        AttnvizError: if another option gives a text or passages too, or there are no texts or more than
+        AttnvizError: if another option gives an input, passages or labels too, or there are no texts or more than
             ``MAX_BATCH_TEXTS``.
     """
     from attnviz.base.reading import read_text
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     if input_names:
-        raise AttnvizError(f"{input_names[0]} and --batch both give a text; use one of them")
+        raise AttnvizError(f"{input_names[0]} and --batch both give the input; use one of them")
     if input.passages is not None:
         raise AttnvizError("--passages stand before one text, and --batch gives several; leave one out")
+    if input.tokens is not None:
+        raise AttnvizError("--tokens labels arrays, and --batch gives texts; leave one out")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
         raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
@@ -300,17 +300,19 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
     """Returns the input to compare with; ``None`` if there is none.
 
     Args:
-        other: the text or recording after ``--with``.
-        second: the second argument, which must be a saved file.
+        other: the text or file after ``--with``.
+        second: the second argument, which must be a file and no text or chat.
 
     Raises:
         AttnvizError: if both are given, the second argument is a text, or the file is not of a kind that can be drawn.
     """
+    if other is not None and second is not None:
+        raise AttnvizError("SECOND and --with both give what to compare with; use one of them")
     if second is None:
         return None if other is None else Subject.of(other).drawable(is_comparison=True)
-    subject = Subject.of(second)
-    if other is not None or subject.drawable().is_text:
-        raise AttnvizError(f"{second!r} is not a recording; use --with TEXT to compare with another text")
+    subject = Subject.of(second).drawable(is_comparison=True)
+    if subject.is_text:
+        raise AttnvizError(f"{second[:QUOTED_LENGTH]!r} is a text and no recording; give it after --with")
     return subject
 
 

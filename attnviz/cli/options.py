@@ -61,7 +61,7 @@ class Input:
     file: Annotated[
         list[Path] | None,
         Option(
-            "Read the text from this UTF-8 file (heads takes several files).", brief="Read the text from this file."
+            "Read the text from this UTF-8 file (heads and ablate take several).", brief="Read the text from this file."
         ),
     ] = None
     sample: Annotated[
@@ -73,7 +73,7 @@ class Input:
     ] = None
     image: Annotated[
         list[Path] | None,
-        Option("Read this image (PNG, JPEG or WebP) with a vision model; repeat it to give a text several."),
+        Option("Read this image (PNG, JPEG or WebP) with a vision model; with a text, may be repeated."),
     ] = None
     sound: Annotated[
         Path | None,
@@ -109,7 +109,7 @@ class Output:
 
     @property
     def suffix(self) -> str | None:
-        """The suffix of the format, such as ``.svg``; ``None`` if no option names one."""
+        """The suffix of the format, such as ``.svg``; "" if the file has none, ``None`` for standard output."""
         if self.format is not None:
             return f".{self.format.lower().removeprefix('.')}"
         if self.json:
@@ -141,8 +141,8 @@ By = Annotated[
 Metric = Annotated[
     str | None,
     Option(
-        "Measure loss, kl, accuracy, cosine, distance or logit:TOKEN (default: loss if the model predicts tokens, "
-        "else cosine).",
+        "Measure loss, kl, accuracy, cosine, distance or logit:TOKEN (default: the logit of the answer for a picture, "
+        "else loss if the model predicts tokens, else cosine).",
         panel="Select",
         brief="Measure loss, kl, accuracy, cosine, distance or logit:TOKEN.",
     ),
@@ -158,7 +158,7 @@ ReferenceFile = Annotated[
 Logits = Annotated[
     str | None,
     Option(
-        "Show what each head, each of its keys and every other part of the model adds to the logit of this token after "
+        "Show what each head, each of its keys and every other part of the model adds to the logit of this token at "
         "the last of --queries.",
         panel="Look",
     ),
@@ -355,7 +355,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
                 single_option.option.check(name, values[name])
         refuse_ignored(typed, declared, values)
         TYPED.set(tuple(typed))
-        if "model" in values and _only_recording(values) is None:
+        if "model" in values and _saved_input(values) is None:
             refuse_to_fetch(parsed, values["model"])
         group_values = {
             name: group.make(**{parameter.name: values.pop(parameter.name) for parameter in group.parameters})
@@ -379,7 +379,7 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
-    """Raises AttnvizError if a typed option has no effect: without another option, on a recording, or on the medium.
+    """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the medium.
 
     Args:
         typed: the names of the typed options.
@@ -389,14 +389,14 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
     refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
     if "generate" in typed and values["generate"] == 0:
         raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
-    recording = _only_recording(values)
-    if recording is not None:
+    saved_file = _saved_input(values)
+    if saved_file is not None:
         settings = declared_options(ModelSettings)
         unused_name = next((name for name in typed if name in settings), None)
         if unused_name is not None:
             raise AttnvizError(
-                f"{option(unused_name)} does not apply to a recording: {recording} holds what was computed; "
-                "leave it out, or record again with it"
+                f"{option(unused_name)} does not apply to a saved file: {saved_file} holds what was computed; "
+                "leave it out, or run the model again with it"
             )
     if "output" in values:
         from attnviz.render.formats import TERMINAL, refuse_ineffective
@@ -406,8 +406,8 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         refuse_ineffective(names_with_media, output.suffix or TERMINAL)
 
 
-def _only_recording(values: Mapping[str, Any]) -> str | None:
-    """Returns the first recording if all inputs of the command are recordings; else ``None``."""
+def _saved_input(values: Mapping[str, Any]) -> str | None:
+    """Returns the first input if all inputs are saved recordings or surveys and no model runs; else ``None``."""
     from attnviz.cli.subject import is_saved
 
     if any(values.get(name) for name in ("file", "sample", "batch", "with_model")) or values.get("text") is None:
@@ -444,11 +444,7 @@ def _group(annotation: Any) -> OptionGroup:
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
     """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option.
 
-    Args:
-        name: the name of the option.
-        declared: its declaration.
-        panel: the panel in the help if the declaration names none: that of the option's group, or ``None`` without a
-            group. Arguments are always in the panel of the input.
+    ``panel`` is the panel of the help for an option whose declaration names none.
     """
     declaration = declared.option
     info = (

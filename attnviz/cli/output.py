@@ -25,7 +25,7 @@ def refuse_output(output: Output, writes: str = "picture", films: bool = False, 
 
     Args:
         output: the destination.
-        writes: ``picture``, or ``atlas`` for a command that draws atlases of heads.
+        writes: the name of the file that messages propose; ``atlas`` leaves only the formats that can hold an atlas.
         films: True for a command that writes films too.
         words: True for a command that writes the words of a sound too.
     """
@@ -119,6 +119,8 @@ def recording_path(output: Output) -> Path:
     if output.file is None:
         raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
     if _suffix(output) != SUFFIX:
+        if output.format is not None:
+            raise AttnvizError(f"a recording is a {SUFFIX} file; leave --format {output.format} out")
         raise AttnvizError(
             f"a recording is a {SUFFIX} file, and not {output.file.name!r}; "
             f"use -o run{SUFFIX}, or attnviz show for pictures"
@@ -134,7 +136,7 @@ def _suffix(output: Output) -> str | None:
         AttnvizError: if the options name two formats, or none for ``-o -``.
     """
     if output.json and output.output is not None:
-        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; use one of them")
+        raise AttnvizError(f"--json and -o {str(output.output)!r} both name the output; use one of them")
     if output.json and output.format is not None:
         raise AttnvizError(f"--json and --format {output.format} both name a format; use one of them")
     if output.output == STANDARD_OUTPUT and output.format is None:

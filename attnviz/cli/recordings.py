@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.errors import AttnvizError, flag, or_list
 from attnviz.cli.subject import Kind, Subject
 from attnviz.text.selection import Selection
 
@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.settings import ModelSettings
 
-NOTHING_TO_COMPARE = (
-    "nothing to compare; add --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL"
-)
-COMPARABLE_SETTINGS = ("causal", "scale", "temperature", "seed", "dropout")
+COMPARABLE_SETTINGS = ("causal", "scale", "temperature", "seed", "dropout")  # of the seeded model
 
 
 def record(
@@ -78,9 +75,9 @@ def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computa
         layer: number of the layer.
 
     Raises:
-        AttnvizError: for a saved recording or a sound, or if the layer does not exist.
+        AttnvizError: for a saved file or a sound, or if the layer does not exist.
     """
-    refusal = "explain computes from a text, and a recording holds only scores and weights; give a text"
+    refusal = "explain computes from a text, and a saved file holds no model; give a text"
     is_image = subject.kind is Kind.IMAGE
     example = subject.example_of_any_medium(settings) if is_image else subject.example(settings, refusal)
     from attnviz.models.sources import open_reader
@@ -122,7 +119,7 @@ def record_both(
 
     if settings.model != ModelSettings.model:
         if other is None:
-            raise AttnvizError(NOTHING_TO_COMPARE)
+            refuse_unchanged(settings)
         reader = open_reader(settings, text.use, selection.tower)
         return (
             reader.record(examples[0], selection, values),
@@ -133,8 +130,8 @@ def record_both(
     from attnviz.models.seeded import SeededReader
 
     changed_names = _changed_settings(settings)
-    if not changed_names and other is None:
-        raise AttnvizError(NOTHING_TO_COMPARE)
+    if other is None:
+        refuse_unchanged(settings)
     refuse_unused(settings)
     reader_a = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed_names}))
     reader_b = SeededReader(settings, weights_from=None if "seed" in changed_names else reader_a)
@@ -150,8 +147,10 @@ def refuse_unchanged(settings: "ModelSettings") -> None:
     """Raises AttnvizError unless the model is the seeded one with a changed setting."""
     from attnviz.models.reading.settings import ModelSettings
 
-    if settings.model != ModelSettings.model or not _changed_settings(settings):
-        raise AttnvizError(NOTHING_TO_COMPARE)
+    if settings.model == ModelSettings.model and _changed_settings(settings):
+        return
+    flags = [flag(name) for name in COMPARABLE_SETTINGS if settings.model == ModelSettings.model]
+    raise AttnvizError(f"nothing to compare; add {or_list([*flags, '--with TEXT', '--with-model MODEL'])}")
 
 
 def _changed_settings(settings: "ModelSettings") -> list[str]:
@@ -169,7 +168,7 @@ def record_models(
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two models, over one text or two, and the change in words.
+    """Returns the recordings of two models, over one input or two, and the change in words.
 
     Args:
         text: the input of the first model.
@@ -180,10 +179,12 @@ def record_models(
         values: True to also record the norm of what each key contributes.
 
     Raises:
-        AttnvizError: if an input is a saved recording.
+        AttnvizError: if an input is a saved file, or a model cannot record its input.
     """
     if not (text.is_run and (other is None or other.is_run)):
-        raise AttnvizError("--with-model needs texts, but a recording is given; give a text, or leave out --with-model")
+        raise AttnvizError(
+            "--with-model runs models, and a saved file holds none; give a text, or leave out --with-model"
+        )
     recording_a = record(text, settings, selection, values=values)
     recording_b = record(text if other is None else other, replace(settings, model=model), selection, values=values)
     change = f"the change to {recording_b.model}"
@@ -214,6 +215,6 @@ def record_each(
         AttnvizError: if there is no second input, or an input cannot be recorded or read.
     """
     if other is None:
-        raise AttnvizError(f"nothing to compare {text.source} with; add a second recording, or --with TEXT")
+        raise AttnvizError(f"nothing to compare {text.source} with; give an input of the same kind after --with")
     recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
     return recording_a, recording_b, f"the change to {other.source}"

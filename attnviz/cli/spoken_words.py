@@ -69,8 +69,8 @@ def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tupl
     sound_heads = [(head.maps, head.head) for head in chosen_heads(recording, selection) if is_aligned(head.maps)]
     if not sound_heads:
         raise AttnvizError(
-            "words have seconds where a decoder attends to a sound, and there is none here; give a sound, a model such "
-            f"as Whisper, and {option('attention', 'cross')}"
+            "words get their seconds from heads that attend to a sound, and there are none here; give a sound, a model "
+            f"such as Whisper, and {option('attention', 'cross')}"
         )
     is_chosen = any(part is not None for part in (selection.layers, selection.heads, selection.pairs))
     heads = sound_heads if is_chosen else alignment_heads(recording)

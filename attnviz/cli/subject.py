@@ -80,7 +80,7 @@ def is_file(argument: str) -> bool:
         return False
 
 
-def _begins_with(argument: str, mark: bytes) -> bool:
+def _has_mark(argument: str, mark: bytes) -> bool:
     """True if the mark is in the first ``MAX_START_BYTES`` bytes of a file."""
     return mark in read_start(Path(argument), MAX_START_BYTES)
 
@@ -119,13 +119,13 @@ def _ends_with(argument: str, *suffixes: str) -> bool:
 
 
 KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that is true decides
-    (Kind.SURVEY, lambda argument: is_saved(argument) and _begins_with(argument, SURVEY_MARK)),
+    (Kind.SURVEY, lambda argument: is_saved(argument) and _has_mark(argument, SURVEY_MARK)),
     (
         Kind.ARRAYS,
-        lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, ATTNVIZ_MARK),
+        lambda argument: is_saved(argument) and is_file(argument) and not _has_mark(argument, ATTNVIZ_MARK),
     ),
     (Kind.RECORDING, is_saved),
-    (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
+    (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _has_mark(argument, EFFECTS_MARK)),
     (
         Kind.ANSWER,
         lambda argument: _ends_with(argument, ".json", ".jsonl") and is_file(argument) and _holds_answer(argument),
@@ -199,7 +199,7 @@ class Subject:
 
     @property
     def is_run(self) -> bool:
-        """True for a text, a chat, an answer, an image or a sound, which need a model; False for a saved file."""
+        """True for a text, a chat, an answer, an image or a sound, which need a model; False for any other input."""
         return self.is_text or self.kind in (Kind.IMAGE, Kind.SOUND)
 
     def sharing_media(self, other: "Subject") -> "Subject":
@@ -221,7 +221,7 @@ class Subject:
         return "images" if self.kind is Kind.IMAGE else "maps"
 
     def example_of_any_medium(self, settings: "ModelSettings") -> "Example":
-        """Returns the example of this text, image or sound, or of this text with its sound.
+        """Returns the example of this text, image or sound, or of this text with its images or sound.
 
         Raises:
             AttnvizError: for a saved file, or if the text cannot be read; commands that read only texts use `example`.
@@ -250,7 +250,7 @@ class Subject:
         return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
-        """Returns this text, chat or server's answer as a model reads it, with its passages or images.
+        """Returns the example of this text, chat or server's answer, with its passages or images.
 
         Args:
             settings: the settings of the model that will read it.
@@ -288,7 +288,7 @@ class Subject:
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a saved file; arrays of other programs pass."""
         if not self.is_run and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
+            raise AttnvizError(f"{self.source!r} is saved already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":
         """Returns the saved recording, or the recording of arrays that another program saved.
@@ -343,11 +343,11 @@ class Subject:
             passages: the pattern of the files.
 
         Raises:
-            AttnvizError: if a pattern is given and this subject is not a text.
+            AttnvizError: if a pattern is given and this subject is not a plain text.
         """
         if passages is not None and self.kind is not Kind.TEXT:
             quoted_source = self.source[:MAX_QUOTED]
-            raise AttnvizError(f"--passages come before a text, and {quoted_source!r} is no text; leave them out")
+            raise AttnvizError(f"--passages come before a text, and {quoted_source!r} is no plain text; leave them out")
         return replace(self, passages=passages)
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
@@ -363,7 +363,7 @@ class Subject:
             return self
         source = self.source
         text_advice = f"--file {source} reads it"
-        recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
+        recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes a recording to compare with"
         is_picture, is_sound = _ends_with(source, *PICTURES), _ends_with(source, *SOUNDS)
         if self.kind is Kind.FILE and (is_picture or is_sound):
             medium, formats = ("picture", "PNG, JPEG or WebP") if is_picture else ("sound", "WAV, FLAC, OGG or MP3")

@@ -24,7 +24,7 @@ MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
 @dataclass(frozen=True)
 class Corpora:
-    """The texts or pictures to survey, as the user typed them.
+    """The texts or pictures to survey, as the user typed them; ``None`` for options that are not given.
 
     Attributes:
         paths: files, folders, patterns, or ``-``.
@@ -68,7 +68,8 @@ def survey_path(output: Output, resume: bool) -> Path:
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
         raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
     if resume and output.file.is_file() and not output.force:
-        raise AttnvizError(f"{str(output.file)!r} is finished; attnviz heads {output.file} lists its heads")
+        advice = f"attnviz heads {output.file} lists its heads" if output.suffix == SUFFIX else "--force replaces it"
+        raise AttnvizError(f"{str(output.file)!r} is finished; {advice}")
     refuse_target(output.file, output.force)
     return output.file
 

@@ -30,7 +30,7 @@ CONTENT_FREE = "N/A"  # the question of QRHead's calibration
 def show_unit_checks(
     count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
 ) -> None:
-    """Writes the table of units, with the loss of the answer's log-probability when a unit is hidden.
+    """Writes the table of units, with the drop in the answer's log-probability when a unit is hidden.
 
     Args:
         count: the number of units to hide, one in each run: those that get the most attention.
@@ -40,8 +40,8 @@ def show_unit_checks(
         output: where the table goes.
 
     Raises:
-        AttnvizError: for a recording, for single tokens as units, for options that do not apply, or if the model is
-            not trained, predicts no tokens or takes no mask.
+        AttnvizError: for any input but a text, single tokens as units or options that do not apply, or if the model
+            is not trained, predicts no tokens or takes no mask.
     """
     from attnviz.models.sources import open_reader, refuse_untrained
     from attnviz.report.decoding.units_report import units_report
@@ -51,7 +51,7 @@ def show_unit_checks(
     _refuse_options(options)
     if unit_name == TOKENS:
         raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
-    example = subject.example(settings, f"{option('check')} runs the model, and a recording holds none; give a text")
+    example = subject.example(settings, f"{option('check')} runs the model, and a saved file holds none; give a text")
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions", options.selection.tower)
     check = _Check(reader, example, options, unit_name)
@@ -80,7 +80,7 @@ class _Check:
     Attributes:
         reader: the reader of the model.
         example: the example.
-        options: the heads.
+        options: the options, which choose the heads and the units.
         unit_name: the name of the units, such as ``turns``.
     """
 
@@ -226,9 +226,7 @@ class _Check:
         return losses, log_probability
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
-        """Returns the score of each earlier unit by `calibrated_score`.
-
-        Runs the model again with ``CONTENT_FREE`` as the question.
+        """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral question.
 
         Args:
             unit_tokens: the tokens of each earlier unit, without sinks.
@@ -270,9 +268,7 @@ class _Check:
         return np.array(scores_of_units)
 
     def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
-        """Returns the mean share of each unit over the heads when the passages are read in reverse order.
-
-        Runs the model again.
+        """Returns the mean share of each unit over the heads when the model reads the passages in reverse order.
 
         Args:
             labels: the labels of the units; a unit whose label is not in the reversed text has NaN.

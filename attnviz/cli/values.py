@@ -16,7 +16,7 @@ NOT_PLAIN = object()
 
 
 class NotANumber(typer.BadParameter):
-    """A word that is not a number, given to an option that takes one."""
+    """The refusal of a word that is not the number which its option takes."""
 
     def format_message(self) -> str:
         """Returns the message without typer's preamble, since the message names the option."""
@@ -60,7 +60,7 @@ class _PlainFirst:
         """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer.
 
         Raises:
-            ValueError: if the option takes a number, and the value is none.
+            ValueError: if the option takes a number, and the value cannot be read as one.
         """
         is_list = self.parameter.multiple or self.parameter.nargs == -1
         if value is None:
@@ -79,10 +79,10 @@ class _PlainFirst:
 
 
 def _converted(value: Any, annotation: Any) -> Any:
-    """Returns a value of the annotated type, or a path or number as that type; otherwise `NOT_PLAIN`.
+    """Returns the value if it has the annotated type, or the path or number that a word spells; else `NOT_PLAIN`.
 
     Raises:
-        ValueError: if the type is that of a number, and the value is none.
+        ValueError: if the type is that of a number, and the word cannot be read as one.
     """
     if type(value) is annotation:
         return value

@@ -134,7 +134,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "--file", "."), "'.' is a folder"),
         (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
         (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
-        (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give a text"),
+        (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give the input"),
         (("show", "--sample", "lief"), "unknown sample 'lief'; did you mean life? choose life"),
         (
             ("show", "Life", "--tokenizer", "words"),

@@ -40,6 +40,7 @@ def test_suffixes_and_folders_are_completed(in_folder: Path) -> None:
     assert "figures/" in offered
     assert {"fig.png", "fig.svg", "fig.html"} <= {*offered}
     assert completed("show", "-o", "fig.sv") == ["fig.svg"]
+    assert {"fig.png", "fig.svg"} <= {*completed("show", "-o", "fig.")}
     (in_folder / "figures" / "x\x1b[31m").mkdir()
     (in_folder / "figures" / "new").mkdir()
     assert completed("show", "-o", f"{in_folder}/fig")[0] == f"{in_folder}/figures/"

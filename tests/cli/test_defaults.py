@@ -78,6 +78,11 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
     assert "--num-heads does not apply" in attnviz.refused("show", "a", "--model", "trained", "--num-heads", "2")
 
 
+def test_a_command_without_a_model_takes_defaults_too(attnviz: Streams) -> None:
+    Path("attnviz.toml").write_text('theme = "dark"\n')
+    assert "a film needs two recordings or more" in attnviz.refused("film", "run.safetensors", "-o", "film.gif")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -73,7 +73,7 @@ def test_parts_of_a_message_and_documents_are_passages(
     [
         (("show", *GIVEN), "does not read --passages"),
         (("show", "my bike", "--by", "passages"), "--by passages needs passages; add --passages docs/*.txt"),
-        (("show", "x.safetensors", *GIVEN[1:]), "--passages come before a text, and 'x.safetensors' is no text"),
+        (("show", "x.safetensors", *GIVEN[1:]), "--passages come before a text, and 'x.safetensors' is no plain text"),
         (("show", "--batch", "a.txt", *GIVEN[1:]), "--passages stand before one text, and --batch gives several"),
         (("heads", "--file", "a.txt", "--file", "b.txt", *GIVEN[1:3]), "--passages stand before one text; give one"),
     ],

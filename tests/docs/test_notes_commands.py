@@ -200,7 +200,7 @@ def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["text", "--batch", "{file}"], "TEXT and --batch both give a text; use one of them"),
+        (["text", "--batch", "{file}"], "TEXT and --batch both give the input; use one of them"),
         (["--batch", "{blank}"], "no texts in"),
         (["--batch", "no-such-file"], "cannot read 'no-such-file'"),
         (["text", "--dtype", "float16", "--scale", "60000"], "overflow in float16; use --dtype float32"),

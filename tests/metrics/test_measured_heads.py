@@ -209,7 +209,7 @@ def test_two_files_are_two_texts(in_folder: Path, capsys: pytest.CaptureFixture[
     assert main(["heads", "--file", "a.txt", "--file", "b.txt", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["texts"] == 2
     assert main(["show", "--file", "a.txt", "--file", "b.txt"]) == 1
-    assert "attnviz heads takes" in capsys.readouterr().err
+    assert "attnviz heads and attnviz ablate take" in capsys.readouterr().err
 
 
 def test_compare_orders_heads_by_their_change(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
