@@ -43,8 +43,8 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, so
         sounds: true for a model that reads sounds, which needs a feature extractor.
 
     Raises:
-        AttnvizError: if there is no such model, or it cannot be loaded safely. Without a network, the error comes
-            within two seconds.
+        AttnvizError: if there is no such model, it cannot be loaded safely, or transformers is not installed. Without a
+            network, the error comes within two seconds.
     """
     path = Path(name).expanduser()
     if not path.is_dir():
@@ -76,7 +76,7 @@ def needs_download(name: str) -> bool:
     from attnviz.models.huggingface.hub import cached_model
 
     cached_folder = cached_model(name)
-    return cached_folder is None or not _is_complete(cached_folder)
+    return cached_folder is None or not any(_is_complete(cached_folder, images) for images in (False, True))
 
 
 def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
@@ -181,7 +181,9 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
         sizes = value.values() if isinstance(value, dict) else [value]
         largest_size = max((size for size in sizes if isinstance(size, int | float)), default=0)
         if largest_size > limit:
-            raise AttnvizError(f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {limit}")
+            raise AttnvizError(
+                f"the image processor of {name!r} has {key} {largest_size:g}, above the limit of {limit}"
+            )
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:
@@ -193,10 +195,12 @@ def _refuse_without_extractor(folder: Path, name: str) -> None:
     settings = read_json(path) if path.is_file() else {}
     settings = settings if isinstance(settings, dict) else {}
     rate = settings.get("sampling_rate")
-    if not isinstance(rate, int) or isinstance(rate, bool) or not 0 < rate <= MAX_RATE:
+    if not isinstance(rate, int) or isinstance(rate, bool) or rate <= 0:
         raise AttnvizError(
             f"{name!r} has no {PROCESSOR} with a sampling_rate, so it reads no sound; give the folder of a speech model"
         )
+    if rate > MAX_RATE:
+        raise AttnvizError(f"{PROCESSOR} of {name!r} has sampling_rate {rate:g}, above the limit of {MAX_RATE:,}")
     numbers = (value for value in settings.values() if isinstance(value, int | float))
     if max(numbers, default=0) > MAX_EXTRACTOR_NUMBER:
         raise AttnvizError(f"{PROCESSOR} of {name!r} has a number above the limit of {MAX_EXTRACTOR_NUMBER:,}")
@@ -242,15 +246,14 @@ def _weight_files(index: Path) -> set[str]:
 
 def _has_tokenizer(folder: Path) -> bool:
     """True if the folder has a vocabulary file, or a tokenizer that needs none."""
-    vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
-    return vocabulary or _needs_no_vocabulary(folder)
+    has_vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
+    return has_vocabulary or _needs_no_vocabulary(folder)
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError if the configuration counts no layer or head of a selected number; loads no model.
+    """Raises AttnvizError if a selected layer or head is beyond the largest count in the configuration.
 
-    Of several counts the largest is the limit. Nothing is checked without a count, or against a count that is no
-    integer.
+    Loads no model. Nothing is checked without a count, or if a count is no integer.
     """
     config = _config(folder, str(folder))
     heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)

@@ -30,6 +30,7 @@ PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
 IMAGE_CLASSIFIERS = ("ForImageClassification",)
 GIGABYTE = 1e9
+HALF_DTYPES = ("bfloat16", "float16")
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
 
 
@@ -93,8 +94,8 @@ def load_model(
     refuse_random_weights(settings, model, report)
     if settings.device_map is None:
         model.to(find_device(settings.device))
-    loaded: PreTrainedModel = model.eval()
-    return loaded
+    evaluated_model: PreTrainedModel = model.eval()
+    return evaluated_model
 
 
 def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with_speech: bool) -> Any:
@@ -136,7 +137,7 @@ def _has_language_head(config: Any) -> bool:
 
 
 def _has_head(config: Any, endings: tuple[str, ...]) -> bool:
-    """True if the class that the model was saved as ends with one of these names of heads."""
+    """True if the model was saved as a class whose name has one of these endings."""
     return any(str(name).endswith(endings) for name in getattr(config, "architectures", None) or ())
 
 
@@ -165,9 +166,8 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
             f"are {file_bytes / GIGABYTE:.3f} GB: they do not belong together; copy both from one model"
         )
     if settings.device_map is None:
-        remedy = (
-            f"use {option('dtype', 'bfloat16')} for half, or {option('device_map', 'auto')} to leave the rest on disk"
-        )
+        smaller = "" if settings.dtype in HALF_DTYPES else f"{option('dtype', 'bfloat16')} to need less, or "
+        remedy = f"use {smaller}{option('device_map', 'auto')} to leave the rest on disk"
         refuse_without_memory(needed_bytes, repr(settings.model), remedy)
 
 
@@ -221,8 +221,9 @@ def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", rep
         )
     if random_weights:
         raise AttnvizError(
-            f"{len(random_weights)} weights of {settings.model!r} are not in its file (such as {random_weights[0]}): "
-            "they would be random; give a folder with all weights"
+            f"weights of {settings.model!r} are not in its files, or have another shape there "
+            f"({len(random_weights)} in all, such as {random_weights[0]}): they would be random; give a folder with "
+            "all weights"
         )
 
 
@@ -337,7 +338,7 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
 
 
 def error_line(error: BaseException) -> str:
-    """Returns the message of an error on one line, cut if it is long; its type precedes a message of one word."""
+    """Returns an error's message on one line, cut if it is long; the error's type precedes one word, or no message."""
     message = " ".join(str(error).split())
     short_message = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
     return short_message if " " in message else f"{type(error).__name__} {short_message}".strip()

@@ -107,7 +107,7 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
         if limit is not None and largest_count > limit:
             raise AttnvizError(f"config.json of {name!r} has {key} {largest_count:g}, above the limit of {limit}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
-            raise AttnvizError(f"config.json of {name!r} says {key} for more than {MAX_LAYERS} layers")
+            raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
 
 
 def _limit_of(key: str) -> int | None:
@@ -127,8 +127,8 @@ def refuse_kernels(name: str, config: dict[str, Any]) -> None:
         kernel = next((choice for choice in choices if "/" in choice), None)
         if kernel is not None:
             raise AttnvizError(
-                f"config.json of {name!r} runs {kernel!r} of the hub as its attention, which is native code; remove "
-                f"{key} from it"
+                f"config.json of {name!r} names {kernel!r} in {key}, which is native code of the hub; remove {key} "
+                "from it"
             )
 
 
@@ -155,7 +155,7 @@ def _largest(value: Any) -> float:
 
 
 def refuse_absurd_tokenizers(folder: Path) -> None:
-    """Raises AttnvizError if a tokenizer file of the folder makes far more tokens of a text than it has characters."""
+    """Raises AttnvizError if a tokenizer file of the folder may make far more tokens than a text has characters."""
     for path in folder.glob("tokenizer*.json"):
         if path.name != "tokenizer_config.json":
             refuse_expanding_tokenizer(path)
@@ -166,7 +166,7 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
     content = read_json(index)
     files = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not files:
-        raise AttnvizError(f"{index.name} of {name!r} has no weight_map, which names the files of the weights")
+        raise AttnvizError(f"{index.name} of {name!r} has no weight_map of the weights' files; copy the index again")
     for file in files.values():
         _refuse_unless_weights(folder, name, index.name, file, (WEIGHTS_SUFFIX,))
 

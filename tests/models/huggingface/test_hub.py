@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.models.huggingface.folder import needs_download
 from tests.models.huggingface.hub_server import Hub, served
 from tests.patience import PATIENCE
 
@@ -138,3 +139,15 @@ def test_refuses_in_one_line_without_a_network_and_where_the_hub_is_down(hub: Hu
     assert (folder, said.count("\n")) == ("", 1)
     assert said.startswith("cannot download 'someone/tiny': ")
     assert "503" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "is_missing"), [("tokenizer.json", False), ("preprocessor_config.json", False), ("notes.txt", True)]
+)
+def test_a_cached_model_needs_no_download_if_it_can_read_texts_or_images(
+    file: str, is_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.models.huggingface.hub.cached_model", lambda _: tmp_path)
+    for name in ("config.json", "model.safetensors", file):
+        (tmp_path / name).write_text("{}")
+    assert needs_download("someone/tiny") == is_missing

@@ -105,7 +105,7 @@ def test_windows_are_in_their_places_after_merging_and_refused_before(tmp_path: 
 def test_refuses_a_processor_that_makes_huge_images(tmp_path: Path, photo: Path) -> None:
     model = t.ViTModel(t.ViTConfig(**SMALL, image_size=32, patch_size=16))
     folder = folder_of(tmp_path, model, t.ViTImageProcessor(size={"height": 10**6, "width": 10**6}))
-    with pytest.raises(AttnvizError, match=r"preprocessor_config.json .* has size 1e\+06, above the limit of 8192"):
+    with pytest.raises(AttnvizError, match=r"the image processor of .* has size 1e\+06, above the limit of 8192"):
         recorded(folder, photo)
 
 

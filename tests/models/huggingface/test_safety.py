@@ -168,9 +168,12 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1e+09, above the limit of 1024"),
         ({"num_labels": 10**12}, "num_labels 1e+12, above the limit of 1000000"),
         ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, above the limit of 1024"),
-        ({"attention_types": [[["global", "local"], 10**9]]}, "says attention_types for more than 1024 layers"),
-        ({"attn_implementation": "evil/kernel"}, "runs 'evil/kernel' of the hub as its attention"),
-        ({"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}}, "runs 'evil/kernel@main' of the hub"),
+        ({"attention_types": [[["global", "local"], 10**9]]}, "has attention_types for more than 1024 layers"),
+        ({"attn_implementation": "evil/kernel"}, "names 'evil/kernel' in attn_implementation"),
+        (
+            {"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}},
+            "'evil/kernel@main' in _attn",
+        ),
         ({"vocab_size": 10**9}, "describes a model of 32.0 GB, but its weights are"),
         ({"max_position_embeddings": 10**10}, "describes a model of"),
         ({"vocab_size": 3}, "are not in its file"),
@@ -282,6 +285,18 @@ def test_nothing_that_native_code_prints_of_a_tokenizer_is_seen(
 def test_an_unknown_token_without_an_end_is_one_line(folder: Path, refused: Callable[..., str]) -> None:
     (folder / "special_tokens_map.json").write_text(json.dumps({"unk_token": ""}))
     assert "cannot load" in refused()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"),
+    [("float32", "use dtype='bfloat16' to need less, or device_map='auto' to leave"), ("float16", "use device_map=")],
+)
+def test_a_model_larger_than_the_memory_is_refused_with_advice_for_its_dtype(
+    bert: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, advice: str
+) -> None:
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 10)
+    with pytest.raises(AttnvizError, match=rf"GB is free; {advice}"):
+        load_model(bert, ModelSettings(model="m", dtype=dtype))
 
 
 def test_what_torch_load_is_replaced_by_is_put_back(bert: Path) -> None:

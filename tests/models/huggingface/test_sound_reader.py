@@ -272,6 +272,9 @@ def test_models_and_folders_that_hear_nothing_are_refused(whisper: Path, speech:
     (folder / "preprocessor_config.json").write_text(json.dumps(settings | {"n_samples": 10**12}))
     with pytest.raises(AttnvizError, match="above the limit"):
         record(folder, speech)
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings | {"sampling_rate": 10**6}))
+    with pytest.raises(AttnvizError, match=r"has sampling_rate 1e\+06, above the limit of 768,000"):
+        record(folder, speech)
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(AttnvizError, match="so it reads no sound"):
         record(folder, speech)
