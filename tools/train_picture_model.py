@@ -128,7 +128,7 @@ def held_out_pictures() -> HeldOutPictures:
 def check(model: PictureModel, pictures: HeldOutPictures) -> Figures:
     """Returns the figures of a model on pictures whose nine digits are asked for, in order."""
     with torch.no_grad():
-        logits = model(pictures.asked_in_order(), pictures.ink)[:, PATCHES:]
+        logits = model(pictures.input_ids(), pictures.ink)[:, PATCHES:]
     is_right = logits.argmax(-1) == pictures.answers + FIRST_DIGIT
     return Figures(float(is_right.float().mean()), weights_on_quarters(model, pictures))
 

@@ -82,7 +82,7 @@ class AttentionStack(nn.Module):
 
         Args:
             features: ``(batch, queries, features)``, the result of ``embed``.
-            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask, causal or none.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the layer's input.
         """
         layer_input = features
@@ -101,12 +101,12 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> Tensor:
-        """Returns the logits of each next token, ``(batch, tokens, vocabulary)``, or features without an unembedding.
+        """Returns the logits of each next token, ``(batch, tokens, vocabulary)``; features if there is no unembedding.
 
         Args:
             ids: ``(batch, tokens)``.
             first_position: position of the first token.
-            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """
         return self.forward_with_runs(ids, first_position, visible=visible, context_ids=context_ids)[0]
@@ -119,12 +119,12 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[LayerRun]]:
-        """Returns the logits of each next token, or the features without an unembedding, and the run of each layer.
+        """Returns the result of ``forward``, and the run of each layer.
 
         Args:
             ids: ``(batch, tokens)``.
             first_position: position of the first token.
-            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """
         context = None if context_ids is None else self.embed(context_ids)

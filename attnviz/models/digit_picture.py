@@ -57,7 +57,7 @@ def patch_places(width: int, height: int) -> "IntArray":
 
 @cache
 def patches_of_cells() -> "BoolArray":
-    """Returns True for the patches of each cell, ``(cells, PATCHES)``; the cells are in the order of ``WORDS``."""
+    """Returns a mask of the patches in each cell, ``(cells, PATCHES)``; the cells are in the order of ``WORDS``."""
     patch_rows, patch_columns = np.divmod(np.arange(PATCHES), GRID)
     cells = patch_rows // CELL_PATCHES * CELLS + patch_columns // CELL_PATCHES
     is_in_cell: BoolArray = np.arange(CELLS * CELLS)[:, None] == cells
@@ -89,7 +89,7 @@ def picture_tokens_of(text: str) -> Tokens:
 
 
 def word_id(word: str) -> int:
-    """Returns the id of a word or digit, in any case, and in British or American spelling.
+    """Returns the id of a word or digit, in upper or lower case, and in British or American spelling.
 
     Raises:
         AttnvizError: for any other word.

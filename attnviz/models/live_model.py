@@ -74,7 +74,7 @@ class LiveModel:
                     self.model.generation_config = generation_settings
 
     def _loaded(self, row: SourceRow, use: "Use") -> tuple[Any, Any]:
-        """Returns the model, or its part without the head, and the part of its processor that a reader takes."""
+        """Returns the model or its part without the head, and the processor or the part of it that the reader takes."""
         if row is PRETRAINED:
             return self.model, self._tokenizer
         if row is PICTURES:

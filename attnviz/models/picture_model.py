@@ -11,7 +11,7 @@ from attnviz.attention.modules import MultiHeadAttention
 from attnviz.models.digit_picture import GRID, PATCH_SIDE, PATCHES, VOCABULARY
 
 NUM_LAYERS, NUM_HEADS, EMBED_DIM, HIDDEN_DIM = 2, 4, 64, 128
-PLACE_SIZE = 0.3  # the deviation of the first position vectors: small ones are not told apart in the first steps
+PLACE_SIZE = 0.3  # standard deviation of untrained position vectors: with less, the first steps hardly tell them apart
 
 
 class PictureBlock(nn.Module):

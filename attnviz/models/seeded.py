@@ -35,7 +35,7 @@ class SeededReader(Reader):
     """The reader of an untrained model: an embedding, then multi-head attention layers with residual connections.
 
     Weights are drawn in this order: the embedding, then query, key, value and output of each layer. The embedding has
-    one row per different token of the texts, so the module is built anew for each run.
+    a row for each id up to the largest in the texts, so the module is built anew for each run.
 
     Args:
         settings: shape, mask and seed of the model.
@@ -74,10 +74,7 @@ class SeededReader(Reader):
         return tokenize(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments.
-
-        The mask is unused: causal queries see no padding, which comes last.
-        """
+        """Returns the ids as keyword arguments; the mask is unused, since ``read`` adds the visible cells."""
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":
@@ -109,8 +106,7 @@ class SeededReader(Reader):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the text has no tokens, a selected layer or head does not exist, or memory does not
-                suffice.
+            AttnvizError: as ``record_batch``.
         """
         return self.record_batch([example], selection, values)
 
@@ -123,8 +119,8 @@ class SeededReader(Reader):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if a text has no tokens, a selected layer, head, query or key does not exist, factors are set
-                for several texts or with dropout, or memory does not suffice.
+            AttnvizError: if an example cannot be read, a selected layer, head, query or key does not exist, ``dense``
+                is false for several texts or with dropout, scores overflow, or memory does not suffice.
         """
         self._refuse_selection(selection)
         self._refuse_weights()
@@ -203,7 +199,7 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: ``dense`` is false, or it is ``None`` and one text without dropout is long.
+        """True if maps are kept as factors: ``dense`` is false, or ``None`` for one long text without dropout.
 
         Raises:
             AttnvizError: if ``dense`` is false for several texts, or with dropout.
@@ -309,7 +305,7 @@ class SeededReader(Reader):
 
         Args:
             queries: the tokens of each text, all of one length.
-            keys: the tokens of each context, all of one length; ``None`` without a context returns ``None``.
+            keys: the tokens of each context, all of one length; if ``None``, the second result is ``None``.
         """
         import torch
 
@@ -332,7 +328,7 @@ class SeededReader(Reader):
         """Builds a model from the seed and stores it as the module; gradients are off in the block.
 
         If ``weights_from`` has a model, its weights of equal name and shape are copied. Dropout in the block continues
-        the seed's random numbers. Torch's random state is restored after the block.
+        the seed's random numbers. Torch's random state on the CPU is restored after the block.
         """
         import torch
 

@@ -17,7 +17,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
     """Returns a model whose weights are drawn from torch's current random state: the embedding, then each layer.
 
     Args:
-        settings: shape, scale, dropout and initialization of the layers.
+        settings: the settings of the layers.
         vocabulary: number of rows of the embedding.
     """
     from torch import nn

@@ -19,10 +19,10 @@ class SourceRow:
     """A kind of model.
 
     Attributes:
-        name: its name for ``--model``.
+        name: its name for ``--model``; for Hugging Face models, their name in a sentence.
         address: ``module:class`` of its reader, imported on use.
         settings: names of the settings that it uses besides the common ones; any other is refused.
-        reads_images: True if it reads images too.
+        reads_images: True if it is a model of this package that reads images too.
         sample_text: what it reads if the user gives no text; "" for the first sample.
     """
 

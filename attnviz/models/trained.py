@@ -116,11 +116,12 @@ class TrainedReader(Reader):
         prepared = super().read(example)
         first_position = first_predictable(prepared.tokens.ids.tolist())
         if first_position is None:
-            remark = "Nothing in this text repeats, and the model continues repeats, so it predicts none of it."
+            remark = "No two adjacent tokens repeat, and the model continues repeats, so it predicts none of this text."
             return replace(prepared, positions_remark=remark)
         label = prepared.tokens.labels[first_position]
         remark = (
-            f"Measured from the second “{label}” on (token {first_position}): before it, nothing tells the next token."
+            f"Measured from “{label}” on (token {first_position}), where the first repeat begins: nothing before it "
+            "tells the next token."
         )
         return replace(prepared, positions=slice(first_position, None), positions_remark=remark)
 
@@ -175,7 +176,7 @@ class TrainedReader(Reader):
         )
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Returns every number of one layer over one text, with the share of its keys from each earlier head.
+        """Returns every number of one layer over one text, with the part of each key that an earlier head adds.
 
         Raises:
             AttnvizError: if the text has no tokens, the layer does not exist, or memory does not suffice.
@@ -233,7 +234,7 @@ def to_byte_planes(weights: "torch.Tensor") -> "torch.Tensor":
 
 
 def from_byte_planes(planes: "torch.Tensor") -> "torch.Tensor":
-    """Returns the float32 numbers of `to_byte_planes`."""
+    """Returns the float32 numbers whose bytes `to_byte_planes` returned."""
     import torch
 
     return planes.movedim(0, -1).contiguous().view(torch.float32).squeeze(-1)

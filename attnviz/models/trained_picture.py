@@ -60,7 +60,7 @@ class TrainedPictureReader(Reader):
         """Returns the tokens of the sample picture's patches, then of a text's words.
 
         Raises:
-            AttnvizError: if a word is not known.
+            AttnvizError: if the text has no words, too many, or an unknown one.
         """
         return _with_places(picture_tokens_of(text), _read_picture(sample_picture())[1])
 
@@ -94,8 +94,8 @@ class TrainedPictureReader(Reader):
                 a digit.
         """
         self.refuse_parts(example)
-        path, remarks = self._picture_path(example)
-        ink, image = _read_picture(path)
+        source, remarks = self._picture_source(example)
+        ink, image = _read_picture(source)
         tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
         inputs = {"input_ids": self.tensor(_input_ids(tokens)[None]), "pixel_values": self._pixels(ink)}
         answers, answer_remark = self._answers(inputs, tokens)
@@ -172,20 +172,22 @@ class TrainedPictureReader(Reader):
         ids = np.concatenate([np.full((len(words), PATCHES), PICTURE_ID), words[:, None]], axis=1)
         return ids, named_cells, other_cells
 
-    def _picture_path(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
-        """Returns the path of the example's picture, or the sample picture's path and a remark.
+    def _picture_source(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
+        """Returns the example's picture without a remark; the sample picture with a remark if the example has none.
 
         Raises:
             AttnvizError: if there are several pictures.
         """
-        paths = example.images if example.image is None else (example.image,)
-        if len(paths) > 1:
-            raise AttnvizError(f"{self.name} reads one picture, and there are {len(paths)}; give one {option('image')}")
-        if paths:
-            return paths[0], ()
+        sources = example.images if example.image is None else (example.image,)
+        if len(sources) > 1:
+            raise AttnvizError(
+                f"{self.name} reads one picture, and there are {len(sources)}; give one {option('image')}"
+            )
+        if sources:
+            return sources[0], ()
         sample = sample_picture()
         return sample, (
-            f"No picture was given: this is the sample picture {sample.name}, which it was not trained on.",
+            f"No picture was given: this is the sample picture {sample.name}, which the model was not trained on.",
         )
 
     def _pixels(self, ink: "FloatArray") -> "Tensor":
@@ -234,7 +236,7 @@ class HeldOutPictures:
         """The ink of each pixel, from 0 to 1, ``(pictures, 1, SIDE, SIDE)``."""
         return (self.levels.float() / INK_LEVELS)[:, None]
 
-    def asked_in_order(self) -> "Tensor":
+    def input_ids(self) -> "Tensor":
         """Returns the ids of each picture's patches and of the nine words after them, ``(pictures, PATCHES + 9)``."""
         import torch
 
@@ -242,7 +244,7 @@ class HeldOutPictures:
         return ids.expand(len(self.answers), -1)
 
     def as_tensors(self) -> "dict[str, Tensor]":
-        """Returns the arrays by their names in the model's file."""
+        """Returns the tensors by their names in the model's file."""
         return dict(zip(HELD_OUT_NAMES, (self.levels, self.answers), strict=True))
 
 
@@ -291,7 +293,7 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
     try:
         with torch.no_grad():
-            model(pictures.asked_in_order(), pictures.ink)
+            model(pictures.input_ids(), pictures.ink)
     finally:
         for hook in hooks:
             hook.remove()
@@ -303,16 +305,16 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     return weights
 
 
-def _read_picture(path: "ImageSource") -> "tuple[FloatArray, Image]":
-    """Returns the ink of a picture file as the model reads it, ``(SIDE, SIDE)``, and the picture.
+def _read_picture(source: "ImageSource") -> "tuple[FloatArray, Image]":
+    """Returns the ink of a picture as the model reads it, ``(SIDE, SIDE)``, and the picture.
 
     Raises:
-        AttnvizError: if the file is no image.
+        AttnvizError: if a file is no image.
     """
     from attnviz.media.image_file import image_of, open_image
 
-    picture = open_image(path)
-    return ink_of(picture), image_of(picture, path.name)
+    picture = open_image(source)
+    return ink_of(picture), image_of(picture, source.name)
 
 
 def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":

@@ -11,7 +11,7 @@ HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 def held_out_repeats(
     start_token: int, text_count: int = HELD_OUT_TEXTS, segment_length: int = HELD_OUT_TOKENS
 ) -> tuple[Tensor, slice]:
-    """Returns texts of a start token and two copies of a segment of different bytes, and their predictable positions.
+    """Returns texts of a start token and two copies of a segment of distinct bytes, and their predictable positions.
 
     Every call returns the same texts.
 

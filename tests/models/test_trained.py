@@ -210,14 +210,14 @@ def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(
     out = " ".join(capsys.readouterr().out.split())
     assert "loss is 0.0001 with all heads; without heads 1.0+1.1 it rises to" in out
     assert "(worse)" in out
-    assert "Measured from the second “the” on (token 5)" in out
+    assert "Measured from “the” on (token 5), where the first repeat begins" in out
 
 
 def test_an_ablation_of_a_text_without_repeats_says_that_nothing_can_be_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["ablate", "Life is short", "--model", "trained"]) == 0
-    assert "Nothing in this text repeats" in capsys.readouterr().out
+    assert "No two adjacent tokens repeat" in capsys.readouterr().out
 
 
 def test_queries_that_are_chosen_are_measured_without_another_reason(capsys: pytest.CaptureFixture[str]) -> None:

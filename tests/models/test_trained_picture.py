@@ -57,7 +57,7 @@ def test_each_of_the_four_first_heads_fetches_a_quarter_of_the_digit_asked_for()
 def test_digits_that_were_held_out_are_predicted() -> None:
     pictures = load_held_out()
     with torch.no_grad():
-        logits = load_model()(pictures.asked_in_order(), pictures.ink)[:, PATCHES:]
+        logits = load_model()(pictures.input_ids(), pictures.ink)[:, PATCHES:]
     assert (logits.argmax(-1) == pictures.answers + FIRST_DIGIT).float().mean() >= 0.95
 
 

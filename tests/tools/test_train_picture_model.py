@@ -60,7 +60,7 @@ def test_sorting_heads_changes_no_output() -> None:
     model, pictures = load_model(), load_held_out()
     attention = model.blocks[0].get_submodule("attention")
     with torch.no_grad():
-        before = model(pictures.asked_in_order(), pictures.ink)
+        before = model(pictures.input_ids(), pictures.ink)
         for name in ("query", "key", "value"):
             for parameter in attention.get_submodule(name).parameters():
                 parameter.copy_(parameter.flip(0).reshape(4, 16, -1).flip(1).reshape(parameter.shape))
@@ -68,7 +68,7 @@ def test_sorting_heads_changes_no_output() -> None:
         weight.copy_(weight.reshape(64, 4, 16).flip(1).reshape(64, 64))
         assert check(model, pictures).quarters[0].diagonal().max() < 0.1
         sort_heads(model, pictures)
-        after = model(pictures.asked_in_order(), pictures.ink)
+        after = model(pictures.input_ids(), pictures.ink)
     assert check(model, pictures).quarters[0].diagonal().min() > 0.9
     assert torch.allclose(before, after, atol=1e-4)
 

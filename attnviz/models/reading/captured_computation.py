@@ -36,9 +36,10 @@ class LayerCalls:
 
     Attributes:
         calls: each call of the layer, with its place in the model.
-        value_norms: ``(heads, keys)``, the norms of values after the output projection; ``None`` until it is captured.
-        result: ``(queries, features)``, the output of the projection; ``None`` until it is captured.
+        value_norms: ``(heads, keys)``, the norms of values after the output projection; ``None`` if none was captured.
+        result: ``(queries, features)``, the output of the projection; ``None`` if none was captured.
         has_bias: true if the output projection adds a bias.
+        readers: number of captured linear maps that read the call's output; a single one is the output projection.
     """
 
     def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
@@ -54,6 +55,7 @@ class LayerCalls:
         self.value_norms: FloatArray | None = None
         self.result: FloatArray | None = None
         self.has_bias = False
+        self.readers = 0
 
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
         """Runs the model and returns the only attention call of the layer, with its place in the model.
@@ -97,10 +99,9 @@ class LayerCalls:
             search.expect(call.output, self._receive_projection)
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
-        """Stores the value norms, the result and the bias of the output projection of the last call.
+        """Stores the output projection's value norms and result, and whether it has a bias.
 
-        If a second linear map reads this output, value norms and result become ``None``: neither map is the output
-        projection.
+        If several linear maps read the call's output, none is its projection: value norms and result become ``None``.
 
         Args:
             projection: the linear map that reads the call's output.
@@ -108,7 +109,8 @@ class LayerCalls:
         """
         from attnviz.capture.assembly.contributions import call_value_norms
 
-        if self.value_norms is not None:
+        self.readers += 1
+        if self.readers > 1:
             self.value_norms = self.result = None
             return
         call = self.calls[-1][1]
@@ -119,7 +121,8 @@ class LayerCalls:
 def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
     """Returns every number of one attention layer of a model over an example.
 
-    The capture does not see the features before the projections and the query weights; their arrays are empty.
+    Arrays that the capture does not see are empty: the features before the projections, the query weights, and the
+    output if no output projection is found.
 
     Args:
         model: the model.
@@ -128,8 +131,8 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         name: name of the model.
 
     Raises:
-        AttnvizError: if the layer does not exist, does not make exactly one call over the tokens, has scores that are
-            not products of queries and keys, or needs more memory than is free.
+        AttnvizError: if the layer does not exist, its attention is of a kind that is not explained, or its maps need
+            more memory than is free.
     """
     import torch
 
@@ -141,7 +144,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         factors = _factors(site, call)
         steps = _step_arrays(call, factors)
     _refuse_windows(factors, len(queries), len(keys), layer)
-    values, mixed_values = _values_and_contexts(call)
+    values, mixed_values = _values_and_mixed_values(call)
     no_features = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
     return Computation(
         layer=layer,
@@ -201,7 +204,7 @@ def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, A
 
 
 def _vocabulary_size(model: "nn.Module") -> int:
-    """Returns the number of rows of the model's token embedding; 0 for a model of images, or one without embedding."""
+    """Returns the number of rows of the input embedding's weight; 0 if the model has no such weight."""
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
     return len(getattr(embedding, "weight", ()))
 
@@ -229,7 +232,7 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     return factors
 
 
-def _values_and_contexts(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
+def _values_and_mixed_values(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
     """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``.
 
     Raises:
@@ -243,7 +246,7 @@ def _values_and_contexts(call: "AttentionCall") -> "tuple[FloatArray, FloatArray
 
 
 def expanded_to_heads(features: "torch.Tensor", heads: int) -> "torch.Tensor":
-    """Returns key heads' features repeated for their heads: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
+    """Repeats key heads for the heads that share them: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
     from attnviz.capture.calls.attention_call import pick_heads
 
     return pick_heads(features, range(heads), heads)
@@ -255,7 +258,7 @@ def _score_additions(factors: "FactoredCall") -> str:
     if factors.softcap is not None:
         sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
     if factors.position_biases or _is_bias(factors.mask):
-        sentences.append("The model adds a position bias to them.")
+        sentences.append("The model adds a position bias to the scores.")
     return " ".join(sentences)
 
 
@@ -282,8 +285,8 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
     shape = factors.shape[2:]
     if shape != (queries, keys):
         raise AttnvizError(
-            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, but the text has {queries} and {keys} "
-            "tokens; use attnviz show"
+            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, and not with {queries} to {keys}, one "
+            "per token; use attnviz show"
         )
 
 

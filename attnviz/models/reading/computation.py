@@ -19,7 +19,7 @@ class Computation:
         features: ``(queries, features)``, the input of the layer; no features if unknown.
         context_features: ``(keys, features)``, the source of keys and values; no features if unknown.
         query_weight: ``(features, heads * width)``; empty if unknown.
-        query_bias: ``(heads * width)``; ``None`` if the projections have no bias.
+        query_bias: ``(heads * width)``; ``None`` if there is none, or if unknown.
         queries: ``(heads, queries, width)``.
         keys: ``(heads, keys, width)``.
         values: ``(heads, keys, value width)``.
@@ -27,7 +27,7 @@ class Computation:
         weights: ``(heads, queries, keys)``, after the softmax.
         dropped_weights: ``(heads, queries, keys)``, after dropout.
         mixed_values: ``(heads, queries, value width)``, the weighted sum of the values.
-        output: ``(queries, features)``.
+        output: ``(queries, features)``; no features if unknown.
         visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
         scale: factor of q·k, before the temperature.
         temperature: divisor of the scaled scores.

@@ -129,7 +129,7 @@ class Example:
     def with_question(self, question: str) -> Self | None:
         """Returns the example with another question, or ``None`` if it has no passages and no message of the user.
 
-        The question replaces the last passage and all text after it; without passages, the user's last message.
+        The old question is the last passage with all text after it; without passages, the user's last message.
         """
         if self.passages:
             *passages, last_passage = self.passages

@@ -17,7 +17,7 @@ RECTANGLE_NUMBERS = 4  # left, top, right and bottom
 MAX_SIZE_RATIO = 1.5  # of parts whose rows and columns are counted together; a thumbnail is about twice as wide
 
 
-def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
+def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "IntArray", places: "IntArray") -> Tokens:
     """Returns the tokens of a text; the tokens of pictures have a rectangle as their place.
 
     A token of a picture is labelled by row and column, ``r3c7``, has the id -1, and is not special. With several
@@ -26,16 +26,16 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
     Args:
         tokens: all tokens, whose medium is the text.
         images: the pictures.
-        pictures: the index of each token's picture, -1 for a token outside all pictures; it may end before the last
-            tokens, which are generated.
-        places: a rectangle for each item of ``pictures``, ``(tokens, 4)``; it is read where the token is in a picture.
+        picture_indices: the index of each token's picture, -1 for a token outside all pictures; it may end before the
+            last tokens, which are generated.
+        places: a rectangle for each of these tokens, ``(tokens, 4)``; it is read where the token is in a picture.
     """
     boxes, medium = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64), tokens.medium.copy()
     boxes[:, :2] = tokens.places[:, :2]  # start and stop in the text
     is_part = np.zeros(len(tokens), dtype=bool)
-    is_part[: len(pictures)] = pictures >= 0
+    is_part[: len(picture_indices)] = picture_indices >= 0
     # Medium 0 is the text; the pictures follow it.
-    boxes[is_part], medium[is_part] = places[pictures >= 0], 1 + pictures[pictures >= 0]
+    boxes[is_part], medium[is_part] = places[picture_indices >= 0], 1 + picture_indices[picture_indices >= 0]
     labels = list(tokens.labels)
     for picture_number in range(1, len(images) + 1):
         for token, label in _part_labels(np.flatnonzero(medium == picture_number), boxes).items():
@@ -51,18 +51,18 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
     )
 
 
-def picture_keys(images: "Sequence[Image]", picture_numbers: "IntArray", places: "IntArray") -> Tokens:
+def picture_keys(images: "Sequence[Image]", picture_indices: "IntArray", places: "IntArray") -> Tokens:
     """Returns the tokens of pictures, to which a text attends by cross-attention.
 
     A token outside all pictures is special and labelled ``[CLS]``; the others are labelled by row and column.
 
     Args:
         images: the pictures.
-        picture_numbers: the index of each token's picture, -1 for a token outside all pictures.
+        picture_indices: the index of each token's picture, -1 for a token outside all pictures.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
     """
-    tokens = with_pictures(Tokens.numbered(len(places)), images, picture_numbers, places)
-    is_part = picture_numbers >= 0
+    tokens = with_pictures(Tokens.numbered(len(places)), images, picture_indices, places)
+    is_part = picture_indices >= 0
     labels = np.where(is_part, np.array(tokens.labels, object), CLASS_TOKEN).tolist()
     return replace(tokens, labels=tuple(labels), special=~is_part)
 

@@ -97,7 +97,7 @@ class Reader(ABC):
 
     @property
     def device(self) -> "torch.device":
-        """The device of the weights."""
+        """The device of the module's first weights."""
         return next(self.module.parameters()).device
 
     @property
@@ -210,7 +210,7 @@ class Reader(ABC):
         """
         positions = [index for index, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
         if not positions:
-            raise AttnvizError(f"no token {label!r} in the text, and {self.name} knows only those; give one of them")
+            raise AttnvizError(f"no token {label!r} in the text; {self.name} knows only the text's tokens: give one")
         return int(tokens.ids[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":
@@ -241,7 +241,7 @@ class Reader(ABC):
 
         embedding = next((part for part in self.module.modules() if isinstance(part, nn.Embedding)), None)
         if embedding is None:
-            raise AttnvizError(f"{self.name} has no embedding, so random tokens cannot be sampled")
+            raise AttnvizError(f"{self.name} has no embedding, so random tokens cannot be sampled; use another model")
         return np.arange(embedding.num_embeddings)
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray] | None":

@@ -174,9 +174,9 @@ class ModelSettings:
         return self.scale_for(self.query_width) / self.temperature
 
     def scale_for(self, width: int) -> float:
-        """Returns the factor of q·k for a head whose queries and keys have this width: 1/√width for sqrt, 1 for none.
+        """Returns the factor of q·k, before the temperature, for queries and keys of this width.
 
-        Any other setting is the factor.
+        It is 1/√width for ``sqrt``, 1 for ``none``, and the number itself for a number.
 
         Raises:
             AttnvizError: if the setting is neither sqrt, none nor a finite number other than 0.
