@@ -222,7 +222,11 @@ Corpus = Annotated[
 ]
 Column = Annotated[
     str | None,
-    Option("Read this column of a table (default: text).", panel="Input", brief="Read this column of a table."),
+    Option(
+        "Read this column of a table (default: the only one, or text).",
+        panel="Input",
+        brief="Read this column of a table.",
+    ),
 ]
 TokenLimit = Annotated[
     str | None,

@@ -31,7 +31,7 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
     changes = number_changes(frame_before, frame_after)
     if not changes:
         raise AttnvizError(
-            "the surveys have no metric of a head in common; choose surveys of one model with the same metrics"
+            f"no head has {metric or 'a metric'} in both surveys; choose surveys of one model with the same metrics"
         )
     changes.sort(key=lambda change: -change.clearness)
     origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}
@@ -57,7 +57,7 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
     if before.model != after.model:
         remarks.append("The models differ: heads of the same number need not do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
-        remarks.append(f"The corpora differ: a number may change only because the {after.example_noun} differ.")
+        remarks.append(f"The corpora differ: a number may change merely because the {after.example_noun} differ.")
     heads_before, heads_after = ({(head.layer, head.head) for head in survey.heads} for survey in (before, after))
     unmatched_heads = heads_before ^ heads_after
     if unmatched_heads:

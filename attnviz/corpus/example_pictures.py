@@ -44,12 +44,12 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> Draw
         requests: the requested heads, pictures and ranges.
 
     Raises:
-        AttnvizError: if no file or the model is on this machine, or one of them is not the one that was surveyed.
+        AttnvizError: if all files or the model are missing on this machine, or one of them is not what was surveyed.
     """
     sources = {request.text: survey.examples.texts[request.text].source for request in requests}
     missing = [source for source in sources.values() if not Path(source).is_file()]
     if sources and len(missing) == len(sources):
-        raise AttnvizError(f"no picture is where it was, such as {missing[0]!r}")
+        raise AttnvizError(f"no picture is where it was, such as {missing[0]!r}; put them back")
     reader = open_survey_model(survey.model_settings, Selection(), window=None, pictures=True)
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens: dict[int, Tokens] = {}
@@ -68,15 +68,15 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> Draw
 
 
 def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]) -> None:
-    """Raises AttnvizError if a picture lacks a surveyed head, or has other numbers than the survey's examples of it."""
+    """Raises AttnvizError if a picture gives other heads, or other numbers, than the survey's examples of it."""
     measurements = measure_picture(calls, survey.metrics)
     examples = survey.examples
     heads, metrics, ranks = np.nonzero(examples.ids == number)
     values = measurements.numbers.values[0]
-    has_heads = [(head.layer, head.head) for head in measurements.heads] == [
+    has_same_heads = [(head.layer, head.head) for head in measurements.heads] == [
         (head.layer, head.head) for head in survey.heads
     ]
-    if not has_heads or not np.allclose(
+    if not has_same_heads or not np.allclose(
         values[heads, metrics], examples.values[heads, metrics, ranks], rtol=TOLERANCE, atol=TOLERANCE
     ):
         source = examples.texts[number].source

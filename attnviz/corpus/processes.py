@@ -39,7 +39,7 @@ class Processes:
         Raises:
             AttnvizError: if another process is gone.
         """
-        return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
+        return [content] if self.count == 1 else _refuse_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
         """Receives the contents of the other processes, and returns all in order of rank, in the first process.
@@ -61,7 +61,7 @@ class Processes:
         Raises:
             AttnvizError: if another process is gone.
         """
-        return content if self.count == 1 else _refusing_lost_peers(lambda: self._agree(content))
+        return content if self.count == 1 else _refuse_lost_peers(lambda: self._agree(content))
 
     def _agree(self, content: bytes) -> bytes:
         """Broadcasts the content of the first process, and returns it."""
@@ -86,7 +86,7 @@ def open_processes() -> Iterator[Processes]:
     if count == 1 or "MASTER_ADDR" not in os.environ:
         yield Processes()
         return
-    _refusing_lost_peers(lambda: distributed.init_process_group("gloo"))
+    _refuse_lost_peers(lambda: distributed.init_process_group("gloo"))
     try:
         yield Processes(distributed.get_rank(), count)
     finally:
@@ -121,15 +121,16 @@ def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
+def _refuse_lost_peers(work: Callable[[], Result]) -> Result:
     """Calls ``work``, which exchanges messages with other processes, and returns its result.
 
     Raises:
-        AttnvizError: if ``work`` raises a RuntimeError, which means that another process is gone.
+        AttnvizError: if ``work`` raises a RuntimeError, which means that another process does not answer.
     """
     try:
         return work()
     except RuntimeError as error:
         raise AttnvizError(
-            f"another process of this survey is gone; use {option('resume', True)} to go on from the last checkpoint"
+            f"another process of this survey does not answer; use {option('resume', True)} to go on from the last "
+            "checkpoint"
         ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import TextProgress, track_texts
 from attnviz.corpus.checkpoints import (
     Progress,
@@ -98,7 +98,10 @@ class SurveyRun:
         if self.survey is None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
             kind = "picture" if self.options.pictures else "text"
-            raise AttnvizError(f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'})")
+            advice = f"cut them with {option('window', 128)}" if TOO_LONG in skipped else "give another corpus"
+            raise AttnvizError(
+                f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'}); {advice}"
+            )
         return replace(self.survey, skipped=skipped)
 
     def _starting_progress(self, resume: bool) -> Progress:

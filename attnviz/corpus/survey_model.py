@@ -147,7 +147,7 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
         options: the options of the survey.
 
     Raises:
-        AttnvizError: if there are no batches, or one holds no ids or padding that is not at the ends.
+        AttnvizError: if there are no batches, or what `BatchCall` refuses.
     """
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
@@ -193,7 +193,7 @@ class BatchCall:
         tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
 
     Raises:
-        AttnvizError: if the batch holds no ids, or padding that is not at the ends.
+        AttnvizError: if the batch holds no ids, an empty text, or padding that is not at the ends.
     """
 
     def __init__(self, module: nn.Module, arguments: Any, tokenizer: Any) -> None:
@@ -212,7 +212,9 @@ class BatchCall:
         lengths = is_token.sum(axis=1)
         # the tokens of each text must come first, and no text may be empty
         if (is_token != (np.arange(is_token.shape[1]) < lengths[:, None])).any() or not lengths.all():
-            raise AttnvizError("a batch has padding that is not at the ends of its texts; use padding_side='right'")
+            raise AttnvizError(
+                "a batch has an empty text, or padding that is not at the ends of its texts; use padding_side='right'"
+            )
         self.texts = [
             _tokens(row[:length], tokenizer) for row, length in zip(ids.cpu().numpy(), lengths.tolist(), strict=True)
         ]

@@ -41,7 +41,7 @@ def test_other_models_corpora_and_heads_are_said() -> None:
     assert "The models differ" in said
     assert "The corpora differ" in said
     assert "differ" not in " ".join(survey_changes(BEFORE, BEFORE, range(3)).remarks)
-    with pytest.raises(AttnvizError, match="the surveys have no metric of a head in common"):
+    with pytest.raises(AttnvizError, match="no head has a metric in both surveys"):
         survey_changes(BEFORE, AFTER, [])
 
 

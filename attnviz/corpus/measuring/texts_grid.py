@@ -130,7 +130,7 @@ class TextsGrid(Grid):
         return TextsCells("by place" if mask.ndim == 2 else "by text", mask)
 
     def at_keys(self, keys: Tensor) -> TextsCells:
-        """Returns the cells of one key for each query, given its position, ``(texts, queries)`` or ``(queries,)``."""
+        """Returns the cells of the key at a position for each query, ``(texts, queries)`` or ``(queries,)``."""
         return self.cells(keys[..., None] == self.keys)
 
     def at_offsets(self, first: int, last: int) -> TextsCells:
@@ -215,7 +215,7 @@ class TextsGrid(Grid):
 
     @cached_property
     def knows_hidden_future(self) -> bool:
-        """True if scores of hidden later keys are known."""
+        """True if a query has hidden later keys whose scores are known."""
         return bool(self.has_hidden_later.any())
 
     @cached_property
@@ -257,7 +257,10 @@ class TextsGrid(Grid):
 
     @cached_property
     def cell_bins(self) -> Tensor | None:
-        """The bin of each cell's offset, one-hot, ``(queries x keys, bins)``; ``None`` if there are too many cells."""
+        """The bin of each cell's offset, one-hot, ``(queries x keys, bins)``.
+
+        ``None`` if the grid has not all queries of the batch, or too many cells.
+        """
         count, width = self.mask.shape[1:]
         return self.batch.cell_bins if count == self.batch.width and count * width <= MAX_BINNED_CELLS else None
 

@@ -87,7 +87,7 @@ def offset_bin(offsets: IntArray) -> IntArray:
 
 
 def offset_spans() -> list[tuple[int, int]]:
-    """Returns the first and the last offset of each bin."""
+    """Returns the first and the last offset of each bin; the outermost bins have no end and get a finite one."""
     edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
     ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
     later_keys = [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]
@@ -108,7 +108,7 @@ def position_bin(positions: IntArray) -> IntArray:
 
 
 def position_spans() -> list[tuple[int, int]]:
-    """Returns the first and the last position of each bin."""
+    """Returns the first and the last position of each bin; the last bin has no end and gets a finite one."""
     edges = distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
     ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
     return [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]

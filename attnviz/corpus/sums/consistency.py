@@ -70,7 +70,7 @@ def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tup
     yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
     yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
     yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
-    yield _are_squares(tallies), "a mean of squares is below the square of the mean"
+    yield _squares_fit_means(tallies), "a mean of squares is below the square of the mean"
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
     yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
 
@@ -86,7 +86,7 @@ def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
     return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
 
 
-def _are_squares(tallies: Tallies) -> bool:
+def _squares_fit_means(tallies: Tallies) -> bool:
     """True if the mean of the squares is at least the square of the mean, except for rounding."""
     total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
     return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())

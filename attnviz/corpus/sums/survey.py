@@ -109,7 +109,8 @@ class Survey:
         """
         name = str(self.settings.get("model", ""))
         if name not in TRAINED_MODELS and self.model_folder is None:
-            raise AttnvizError(f"the model {self.model!r} is not on this machine")
+            advice = f"put its folder at {name!r}" if name else "run attnviz survey with --model and its folder"
+            raise AttnvizError(f"the model {self.model!r} is not on this machine; {advice}")
         return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 
     @property
@@ -189,7 +190,7 @@ class Survey:
 
     @cached_property
     def margins(self) -> Float64Array:
-        """Half the width of the 95 % confidence interval of each mean, ``(heads, metrics)``."""
+        """Half the width of the 95 % confidence interval of each mean, ``(heads, metrics)``; NaN below two texts."""
         return margin_of_means(self.spreads, self.tallies.count)
 
     def deciles(self, head: int, metric: int) -> tuple[float, ...]:

@@ -74,7 +74,8 @@ class Batch(NamedTuple):
 
     Attributes:
         windows: the windows.
-        masks: for each window, ``(classes, tokens)``, true for the tokens of a class that the user defined.
+        masks: for each window, ``(classes, tokens)``, true for the tokens of a class that the user defined; empty for
+            pictures.
     """
 
     windows: list[TextWindow]

@@ -57,7 +57,7 @@ def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | Non
             for batch in batches:
                 yield from ((column, value) for value in _text_bytes(library, path, batch.column(column)))
     except Exception as error:
-        raise _refusal(path, "stream of Arrow", error) from error
+        raise _refusal(path, "Arrow stream", error) from error
 
 
 def _refusal(path: Path, kind: str, error: Exception) -> Exception:
@@ -141,4 +141,4 @@ def _as_bytes(library: Any, array: Any) -> Any:
 def _too_long(path: Path) -> AttnvizError:
     """Returns the error to raise for a file with a text of more than `MAX_TEXT_BYTES`."""
     megabytes = MAX_TEXT_BYTES // 10**6
-    return AttnvizError(f"{str(path)!r} has a text longer than {megabytes} MB, the most that is read")
+    return AttnvizError(f"{str(path)!r} has a text longer than {megabytes} MB, the most that is read; split it")

@@ -42,7 +42,7 @@ def picture_files(paths: Sequence[str]) -> list[str]:
     for path, files in zip(paths, files_of_paths, strict=True):
         if not files:
             raise AttnvizError(
-                f"{path!r} holds no pictures, and the rest of the corpus does; survey one kind at a time"
+                f"{path!r} holds no pictures, and another part of the corpus does; survey one kind at a time"
             )
     return [file for files in files_of_paths for file in files]
 

@@ -33,7 +33,7 @@ class CorpusText:
     Attributes:
         source: the name of its file.
         row: its line or row in the file, from 1; 0 for a picture, which is the whole file.
-        text: the text itself; of a picture, a digest of its file.
+        text: the text itself; of a picture, a digest of its file or its pixels.
         tokens: the tokens of a picture; ``None`` for a text, which is tokenized later.
         image: the picture or its file; ``None`` for a text.
     """
@@ -205,7 +205,7 @@ def _matching_files(pattern: str) -> list[Path]:
 
     files = sorted(Path(file) for file in glob(pattern, recursive=True) if Path(file).is_file())
     if not files:
-        raise AttnvizError(f"no file matches {pattern!r}")
+        raise AttnvizError(f"no file matches {pattern!r}; give a file, a folder or another pattern")
     return files
 
 
@@ -244,7 +244,7 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Yields each line with its line ending; raises AttnvizError for a line of more than `MAX_ROW_BYTES`."""
     while line := file.readline(MAX_ROW_BYTES + 1):
         if len(line) > MAX_ROW_BYTES:
-            raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
+            raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read; split it")
         yield line
 
 
@@ -254,7 +254,7 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
     A blank line is yielded as a blank text.
 
     Raises:
-        AttnvizError: if the file cannot be read, or the first object lacks the column.
+        AttnvizError: if the file cannot be read, or the first value is an object without the column.
     """
     column_name = column or DEFAULT_COLUMN
     has_checked_column = False
@@ -319,7 +319,7 @@ class TableLines:
         for line in chain.from_iterable(part.splitlines(keepends=True) for part in _bounded_lines(self.file)):
             self.row_bytes += len(line)
             if self.row_bytes > MAX_ROW_BYTES:
-                raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
+                raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read; split it")
             yield line.decode("utf-8-sig" if is_first else "utf-8", "surrogateescape")
             is_first = False
 
@@ -381,10 +381,11 @@ def _missing_column_error(path: Path, column_name: str, names: Iterable[str]) ->
         names: the names of the columns that it has.
     """
     present_names = list(names)
-    advice = option("column", present_names[0] if present_names else "text")
+    if not present_names:
+        return AttnvizError(f"{str(path)!r} has no columns; give a table with a column {column_name!r}")
     return AttnvizError(
-        f"{str(path)!r} has no column {column_name!r}; {did_you_mean(column_name, present_names)}use {advice} "
-        f"({or_list(present_names)})"
+        f"{str(path)!r} has no column {column_name!r}; {did_you_mean(column_name, present_names)}use "
+        f"{option('column', present_names[0])} ({or_list(present_names)})"
     )
 
 

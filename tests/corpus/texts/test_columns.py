@@ -34,7 +34,7 @@ def test_offsets_outside_of_the_file_are_refused(tmp_path: Path, place: int, off
     after[place] = offset
     assert content.count(before.tobytes()) == 1
     path.write_bytes(content.replace(before.tobytes(), after.tobytes()))
-    with pytest.raises(AttnvizError, match="is not a readable stream of Arrow"):
+    with pytest.raises(AttnvizError, match="is not a readable Arrow stream"):
         texts(path)
 
 
@@ -95,5 +95,5 @@ def test_an_error_without_words_is_named_by_its_type(tmp_path: Path, monkeypatch
         raise ValueError
 
     monkeypatch.setattr(pyarrow.ipc, "open_stream", fail)
-    with pytest.raises(AttnvizError, match=r"is not a readable stream of Arrow: ValueError"):
+    with pytest.raises(AttnvizError, match=r"is not a readable Arrow stream: ValueError"):
         texts(path)

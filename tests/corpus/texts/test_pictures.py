@@ -67,7 +67,7 @@ def test_a_folder_of_texts_stays_one_and_a_mixed_corpus_is_refused(photos: Path,
     texts.mkdir()
     (texts / "notes.txt").write_text("one two")
     assert picture_files([str(texts)]) == picture_files(["-"]) == picture_files([""]) == []
-    with pytest.raises(AttnvizError, match=r"texts' holds no pictures, and the rest of the corpus does"):
+    with pytest.raises(AttnvizError, match=r"texts' holds no pictures, and another part of the corpus does"):
         picture_files([str(photos), str(texts)])
     (photos / "captions.txt").write_text("a park")
     assert picture_files([str(photos)]) == []

@@ -50,7 +50,7 @@ def test_a_dataset_is_read_from_the_cache_by_its_name_without_what_was_made_of_i
     with pytest.raises(AttnvizError, match=r"has no column 'said'; use column='text'"):
         texts(folder / "tales-train.arrow", column="said")
     (folder / "tales-train.arrow").write_bytes(b"no arrow")
-    with pytest.raises(AttnvizError, match=r"tales-train.arrow' is not a readable stream of Arrow"):
+    with pytest.raises(AttnvizError, match=r"tales-train.arrow' is not a readable Arrow stream"):
         texts(folder / "tales-train.arrow")
 
 
@@ -76,6 +76,7 @@ def test_rows_without_a_text_are_counted_by_their_reason(tmp_path: Path) -> None
         ("a.csv", "id,review\n1,x\n", None, r"has no column 'text'; use column='id' \(id or review\)"),
         ("a.csv", "id,review\n1,x\n", "reviews", "did you mean review"),
         ("a.jsonl", '{"body": "x"}\n', None, "has no column 'text'; use column='body'"),
+        ("a.csv", "", None, "has no columns; give a table with a column 'text'"),
         ("a.txt", "x", "text", "which has lines, not columns; leave it out"),
         ("a.doc", "x", None, "has an unknown suffix; give files that end in .txt, .jsonl"),
     ],
