@@ -43,15 +43,15 @@ class ForeignThread:
     is_separate_run: bool
     depth: int = 1
 
-    def enter(self, module: nn.Module) -> None:
+    def enter(self, module: nn.Module, inputs: tuple[object, ...]) -> None:
         """Notes that the thread calls a module: as a call in a separate run, or as a part of the block's pass."""
         if self.is_separate_run:
-            self.capture.enter(module)
+            self.capture.enter(module, inputs)
         else:
             self.capture.start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised; does nothing if it is a part of the block's pass."""
+        """Notes that a module has returned or raised; does nothing if the thread is part of the block's pass."""
         if self.is_separate_run:
             self.capture.runs.leave(module)
 
@@ -80,7 +80,10 @@ class CaptureBlock:
         self.initial_fastpath: bool | None = None  # torch's setting before the block; None if the block keeps it
 
     def __enter__(self) -> "CaptureBlock":
-        """Begins to observe the running thread; raises AttnvizError if the block was entered before."""
+        """Begins to observe the running thread; raises AttnvizError if the block was entered before.
+
+        With `CaptureOptions.values`, torch's fused layers are off in all threads until the block closes.
+        """
         if self.thread is not None:
             raise AttnvizError("a block records once; call record(...) again for the next one")
         self.thread = get_ident()
@@ -147,9 +150,9 @@ class CaptureBlock:
             foreign_thread = self.foreign_threads[thread]
             if module is foreign_thread.module:
                 foreign_thread.depth += 1
-            foreign_thread.enter(module)
+            foreign_thread.enter(module, inputs)
         elif is_only_block:
-            self._observe_thread(module, thread)
+            self._observe_thread(module, inputs, thread)
         else:
             self.missed_call = True
 
@@ -172,8 +175,8 @@ class CaptureBlock:
             self._remove_if_done()
             PATCHES.leave()
 
-    def _observe_thread(self, module: nn.Module, thread: int) -> None:
-        """Begins to observe a thread while it runs this module.
+    def _observe_thread(self, module: nn.Module, inputs: tuple[object, ...], thread: int) -> None:
+        """Begins to observe a thread while it runs this module; arguments as in `note_call`.
 
         A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
         call is a separate run.
@@ -186,7 +189,7 @@ class CaptureBlock:
         foreign_thread = self.foreign_threads[thread] = ForeignThread(
             capture, observer, module, is_separate_run=not is_part_of_pass
         )
-        foreign_thread.enter(module)
+        foreign_thread.enter(module, inputs)
         PATCHES.enter()
         add_observer(foreign_thread.observer)
 
@@ -216,9 +219,9 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the open blocks that the running thread entered that a module is about to run.
+    """Tells the open blocks of the running thread that a module is about to run.
 
-    If there are none, tells all open blocks whose model contains the module. Does nothing while torch compiles.
+    If there are none, tells the blocks of other threads whose model contains it. Does nothing while torch compiles.
     """
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return

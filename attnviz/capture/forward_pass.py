@@ -49,13 +49,13 @@ class OtherCall:
 
         It may then be the weights of the call, computed a second time.
         """
-        queries, keys = self.shape[-2:]
+        queries, keys = (1, *self.shape)[-2:]  # a vector is one query
         has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
         return self.module == call.site.module and self.kind == UNUSED and has_fitting_shape
 
     @property
     def place(self) -> str:
-        """The layer and module, for messages."""
+        """The module, and its layer if it has one, for messages."""
         name = self.module or "the model itself"
         return name if self.layer is None else f"layer {self.layer} ({name})"
 
@@ -151,9 +151,9 @@ class ForwardPass:
         """Yields the maps of each text of the batch, given the calls of one layer."""
         first_call = layer_calls[0]
         text_count = first_call.shape[0]
-        return (maps_of(layer_calls, item, *self._labels(first_call, item)) for item in range(text_count))
+        return (maps_of(layer_calls, item, *self._tokens(first_call, item)) for item in range(text_count))
 
-    def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    def _tokens(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and keys of one text of a call, labelled as the options say."""
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
@@ -200,8 +200,8 @@ class ForwardPass:
         observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
         exception = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes only "
-            f"scaled_dot_product_attention, and softmax(queries @ keys) multiplied by values{exception}"
+            f"no attention call in the forward pass of {self._name}{observation}; attnviz recognizes "
+            f"attention functions of torch, and softmax(queries @ keys) multiplied by values{exception}"
         )
 
     def _refuse_missing_heads(self) -> None:
@@ -240,10 +240,10 @@ class ForwardPass:
         """Returns a remark on modules whose attention could not be read; empty if there are none."""
         if not self.unreadable:
             return ()
-        module, kind = next(iter(self.unreadable.items()))
-        other_count = len(self.unreadable) - 1
+        module, other_count = next(iter(self.unreadable)), len(self.unreadable) - 1
         others = f" and of {_other_modules(other_count)}" if other_count else ""
-        return (f"Left out: attention of {module or 'the model'}{others}, computed on {kind}.",)
+        kinds = " or on ".join(dict.fromkeys(self.unreadable.values()))
+        return (f"Left out: attention of {module or 'the model'}{others}, computed on {kinds}.",)
 
     def _compiled_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules whose attention ran as compiled code, unobserved; empty if there are none."""
@@ -276,10 +276,14 @@ class ForwardPass:
         if not others:
             return ()
         module_count = len({other.module for other in others})
-        subject = f"{module_count} modules compute" if module_count > 1 else "one module computes"
         first_other = others[0]
-        name = first_other.module or "the model itself"
-        return (f"Left out: {subject} no softmax over queries x keys, such as {name} with {first_other.description}.",)
+        name, description = first_other.module or "the model itself", first_other.description
+        if module_count == 1:
+            return (f"Left out: {name} computes no softmax over queries x keys, but {description}.",)
+        return (
+            f"Left out: {module_count} modules compute no softmax over queries x keys, such as {name} with "
+            f"{description}.",
+        )
 
     def _unused_softmax_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules with an unused softmax besides recorded attention; empty if there are none."""
@@ -300,7 +304,10 @@ def _other_modules(count: int) -> str:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """Yields the calls of each layer in each batch: several if each head is a separate module, else one."""
+    """Yields the calls of which one `LayerMaps` per text is made.
+
+    They are the calls of all heads of a layer in a batch if each head is a separate module; else a single call.
+    """
     groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
@@ -368,16 +375,15 @@ def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _pooled_map_remarks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """Returns a sentence for each reason why maps hold blocks of cells, not single cells; empty if none hold blocks."""
-    reasons: dict[str, list[LayerMaps]] = {}
+    """Returns a sentence for each size of blocks and reason why maps hold blocks of cells; empty if none do."""
+    layers: dict[tuple[str, tuple[int, int]], set[int]] = {}
     for maps in all_maps:
         if maps.block != (1, 1):
             heads_differ = len(maps.head_groups(maps.heads)) > 1
             reason = "its heads see different cells" if heads_differ else "queries and keys are not known"
-            reasons.setdefault(reason, []).append(maps)
+            layers.setdefault((reason, maps.block), set()).add(maps.layer)
     return tuple(
-        f"In layer {number_ranges(sorted({maps.layer for maps in pooled_maps}))} blocks of "
-        f"{' x '.join(str(tokens) for tokens in pooled_maps[0].block)} tokens were captured instead of single cells, "
-        f"because {reason}: edges are exact to one block; use a dense recording for every cell."
-        for reason, pooled_maps in reasons.items()
+        f"In layer {number_ranges(pooled_layers)} blocks of {queries} x {keys} tokens were captured instead "
+        f"of single cells, because {reason}: edges are exact to one block; use a dense recording for every cell."
+        for (reason, (queries, keys)), pooled_layers in layers.items()
     )

@@ -209,6 +209,20 @@ def test_forward_pass_in_another_thread_is_heard(model: nn.Module, x: Tensor, al
         in_a_thread(lambda: [model(x), in_a_thread(lambda: model(x))])
 
 
+def test_run_in_another_thread_has_the_remark_on_its_windows(x: Tensor) -> None:
+    class Windowed(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.reshape(-1, 2, WIDTH)).reshape(x.shape)
+
+    model, x = Windowed().eval(), x[:, :4]
+    with attnviz.record(model) as here:
+        model(x)
+    with attnviz.record(model) as elsewhere:
+        in_a_thread(lambda: model(x))
+    assert here.remarks == elsewhere.remarks
+    assert "2 per text" in str(here.remarks)
+
+
 def test_pass_of_another_thread_is_not_taken_for_that_of_the_block(
     model: nn.Module, x: Tensor, alone: Recording
 ) -> None:

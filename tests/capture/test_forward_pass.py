@@ -48,10 +48,7 @@ class Layer(nn.Module):
     [
         (
             SampledAttention(),
-            (
-                "Left out: one module computes no softmax over queries x keys, such as second with a softmax over "
-                "features (2, 6, 3).",
-            ),
+            ("Left out: second computes no softmax over queries x keys, but a softmax over features (2, 6, 3).",),
         ),
         (Sampled(), ()),
     ],
@@ -99,6 +96,22 @@ def test_softmax_kept_aside_does_not_hide_the_attention_of_its_module() -> None:
     assert recording.remarks == (
         "Not shown: a softmax beside the attention of 0 and 1 other module; it multiplies no observed values.",
     )
+
+
+@torch.no_grad()
+def test_unused_softmax_over_a_single_row_of_scores_is_said() -> None:
+    class Row(Aside):
+        def forward(self, x: Tensor) -> Tensor:
+            output = super().forward(x)
+            powers = (x[0] @ x[0, 0]).exp()
+            self.row = powers / powers.sum(0)
+            return output
+
+    model = Row(lambda weights: weights)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert recording.layers == (0,)
+    assert recording.remarks[0].startswith("Not shown: a softmax beside the attention of the model itself")
 
 
 @torch.no_grad()

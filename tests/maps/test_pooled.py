@@ -204,6 +204,20 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
     assert not dense.remarks
 
 
+def test_remark_names_the_block_of_each_pooled_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shortened(nn.Sequential):
+        def forward(self, features: Tensor) -> Tensor:
+            return self[1](self[0](features)[:, :, :56])
+
+    monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
+    monkeypatch.setattr("attnviz.maps.pooled.MAX_BLOCKS_A_SIDE", 28)
+    model = Shortened(Additive(), Additive())
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, 3, 60, 4, generator=torch.Generator().manual_seed(1)))
+    for layer, size in enumerate(("3 x 3", "2 x 2")):
+        assert any(f"In layer {layer} blocks of {size} tokens" in remark for remark in recording.remarks)
+
+
 def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     one = 2 * 2 * 60 * 60 * 4  # bytes of scores and weights of a head of two texts
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: one)

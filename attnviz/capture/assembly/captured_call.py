@@ -88,7 +88,7 @@ def capture_call(
     tokens_of: TokensOf | None = None,
     with_factors: bool = False,
 ) -> CapturedCall:
-    """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if any, else blocks.
+    """Returns the chosen heads of a call as numpy arrays: factors of a long map, blocks of one without, or whole maps.
 
     Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
     if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.
@@ -447,7 +447,8 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
     heads_at_once = 1 if map_type is PooledMaps else heads
     needed_bytes = ARRAYS_AT_ONCE * batch * heads_at_once * cells * FLOAT32_BYTES
     if needed_bytes > MIN_CHECKED_BYTES:
-        subject = f"{heads_at_once} heads of layer {site.layer} over {queries} tokens"
+        plural = "s" if heads_at_once > 1 else ""
+        subject = f"{heads_at_once} head{plural} of layer {site.layer} over {queries} tokens"
         refuse_without_memory(needed_bytes, subject, "use fewer layers, heads or tokens")
 
 

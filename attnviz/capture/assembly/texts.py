@@ -99,9 +99,8 @@ class TextCollector:
         steps = max(batch.passes for batch in self.batches)
         if steps == 1:
             return (f"{texts} texts from {self.passes} forward passes, in the order in which they ran.",)
-        if len(self.batches) == 1:
-            return (f"The rows come from {self.passes} forward passes: each decoding step adds its rows.",)
-        return (f"{texts} texts from {self.passes} forward passes: each decoding step adds its rows to its text.",)
+        plural = "s" if texts > 1 else ""
+        return (f"{texts} text{plural} from {self.passes} forward passes: each decoding step adds its rows.",)
 
     def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
         """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text.

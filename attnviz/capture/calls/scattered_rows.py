@@ -72,8 +72,8 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
         return call
     are_known = all(placed.places is not None for placed in placed_rows.values())
     if not are_known or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
-        first_total = next(iter(placed_rows.values())).total
-        return _with_notes(call, UNPLACED.format(" and ".join(placed_rows), first_total))
+        totals = dict.fromkeys(str(placed.total) for placed in placed_rows.values())  # each once
+        return _with_notes(call, UNPLACED.format(" and ".join(placed_rows), " and ".join(totals)))
     notes = []
     for name, count, kind in (("queries", rows, "rows"), ("keys", columns, "columns")):
         if name in placed_rows and count < placed_rows[name].total:

@@ -379,7 +379,7 @@ def test_pooled_texts_of_a_batch_keep_their_own_padding(monkeypatch: pytest.Monk
         assert isinstance(maps, PooledMaps)
         assert maps.counts.sum() == 60 * keys
     # scores and weights of one head of both texts, in float32
-    assert checked == [(2 * TEXTS * 60 * 60 * 4, "1 heads of layer 0 over 60 tokens")]
+    assert checked == [(2 * TEXTS * 60 * 60 * 4, "1 head of layer 0 over 60 tokens")]
 
 
 def test_chosen_heads_are_kept_by_their_own_rows_that_see_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_steps_of_generation_equal_one_pass_over_the_final_text(name: str, kerne
     with torch.no_grad(), attnviz.record(model) as whole:
         model(**given)
     assert_equal(steps, whole)
-    assert steps.remarks[0] == "The rows come from 6 forward passes: each decoding step adds its rows."
+    assert steps.remarks[0] == "2 texts from 6 forward passes: each decoding step adds its rows."
     assert all(maps.fidelity is not None and maps.fidelity < 1e-5 for maps in steps.maps)
 
 

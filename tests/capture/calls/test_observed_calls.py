@@ -94,7 +94,7 @@ def test_weights_are_those_that_multiply_the_values(name: str, batch: int) -> No
         model(torch.randn(batch, TOKENS, WIDTH))
     check(recording, model.weights)
     assert recording.remarks == (
-        ("In layer 0 a share of each row goes to no key, so its weights sum to less than 1.",) if is_partial else ()
+        ("In layer 0 a share of some rows goes to no key, so their weights sum to less than 1.",) if is_partial else ()
     )
 
 

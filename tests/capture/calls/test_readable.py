@@ -228,3 +228,21 @@ def test_refusal_waits_for_the_end_of_the_block(x: Tensor) -> None:
     with pytest.raises(AttnvizError, match=r"scores of layer 0 .* are not finite"), attnviz.record(model):
         outputs.append(model(x * float("nan")))
     assert outputs
+
+
+def test_remark_says_each_kind_of_tensors_that_cannot_be_read(x: Tensor) -> None:
+    class Vmapped(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.vmap(super().forward)(x[None])[0]
+
+    class Empty(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            super().forward(x[:0])
+            return x
+
+    with torch.no_grad(), attnviz.record(model := nn.Sequential(Attention(), Vmapped(), Empty())) as recording:
+        model(x)
+    assert recording.remarks == (
+        "Left out: attention of 1 and of 1 other module, computed on tensors of torch.vmap or torch.func or on empty "
+        "tensors.",
+    )

@@ -44,3 +44,10 @@ def test_keys_stand_at_the_places_of_the_key_head_that_their_head_shares() -> No
     assert isinstance(call, DenseCall)
     first, second = [0.25, 0.0, 0.125, 0.625], [0.125, 0.25, 0.0, 0.625]
     assert call.probabilities[0, :, 0].tolist() == [first, first, second, second]
+
+
+def test_note_on_unknown_places_says_how_many_queries_and_how_many_keys_there_were() -> None:
+    weights = torch.full((1, 1, 2, 3), 1 / 3)
+    call = DenseCall(logits=weights.log(), probabilities=weights)
+    note = scatter_rows(call, PlacedRows(None, 5), PlacedRows(None, 7)).note
+    assert note.startswith("queries and keys were picked by an index from 5 and 7 tokens")
