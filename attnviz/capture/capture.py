@@ -72,12 +72,12 @@ class Capture:
         self.observer.search = None if self.value_norms is None else self.value_norms.search
 
     def on_attention(self, call: ObservedCall) -> None:
-        """Numbers a call, and keeps its maps if it is chosen."""
+        """Adds a call to the waiting chunks of queries or begins a new one; other threads wait meanwhile."""
         with self.lock:
             self._on_attention(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
-        """Keeps a description of attention that is no map of queries and keys, once for each module, kind and shape.
+        """Keeps a description of a normalised tensor that is no map of queries and keys.
 
         Does nothing if the module's part of an encoder-decoder is not chosen.
 
@@ -93,7 +93,7 @@ class Capture:
             self._keep_other(OtherCall(layer, caller.name, tuple(shape), kind, is_attention, is_named_attention))
 
     def _keep_other(self, other: OtherCall) -> None:
-        """Keeps the first description for each module, kind and shape, so that none of these hides another."""
+        """Keeps a description, unless one of the same module, `is_attention`, kind and shape is kept already."""
         self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
@@ -101,12 +101,12 @@ class Capture:
         return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
-        """Raises StopForward to end the pass once all output projections, the last thing searched for, are found."""
+        """Raises StopForward if the pass may end after the search for output projections and all of them are found."""
         if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
-        """Keeps the kind of unreadable tensors that came first in this module."""
+        """Keeps the first kind of unreadable tensors in each module."""
         self.unreadable.setdefault(caller.name, kind)
 
     def on_failure(self, error: Exception) -> None:
@@ -116,7 +116,7 @@ class Capture:
             raise StopForward(self)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module; an error is kept as a failure, and does not reach the model.
+        """Notes that the thread calls a module; hands an error to `on_failure`, which may end the forward pass.
 
         Args:
             module: the module.
@@ -142,14 +142,14 @@ class Capture:
 
     @property
     def has_run(self) -> bool:
-        """True if the model, or a part of it that attends, was called."""
+        """True if a module of the model was called or attended."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, observed: ObservedCall) -> None:
         """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
-        If the first call of a forward pass continues no chunks, the calls of the last pass are delivered. Only notes
-        the part of an encoder-decoder if that part is not chosen, or after a failure.
+        If the first call of a forward pass continues no chunks, the calls of the last pass are delivered. After a
+        failure, and if the call's part of an encoder-decoder is not chosen, only notes that this part attended.
         """
         part = observed.caller.part
         self.runs.note_attention()
@@ -165,7 +165,7 @@ class Capture:
                 self._begin(observed)
 
     def _begin(self, observed: ObservedCall) -> None:
-        """Numbers a call; keeps it if its layer is chosen, or lets it wait if it may be the first chunk of its queries.
+        """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen.
 
         Raises:
             AttnvizError: if torch.compile has merged modules, so the call cannot be assigned to one of them.
@@ -214,7 +214,7 @@ class Capture:
             self._stop_after(chunks.site)
 
     def finish(self) -> None:
-        """Hands on the call that still waits for chunks, if `CaptureOptions.receive` receives the calls.
+        """Keeps the call that still waits for chunks, or hands it to `CaptureOptions.receive`.
 
         Raises:
             AttnvizError: if a call could not be observed.
@@ -265,7 +265,7 @@ class Capture:
     def _begin_pass(self) -> None:
         """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0.
 
-        If a call of the last pass waits for chunks, the new pass may bring them, so its calls are delivered later.
+        If a call waits for chunks, which the new pass may bring, the calls of the last pass are delivered later.
         """
         with hidden_from_run():
             self.observer.flush()
@@ -336,7 +336,7 @@ class Capture:
         """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed.
 
         Does nothing if the options or the thread forbid it, if no layers were chosen, or if further texts may come. If
-        output projections are still missing, the pass goes on, and ends when the observer has found them.
+        output projections are still missing, the pass goes on until they are found or the next call comes.
         """
         chosen_layers = self.options.selection.chosen_layers
         if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):
@@ -352,22 +352,22 @@ class Capture:
             raise StopForward(self)
 
 
-def _user_error(error: Exception, model: str) -> Exception:
+def _user_error(error: Exception, model_name: str) -> Exception:
     """Returns a refusal that reports an error as a fault of attnviz.
 
     An error that is a refusal already, or a lack of memory, is returned unchanged.
 
     Args:
         error: the error, with its traceback.
-        model: the name of the model's class, for the message.
+        model_name: the name of the model's class, for the message.
     """
     if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
     first_line = next(iter(str(error).splitlines()), "")
     return AttnvizError(
-        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: "
-        f"{first_line} ({Path(frame.f_code.co_filename).name}:{line}); the model itself ran normally; "
+        f"the attention of {model_name} could not be read because of a fault in attnviz: {type(error).__name__}: "
+        f"{first_line} ({Path(frame.f_code.co_filename).name}:{line}); the model itself did not fail; "
         "please report this"
     )
 

@@ -83,8 +83,8 @@ class CaptureOptions:
         """Returns the tokens of the queries and keys in one text of a call.
 
         They have the user's labels if there are as many labels as tokens; otherwise they are numbered. A text written
-        step by step may have one more label, since no step reads the last token. Such a text gets the groups
-        ``generated`` unless its labels have them. The keys of cross-attention have the labels of ``context``. An
+        step by step may have one more label, since no step reads the last token; it gets the groups ``generated``
+        unless its labels have groups of this name. The keys of cross-attention have the labels of ``context``. An
         encoder has them too if ``context`` is given.
 
         Args:

@@ -53,9 +53,8 @@ class RunCounter:
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that a module is called, and calls ``on_start``; ignores modules of other models.
 
-        Another pass begins, and ``on_next`` is called, if the module is outermost, or the model itself, and attended
-        since the last pass began. The first call within each top-level module of the model also notes the shapes of its
-        inputs.
+        If a module that is outermost or the model itself has attended since the last pass began, ``on_next`` is called
+        before, as another pass begins. The first call within each top-level module also notes the shapes of its inputs.
 
         Args:
             module: the module.
@@ -89,7 +88,7 @@ class RunCounter:
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def second_axes_of(self, module: str) -> set[tuple[int, int]]:
-        """Returns the sizes of the second and of the first axis of each input with three axes; empty for none.
+        """Returns the sizes of the second and of the first axis of each input with three axes; empty without any.
 
         They are texts and tokens if the input has tokens first. The inputs of the model count, else those of the
         outermost part around ``module``.

@@ -32,7 +32,7 @@ class _Turn:
 
 
 class TextLoops:
-    """Finds the texts of calls whose queries are the next piece of the batch after the last turn's.
+    """Finds the texts of the calls of a module that reads its batch piece by piece.
 
     Args:
         runs: the forward passes, which know the number of texts in the batch.
@@ -46,8 +46,8 @@ class TextLoops:
         """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
         A call on the pieces of the module's last turn belongs to that turn, and one on pieces that follow them begins
-        the next turn. A call on the first piece begins a loop, unless the module's last loop has not ended. Keeps the
-        turn as the module's last one.
+        the next turn. A call on the first piece begins a loop if it is the module's first call or the module's last
+        loop has ended. Keeps the turn as the module's last one.
 
         Args:
             site: the site, as the module's calls were counted.

@@ -41,7 +41,7 @@ class DeviceFactors:
     def on_device(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
         """Returns the factors of some heads, with queries and keys copied to a device as float32.
 
-        The bias still holds all heads, so a caller may only ask if there is one.
+        The bias still holds all heads, so callers may only check whether it is empty.
 
         Args:
             device: name of a torch device.

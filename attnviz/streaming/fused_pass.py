@@ -68,8 +68,8 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     logsumexp = np.empty((heads, queries), dtype=np.float32)
     for group in plan.groups():
         for band in plan.bands:
-            pooled, band_logsumexp = _pooled_band(plan, group, band)
-            part_totals[group, band.blocks] = _to_numpy(pooled)
+            band_totals, band_logsumexp = _pooled_band(plan, group, band)
+            part_totals[group, band.blocks] = _to_numpy(band_totals)
             logsumexp[group, band.tokens] = _to_numpy(band_logsumexp)
     totals = part_totals.reshape(heads, -1, plan.rows.parts, part_totals.shape[2]).sum(axis=2)
     counts = factors.mask.counts(plan.rows.edges[:: plan.rows.parts], plan.edges)
@@ -155,7 +155,7 @@ class _PieceWeights:
     weights: Tensor
     logsumexp: Tensor
 
-    def pooled(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
+    def block_sums(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
         """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
 
         Args:
@@ -198,7 +198,7 @@ def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Ten
     row_logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
     totals = empty_logsumexp.new_zeros(len(empty_logsumexp), band.count, len(plan.edges) - 1)
     for result in piece_results:
-        totals[:, :, result.pixels] += result.pooled(row_logsumexp, band)
+        totals[:, :, result.pixels] += result.block_sums(row_logsumexp, band)
     return totals, logsumexp
 
 

@@ -27,7 +27,7 @@ class ValueNormRecorder:
         self.search = ProjectionSearch()
 
     def expect(
-        self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
+        self, call: AttentionCall, captured_call: CapturedCall, first_head: int, windows: Windows | None = None
     ) -> None:
         """Starts to search for the output projection of a recorded call.
 
@@ -35,28 +35,28 @@ class ValueNormRecorder:
 
         Args:
             call: the call, with values and output.
-            captured: its recorded form, which receives the norms.
+            captured_call: its recorded form, which receives the norms.
             first_head: the number of the call's first head in its layer.
             windows: the windows that were joined to whole maps; ``None`` if there are none.
         """
         if call.output is None or call.values is None or call.postprocess is not None:
             return
-        heads_in_call = [head - first_head for head in captured.heads]
+        heads_in_call = [head - first_head for head in captured_call.heads]
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
-            """Adds the norms of ``call``'s values, and their errors, to the fields of each text in ``captured``.
+            """Adds the norms of the call's values, and their errors, to the fields of each text in ``captured_call``.
 
             A second projection removes the norms and sets `SEVERAL_MAPS` instead.
             """
-            if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
-                for fields in captured.fields:
+            if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured_call.fields):
+                for fields in captured_call.fields:
                     fields.pop("value_norms", None)
                     fields[SEVERAL_MAPS] = True
                 return
             norms = call_value_norms(call, projection, heads_in_call)
             errors = contribution_errors(call, projection, heads_in_call)
             texts = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
-            for fields, (text_norms, error) in zip(captured.fields, texts, strict=True):
+            for fields, (text_norms, error) in zip(captured_call.fields, texts, strict=True):
                 fields |= {"value_norms": text_norms, "value_norms_fidelity": error}
 
         self.search.expect(call.output, receive_projection)

@@ -40,7 +40,7 @@ class KeyMarks:
     def has_equal_keys(self, start: int, other: "KeyMarks", count: int) -> bool:
         """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
 
-        False if either call has fewer keys than are compared.
+        False if one call has fewer of these keys than the other.
 
         Args:
             start: the index of the first compared key.

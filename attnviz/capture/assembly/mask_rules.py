@@ -97,10 +97,10 @@ def mask_of(cells: BoolArray) -> Mask:
     Args:
         cells: ``(queries, keys)``, True where visible.
     """
-    seen_keys: BoolArray = np.asarray(cells.any(axis=0))
+    visible_keys: BoolArray = np.asarray(cells.any(axis=0))
     keys = slice(0, cells.shape[1])
     for rules in _candidate_masks(cells):
-        mask = replace(rules, padding=None if seen_keys.all() else seen_keys)
+        mask = replace(rules, padding=None if visible_keys.all() else visible_keys)
         if all(np.array_equal(mask.visible(band, keys), cells[band]) for band in _bands(cells)):
             return mask
     return Mask(explicit=np.ascontiguousarray(cells))

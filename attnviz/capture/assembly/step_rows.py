@@ -84,10 +84,10 @@ class StepRows:
         return max(place.keys - call.shape[2], 0)
 
     def may_begin_text(self, call: CapturedCall) -> bool:
-        """True if a call may begin another text: its keys come from no cache that this text has filled.
+        """True if a call may begin another text: it reads no cached keys that are unknown.
 
         That holds for cross-attention, for a call with no more past keys than the first call had, and for one whose
-        keys are all known already.
+        keys are exactly the keys so far.
         """
         return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 

@@ -72,7 +72,6 @@ def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tenso
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
     """Returns the output of an encoder layer, ``(batch, queries, width)``.
 
-
     Args:
         arguments: the arguments of the layer's kernel by name.
         tokens: the input of the layer, ``(batch, queries, width)``.

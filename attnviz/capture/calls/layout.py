@@ -102,10 +102,10 @@ def roles_of(
 ) -> dict[int, Roles] | None:
     """Returns the roles of the parts by mark; ``None`` if the stated heads do not fit the part before the queries.
 
-    Each part has a default role by its label. These stay if a part is features, or if the shared axes are all texts.
-    Otherwise the first of these rules changes them. A part or pair of parts of the stated number of heads becomes
-    heads. If no number is stated, the unlabelled part before the queries becomes heads. An axis of texts and heads
-    folded into one is split.
+    Each part has a default role by its label. If a part is features, only an axis whose parts together are the heads
+    may change; if the shared axes are all texts, nothing does. Otherwise the first of these rules that fits changes the
+    roles. A part or pair of parts of the stated number of heads becomes heads. If no number is stated, the unlabelled
+    part before the queries becomes heads. An axis of texts and heads folded into one is split.
 
     Args:
         parts: the parts.
@@ -395,9 +395,9 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 
 
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
-    """Returns the roles of a leading axis of the keys.
+    """Returns the roles of a leading axis of the keys: those of the same axis of the queries if the sizes agree.
 
-    These are the roles of the same axis of the queries if the sizes agree.
+    Else an axis of size 1 has none; a larger one is heads if the axis of the queries has heads, else texts.
 
     Args:
         size: the size of the axis.

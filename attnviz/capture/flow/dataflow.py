@@ -326,7 +326,7 @@ class DataFlow:
     ) -> None:
         """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it.
 
-        Outside the model's modules it is no candidate, and only its axes are kept. A candidate that was normalised over
+        Outside the model's modules it is no candidate, and only its node is kept. A candidate that was normalised over
         features, without scores, is kept without its tensors. If more than `MAX_OPEN` candidates are kept, the oldest
         is reported as unused and dropped.
 
@@ -370,7 +370,7 @@ class DataFlow:
             self._give_up(self.open_candidates.pop(0))
 
     def flush(self) -> None:
-        """Reports and drops all normalised tensors that no product used."""
+        """Drops all normalised tensors that no product used, and reports those that were not added to others."""
         for candidate in self.unused_candidates():
             self._give_up(candidate)
         self.open_candidates.clear()
@@ -404,11 +404,11 @@ class DataFlow:
             self.on_use(use)
             self._drop_tensors(use.candidate)
 
-    def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
         """Returns the contraction that a product by broadcasting and a sum over axes of it compute together.
 
         Args:
-            summed: the input of the sum.
+            source: the input of the sum.
             args: the positional arguments of the sum.
             kwargs: its keyword arguments.
 
@@ -416,7 +416,7 @@ class DataFlow:
             The contraction; ``None`` if the input is no product by broadcasting, if the sum names no axes, or if one
             factor only scales or masks the other.
         """
-        factors = self.node(summed).broadcast_operands
+        factors = self.node(source).broadcast_operands
         dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if factors is None or dims is None:
             return None
@@ -430,8 +430,8 @@ class DataFlow:
     ) -> None:
         """Keeps the node of a function's result that `node_after` derives from its inputs.
 
-        The result of a filling function is a constant inside the model's modules, and gets no node outside. The last
-        function of a softmax that is written as several makes its result a candidate for attention.
+        The result of a function that fills a tensor, or takes none, is a constant inside the model's modules, and gets
+        no node outside. The last function of a softmax that is written as several makes its result a candidate.
         """
         if not inputs or name in FILLING:
             if self.running_module() is not None:

@@ -124,9 +124,8 @@ def _node_after_one_input(
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
     """Returns the operands of a product by broadcasting, which a sum may complete to a contraction.
 
-    Returns:
-        The operands; ``None`` if the function is no product of two tensors of different shapes that both depend on the
-        input. Tensors of one shape count if they may be a single query and a single key.
+    ``None`` unless the function multiplies two tensors that have axes, differ in shape and both depend on the input.
+    Tensors of one shape count if they may be a single query and a single key.
     """
     if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
         return None

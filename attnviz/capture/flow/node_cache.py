@@ -70,7 +70,7 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
 
 
 def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
-    """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if there is none."""
+    """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if it is not cached."""
     entry = _cached_nodes.get(key)
     if entry is None:
         return None

@@ -123,7 +123,7 @@ class WeightsCandidate:
             return False
         return not self.key_marks or bool(self.key_marks & marks)
 
-    def is_first_key(self, name: str, result: Tensor) -> bool:
+    def is_cut_to_one_key(self, name: str, result: Tensor) -> bool:
         """True if a function's result is these unused weights cut to one key, such as after a sink is left out."""
         is_cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return is_cut and not self.used
@@ -243,7 +243,7 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     return tuple(
         candidate
         for candidate in unused_candidates
-        if candidate.is_in(marks) or candidate in passed_candidates or candidate.is_first_key(name, result)
+        if candidate.is_in(marks) or candidate in passed_candidates or candidate.is_cut_to_one_key(name, result)
     )
 
 

@@ -122,8 +122,8 @@ def _scores_node(
 ) -> Node:
     """Returns the node of a product that may be scores: both operands depend on the input.
 
-    Each axis of the result gets new marks. The scores keep the product if it sums over an axis, unless the axes of each
-    operand alone are all features.
+    Each axis of the result gets new marks. The scores keep the product if it sums over an axis, unless both operands
+    have axes that the other lacks, and all of these are features.
 
     Args:
         product: the product.

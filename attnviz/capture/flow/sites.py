@@ -153,7 +153,7 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """Returns a module with its path and kind; with the name of its class instead if it is not in the model.
+        """Returns a module with its kind and its path; a module outside the model has its class's name as path.
 
         Args:
             module: the module.

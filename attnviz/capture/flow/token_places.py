@@ -89,11 +89,11 @@ class TokenPlaces:
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result; notes none if no input has an origin and none is numbered.
+        """Notes the origin of a function's result, if it can be found.
 
-        A function of `SOURCES` keeps the origin of its input, or numbers its rows as new tokens. An element-wise
-        function keeps the origin with the fewest texts. A function that moves elements is repeated on the numbers of
-        the tokens, if all of them are known. A tensor that a function writes to loses its origin.
+        A function of `SOURCES` keeps the origin of its input, or numbers its rows as new tokens. A function of
+        `KEEPING` keeps the origin with the fewest texts. A function that moves or pads elements is repeated on the
+        numbers of the tokens, if all of them are known. A tensor that a function writes to loses its origin.
         """
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:
@@ -178,8 +178,8 @@ def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], re
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
     """Returns the origin of the result of a convolution; ``None`` if it is not ``(texts, features, rows, columns)``.
 
-    A kernel of size 1 keeps the origin of its input. After any other kernel, or if the origin is unknown, each row and
-    column is numbered as a new token. The arguments are those of `_linear`.
+    A kernel of size 1 keeps the origin of its input. After any other kernel, or if the origin is unknown, each pixel is
+    numbered as a new token. The arguments are those of `_linear`.
     """
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:

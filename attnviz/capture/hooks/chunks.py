@@ -198,10 +198,10 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Returns calls over the same number of keys joined into one, with their queries concatenated.
 
-    The result has the class of all calls. Its output is ``None`` if the output of a call is unknown, or if the calls
+    The result has the class of the calls. Its output is ``None`` if the output of a call is unknown, or if the calls
     have dropout that cannot be joined.
     """
-    output = _concatenated_queries([call.output for call in calls])
+    output = _joined_along_queries([call.output for call in calls])
     values = _merged_parts([call.values for call in calls])
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
     if factored_calls:
@@ -247,7 +247,7 @@ def _start_equally(first: Tensor, second: Tensor) -> bool:
     return torch.equal(first[:, :, :count], second[:, :, :count])
 
 
-def _concatenated_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
+def _joined_along_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Returns tensors ``(batch, heads, queries, ...)`` concatenated along the queries; ``None`` if one is unknown."""
     known_parts = [part for part in parts if part is not None]
     return torch.cat(known_parts, dim=2) if len(known_parts) == len(parts) else None
@@ -272,7 +272,7 @@ def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
 
     The result has no product if that of a call is unknown, and no factors.
     """
-    queries = _concatenated_queries([None if call.product is None else call.product.queries for call in calls])
+    queries = _joined_along_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
     return replace(
         calls[0],
@@ -305,7 +305,7 @@ def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
         mask=_joined_mask(calls),
         causal=False,
         window=None,
-        logsumexp=_concatenated_queries([call.logsumexp for call in calls]),
+        logsumexp=_joined_along_queries([call.logsumexp for call in calls]),
     )
 
 

@@ -52,8 +52,8 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool)
     """Raises AttnvizError if torch.compile has merged modules, so that the caller of attention cannot be known.
 
     Call this when a module calls attention a second time. Compiled code calls no inner modules, so all attention seems
-    to come from the outermost one. This refuses a compiled module with several layers, and a module within a compiled
-    one that was not called itself.
+    to come from the outermost one. Refuses a compiled module with several layers, and a module that was not called if
+    a module around it is compiled.
 
     Args:
         modules: the modules of the model by path.

@@ -121,12 +121,12 @@ class ObservingMode(TorchFunctionMode):
         input_copy = None
         for observer in observers():
             with observer.guarded():
-                keep_copies(observer.holders(), target)
+                keep_copies(observer.unused_candidates(), target)
                 input_copy = copy_of_input(name, args, target) if input_copy is None else input_copy
         return input_copy
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``scaled_dot_product_attention``, or if possible the operator of its kernel for the log-sum-exp.
+        """Calls ``scaled_dot_product_attention``; if possible, by the operator of its kernel that returns log-sum-exps.
 
         The function itself is called if other modes are active, or if an argument cannot be read.
 

@@ -73,7 +73,7 @@ class Patches:
 
     Attributes:
         parts: the patches and hooks, in the order of installation.
-        users: the number of blocks that use them.
+        users: the number of blocks and other threads that use them.
     """
 
     parts: tuple[Patch | GlobalHook, ...]
@@ -83,8 +83,8 @@ class Patches:
     def enter(self) -> None:
         """Installs all parts and counts one more user.
 
-        If a part raises an error, nothing is counted, all parts are restored unless another block uses them, and the
-        error is raised again.
+        If a part raises an error, nothing is counted, all parts are restored unless another user is left, and the error
+        is raised again.
         """
         with self._lock:
             try:
@@ -96,7 +96,7 @@ class Patches:
                 raise
 
     def leave(self) -> None:
-        """Ends the use by one block; restores the originals if no other block uses them."""
+        """Counts one user less; restores the originals if no user is left."""
         with self._lock:
             self.users -= 1
             try:
@@ -106,7 +106,7 @@ class Patches:
                 raise
 
     def _restore_unused(self) -> None:
-        """Restores all parts if no block uses them."""
+        """Restores all parts if they have no user."""
         if self.users == 0:
             for part in reversed(self.parts):
                 part.restore()

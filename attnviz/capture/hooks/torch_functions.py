@@ -62,7 +62,7 @@ class ObservedCall(NamedTuple):
 
     Attributes:
         caller: the module that made it.
-        build: returns the call; ``None`` if it is not a softmax over queries x keys. Called only for chosen layers.
+        build: returns the call; ``None`` if it is not a softmax over queries x keys. Not called for every call.
         shape: the shape of the queries or the weights, for messages.
         is_single_head: True if it has no axis of heads.
         queries: the lineage of its queries.
@@ -265,12 +265,12 @@ class Observer:
             ):
                 self.listener.on_further_product()
 
-    def holders(self) -> list[WeightsCandidate]:
-        """Returns the softmaxes that no product has used; the run may still overwrite their tensors."""
+    def unused_candidates(self) -> list[WeightsCandidate]:
+        """Returns the normalised tensors that no product has used, and that the run may still overwrite."""
         return list(self.flow.unused_candidates())
 
     def flush(self) -> None:
-        """Reports and drops the normalised tensors that no product used."""
+        """Drops the normalised tensors that no product used, and reports the softmaxes among them."""
         self.flow.flush()
 
     def _on_unused(self, candidate: WeightsCandidate) -> None:
@@ -295,7 +295,7 @@ class Observer:
     def _report_product(self, use: Use) -> None:
         """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable.
 
-        Attention also sets `windows`.
+        Sets `windows` if it is attention.
         """
         # The dataflow drops the tensors of the candidate after the report, but the call is built later.
         use_copy = replace(use, candidate=replace(use.candidate))

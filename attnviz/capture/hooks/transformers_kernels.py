@@ -40,26 +40,26 @@ def _kernel_table() -> Any:
 
 
 def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a replacement of the function that hands out kernels: in observed threads it wraps each of them."""
+    """Returns a replacement of the function that hands out kernels; it applies `_observed_kernel` to each of them."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the kernel of this name, or the default one, wrapped if the thread is observed."""
+        """Returns the kernel of this name, or the default one, as `_observed_kernel` returns it."""
         return _observed_kernel(original(table, name, default), name)
 
     return get_interface
 
 
 def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a replacement of a table's ``__getitem__``: in observed threads it wraps each kernel.
+    """Returns a replacement of a table's ``__getitem__``; it applies `_observed_kernel` to each kernel.
 
-    Items of tables that share the method, but are not of the interface's class, are no kernels: they are not wrapped.
+    Items of tables that share the method, but are not of the interface's class, are no kernels: they stay as they are.
 
     Args:
         original: the method ``__getitem__`` of the table's class.
     """
 
     def __getitem__(table: Any, name: str) -> Any:
-        """Returns the item of this name; a kernel is wrapped if the thread is observed."""
+        """Returns the item of this name; a kernel as `_observed_kernel` returns it."""
         item = original(table, name)
         return _observed_kernel(item, name) if isinstance(table, _interface()) else item
 
@@ -67,7 +67,7 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
-    """Returns a kernel that reports its calls; the kernel itself if torch shows them, or no observer is open.
+    """Returns a kernel that reports its calls; the kernel unchanged if torch shows its calls, or no observer is open.
 
     Args:
         function: the kernel.
@@ -138,7 +138,7 @@ def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
 
 
 def _with_factors(build_observed: BuildCall, build_kernel_call: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if that is ``None``.
+    """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if none was observed.
 
     Args:
         build_observed: returns the call that was observed inside the kernel; ``None`` if it is no attention.
