@@ -97,7 +97,7 @@ class Capture:
         self.others.setdefault((other.module, other.is_attention, other.kind, other.shape), other)
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
-        """Returns the possible batch sizes of a call, in texts and tokens, given the lineage of its queries."""
+        """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
         return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:

@@ -170,7 +170,7 @@ class ForwardPass:
             return
         first_other = others[0]
         raise AttnvizError(
-            f"{first_other.place} is no softmax over queries x keys: it computes {first_other.description}; "
+            f"{first_other.place} computes no softmax over queries x keys, but {first_other.description}; "
             "choose layers with full attention"
         )
 

@@ -506,8 +506,8 @@ def test_refuses_a_softmax_that_is_no_map_of_queries_by_keys_and_names_its_layer
             return x + (a @ b @ (c @ x))
 
     said = refused(nn.Sequential(Nano(), Banded()), X, layers=[1])
-    assert "layer 1 (1) is no softmax over queries x keys: it computes weights whose axes do not fit the module" in said
-    assert "is no softmax over queries x keys" in refused(nn.Sequential(LandmarkAttention()), X)
+    assert "layer 1 (1) computes no softmax over queries x keys, but weights whose axes do not fit the module" in said
+    assert "computes no softmax over queries x keys" in refused(nn.Sequential(LandmarkAttention()), X)
 
 
 LONG = 300  # tokens, whose maps are held as factors

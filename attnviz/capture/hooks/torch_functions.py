@@ -101,7 +101,7 @@ class AttentionListener(Protocol):
         """
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
-        """Returns the possible batch sizes of a call, in texts and tokens, given the lineage of its queries."""
+        """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
         """Receives the kind of unreadable tensors that an attention call was computed on, as a noun phrase."""

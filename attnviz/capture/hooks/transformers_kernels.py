@@ -169,7 +169,7 @@ class _CallCollector:
         """Ignores softmaxes inside the kernel that are no attention; arguments as for any listener."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
-        """Returns the texts and tokens that the observer's listener knows."""
+        """Returns the shapes that the observer's listener returns."""
         return self.listener.batches_of(caller, queries)
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
