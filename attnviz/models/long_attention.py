@@ -101,14 +101,7 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
 
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """True if a fused kernel of the device supports attention with these queries, keys, scale and mask.
-
-    Args:
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, heads, keys, features)``.
-        scale: factor of q·k.
-        causal: if true, a query sees only keys up to its own position.
-    """
+    """True if a fused kernel of the device supports attention with these queries, keys, scale and mask."""
     is_mask_supported = not causal or queries.shape[2] == keys.shape[2]
     return is_mask_supported and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 

@@ -80,13 +80,7 @@ def dense_maps(
 
 
 def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFactors":
-    """Returns queries and keys of some heads over one text of a batch, with the scale of their products.
-
-    Args:
-        run: the run of the layer.
-        heads: numbers of the heads.
-        item: index of the text in the batch.
-    """
+    """Returns queries and keys of some heads over the text ``item`` of a batch, with the scale of their products."""
     from attnviz.maps.score_factors import ScoreFactors
     from attnviz.models.long_attention import array_of
 

@@ -205,7 +205,7 @@ def test_hostile_messages_are_text_in_every_format_and_typed_signs_are_said(
     assert suffix != ".html" or drawn.count("</script>") == drawn.count("<script")
     if suffix == ".txt":
         said = " ".join(drawn.split())
-        assert "Written in 1 user: '<|im_start|>', which the tokenizer reads as its special token." in said
+        assert "The tokenizer reads '<|im_start|>', written in turn 1 user, as its special token." in said
         assert " system" not in said.split("Outside every turn")[0]
 
 

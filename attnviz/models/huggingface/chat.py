@@ -167,7 +167,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     """
     if not getattr(tokenizer, "chat_template", None):
         raise AttnvizError(
-            f"this model has no chat template; use a model made for chats, or leave {option('chat', True)} out"
+            f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
         )
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
@@ -212,7 +212,8 @@ def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -
         turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}  # -1: the template
         if turns:
             labels = ", ".join(rendered.labels[turn] for turn in sorted(turns))
-            remarks.append(f"Written in {labels}: {token!r}, which the tokenizer reads as its special token.")
+            noun = "turns" if len(turns) > 1 else "turn"
+            remarks.append(f"The tokenizer reads {token!r}, written in {noun} {labels}, as its special token.")
     return tuple(remarks)
 
 
@@ -302,8 +303,8 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
 def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
     """Returns the coder's number of each character of a text, ``(characters,)``; -1 for characters of the template.
 
-    Returns ``None`` if the text is empty, or is not the coded text with each code replaced by its character: plain
-    throughout, or escaped as in JSON or HTML.
+    Returns ``None`` if the text is empty, or if the coded text does not become it when each code is replaced by its
+    character, plain throughout or escaped as in JSON or HTML.
     """
     for forms_of in (_plain_form, _escaped_forms):
         numbers = np.full(len(text), -1, dtype=np.int64)
@@ -355,10 +356,10 @@ def _escaped_forms(character: str) -> list[str]:
 
 
 def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
-    """Returns True for each character of an added token that the template wrote, such as ``<|im_end|>``.
+    """Returns a mask of the characters of added tokens that the template wrote, such as ``<|im_end|>``.
 
-    The array is ``(characters,)``. Added tokens with a character of a turn, and those that match ``UNCODED``, such as
-    white space, give False.
+    The mask is ``(characters,)``. It leaves out added tokens with a character of a turn, and those that match
+    ``UNCODED``, such as white space.
 
     Args:
         text: the text that the template wrote.

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 class OwnFrameConvolution(OwnValueAttention):
     """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
 
-    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Its weights
-    are replaced by those of the middle of its kernel; a causal one by those of the end. Convolutions with strides,
-    which make frames of samples, stay.
+    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Only the middle
+    of its kernel is used, or the end if it is causal. Convolutions with strides, which make frames of samples, stay.
 
     Attributes:
         lengths: the numbers of values that attention got: one for each frame over which it ran.
@@ -145,13 +144,13 @@ def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -
         extract: the feature extractor.
         samples: the sound, ``(samples,)``, which is not changed.
     """
-    unclicked = features.double().cpu().numpy()
+    values = features.double().cpu().numpy()
     changes = []
     for share in CLICKS:
-        clicked = samples.copy()
-        clicked[int(share * len(samples))] += 3 * np.abs(samples).max()  # louder than all others
-        changes.append(np.abs(extract(clicked).double().cpu().numpy() - unclicked))
-    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, unclicked.ndim)]
+        click_samples = samples.copy()
+        click_samples[int(share * len(samples))] += 3 * np.abs(samples).max()  # louder than all others
+        changes.append(np.abs(extract(click_samples).double().cpu().numpy() - values))
+    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, values.ndim)]
     time_axis = int(np.argmin([unevenness(centres) for centres in columns]))
     return 1 + time_axis, columns[time_axis]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -99,16 +100,14 @@ class ImageReader(FolderReader):
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
 
     def find_token(self, label: str, tokens: Tokens) -> int:
-        """Returns the number of a label; case does not count.
-
-        The label is its whole name, a part of its name between commas, or its number.
+        """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number.
 
         Raises:
             AttnvizError: if the model has no labels, or none of this name.
         """
         if not self.labels:
             raise AttnvizError(
-                f"{self.name} is no image classifier, whose labels {option('metric', f'logit:{label}')} needs; use "
+                f"{option('metric', f'logit:{label}')} needs an image classifier, which {self.name} is not; use "
                 f"{option('metric', 'cosine')}"
             )
         names = {number: [name, *name.split(", "), str(number)] for number, name in self.labels.items()}
@@ -120,18 +119,19 @@ class ImageReader(FolderReader):
         if len(listed_labels) > MAX_LISTED_LABELS:
             listed_labels[MAX_LISTED_LABELS:] = ["another of its labels"]
         question = did_you_mean(label, self.labels.values())
-        raise AttnvizError(f"{self.name} has no label {label!r}; {question}use {or_list(listed_labels)}")
+        advice = f"{question}{'Use' if question else 'use'} {or_list(listed_labels)}"
+        raise AttnvizError(f"{self.name} has no label {label!r}; {advice}")
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads no text."""
-        raise AttnvizError(f"{self.settings.model} reads images, not text; give one with {option('image')}")
+        raise AttnvizError(f"{self.settings.model} reads images, not text; give an image with {option('image')}")
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads no token ids."""
-        raise AttnvizError(f"{self.settings.model} reads images, not token ids; give one with {option('image')}")
+        raise AttnvizError(f"{self.settings.model} reads images, not token ids; give an image with {option('image')}")
 
     def read(self, example: Example) -> Prepared:
-        """Prepares an image for the forward pass: the processor's pixels, and the place of each token in the image.
+        """Prepares an image for the forward pass: its pixels and, unless labels are measured, the place of each token.
 
         Raises:
             AttnvizError: if the file is no image, the model does not exist or cannot be loaded safely, or the places of
@@ -143,7 +143,7 @@ class ImageReader(FolderReader):
         assert example.image is not None
         image_file = open_image(example.image)
         if self.labels:
-            return self._classified(image_file, example.image.name)
+            return self._classifier_input(image_file, example.image.name)
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             pixels, places = self._pixels_of(image_file), self._places(image_file)
         image = image_of(image_file, example.image.name)
@@ -162,20 +162,20 @@ class ImageReader(FolderReader):
             positions_remark=positions_remark,
         )
 
-    def _classified(self, image_file: "PillowImage", title: str) -> Prepared:
-        """Returns an image prepared for a classifier; its metric is the logit of the most probable label."""
+    def _classifier_input(self, image_file: "PillowImage", title: str) -> Prepared:
+        """Returns an image as the input of a classifier; the metric is the logit of the most probable label."""
         import torch
 
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output(), torch.inference_mode():
             pixels = self._pixels_of(image_file)
-            shares = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
-        number = int(shares.argmax())
+            probabilities = self.module(pixel_values=pixels).logits[0].float().softmax(-1)
+        number = int(probabilities.argmax())
         label = self.labels.get(number, str(number))
         return Prepared(
             {"pixel_values": pixels},
             Tokens.numbered(1),
             title=title,
-            remarks=(f"The model answers {label!r}, with a probability of {float(shares[number]):.0%}.",),
+            remarks=(f"The model answers {label!r}, with a probability of {float(probabilities[number]):.0%}.",),
             metric=f"logit:{label}",
             metric_token=number,
         )
@@ -190,7 +190,7 @@ class ImageReader(FolderReader):
 
         Raises:
             AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image,
-                since places are known only of the tokens of its output.
+                since places are known only of the tokens that it outputs.
         """
         recording = super().record(example, selection, values)
         unplaced_maps = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
@@ -199,11 +199,11 @@ class ImageReader(FolderReader):
             advice = (
                 f"choose {option('layers', ','.join(map(str, placed_layers)))}"
                 if placed_layers
-                else "record it in Python"
+                else "record the model in Python with attnviz.record(model)"
             )
             raise AttnvizError(
                 f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
-                f"places are known only of the tokens of its output; {advice}"
+                f"places are known only of the tokens that the model outputs; {advice}"
             )
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
 
@@ -293,7 +293,9 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
 
 
 def _labels_without_place(has_place: Sequence[bool]) -> list[str]:
-    """Returns ``[CLS]`` for token 0 and ``[extra 1]``, … for the others, numbered among tokens without a place."""
+    """Returns ``[CLS]`` for a first token without a place, ``[extra 1]``, … for later ones, and "" for all others."""
+    numbers = count(1)
     return [
-        CLASS_TOKEN if index == 0 else f"[extra {index - sum(has_place[:index])}]" for index in range(len(has_place))
+        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(numbers)}]"
+        for index, is_placed in enumerate(has_place)
     ]

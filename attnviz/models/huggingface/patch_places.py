@@ -221,8 +221,8 @@ def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
         )
     if not torch.equal(random_state, torch.get_rng_state()):
         raise AttnvizError(
-            "the model draws random numbers, perhaps to leave out patches, so its tokens change places in every run; "
-            "set its mask_ratio to 0, and use a model that keeps the order of patches"
+            "the model draws random numbers, perhaps to leave out or shuffle patches, so its tokens change places in "
+            "every run; use a model that keeps the order of patches"
         )
     return features
 

@@ -73,7 +73,8 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
     finally:
         hook.remove()
     raise AttnvizError(
-        "places of pictures are not known: no embeddings reach the decoder; use attnviz.record(model) in Python"
+        f"places of pictures are not known: {type(module).__name__} gets no features of tokens; use "
+        "attnviz.record(model) in Python"
     )
 
 
@@ -222,8 +223,8 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
 def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
     """Returns the low and the high edge of each token along an axis, ``(2, tokens)``.
 
-    Neighbours share the edge in the middle between them. Other edges are half the median distance of columns from the
-    centre.
+    Neighbours share the edge in the middle between them. The distance of other edges from the centre is half the median
+    distance between columns.
 
     Args:
         centres: ``(tokens,)``, not empty; those that differ by less than half a side are one column, or one row.

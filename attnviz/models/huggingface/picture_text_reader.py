@@ -52,7 +52,7 @@ OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs 
 
 @final
 class PictureTextReader(FolderReader):
-    """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3; records the part that reads text."""
+    """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3."""
 
     reads = ("text", "images")
 
@@ -172,7 +172,7 @@ class PictureTextReader(FolderReader):
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads more than token ids."""
         raise AttnvizError(
-            f"{self.settings.model} reads pictures with a text, not token ids; give some with {option('image')}"
+            f"{self.settings.model} reads pictures with a text, not token ids; give pictures with {option('image')}"
         )
 
     def read(self, example: Example) -> Prepared:
@@ -188,7 +188,7 @@ class PictureTextReader(FolderReader):
         from attnviz.media.image_file import image_of, open_image
 
         self.refuse_parts(example)
-        pictures = [open_image(path) for path in example.images]
+        pictures = [open_image(source) for source in example.images]
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
@@ -200,7 +200,7 @@ class PictureTextReader(FolderReader):
                 all_tokens = with_generated(self._tokenizer, text_tokens, new_ids)
                 text_tokens = with_generated_from(all_tokens, len(ids))
                 inputs = self._inputs_with_generated(inputs, new_ids)
-        images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
+        images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
         context = None
         tokens = text_tokens
@@ -215,12 +215,12 @@ class PictureTextReader(FolderReader):
             title=f"{example.text} ({title})",
             remarks=self._remarks(picture_numbers, len(new_ids)),
         )
-        return self._answered(prepared) if self.use == "answers" else prepared
+        return self._with_metric(prepared) if self.use == "answers" else prepared
 
-    def _answered(self, prepared: Prepared) -> Prepared:
+    def _with_metric(self, prepared: Prepared) -> Prepared:
         """Returns the example with the logit of the model's next token as its metric; no metric without logits.
 
-        Effects are measured from the last token of a picture on, or at all tokens without one.
+        Effects are measured from the last token of a picture on; at all tokens if no token is of a picture.
         """
         import numpy as np
         import torch
@@ -241,10 +241,10 @@ class PictureTextReader(FolderReader):
         logits = getattr(output, "logits", None)
         if logits is None:  # the model was saved without its language head
             return example
-        shares = logits[0, -1].float().softmax(-1)
-        token = int(shares.argmax())
+        probabilities = logits[0, -1].float().softmax(-1)
+        token = int(probabilities.argmax())
         label = readable_label(str(self._tokenizer.decode([token])).strip()) or f"token {token}"
-        remark = f"The model goes on with {label!r}, with a probability of {float(shares[token]):.0%}."
+        remark = f"The model goes on with {label!r}, with a probability of {float(probabilities[token]):.0%}."
         return replace(example, metric=f"logit:{label}", metric_token=token, remarks=(remark, *example.remarks))
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
@@ -301,16 +301,14 @@ class PictureTextReader(FolderReader):
         layers = selection.chosen_layers
         chosen_maps = [layer_maps for layer_maps in maps if not layers or layer_maps.layer in layers]
         if not chosen_maps:
-            missing_layers = number_ranges(selection.chosen_layers or ())
+            missing_part = f"no layer {number_ranges(layers)}" if layers else "nothing to record"
             existing_layers = number_ranges(layer_maps.layer for layer_maps in maps)
             part, advice = "picture tower", ""
             if self.settings.attention != PICTURE_TOWER:
-                other_attention = CROSS if self.settings.attention == TEXT_TOWER else TEXT_TOWER
-                part = f"{maps[0].kind}-attention"
-                advice = f"; {option('attention', other_attention)} has other layers"
-            raise AttnvizError(
-                f"no layer {missing_layers}; the {part} of {self.name} has layers {existing_layers}{advice}"
-            )
+                reads_text = self.settings.attention == TEXT_TOWER
+                part = "self-attention" if reads_text else "cross-attention"
+                advice = f"; {option('attention', CROSS if reads_text else TEXT_TOWER)} has other layers"
+            raise AttnvizError(f"{missing_part}; the {part} of {self.name} has layers {existing_layers}{advice}")
         return replace(recording, maps=tuple(chosen_maps))
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
@@ -326,12 +324,12 @@ class PictureTextReader(FolderReader):
         from attnviz.media.image_file import image_of, open_image
         from attnviz.models.huggingface.picture_tower import tower_maps
 
-        pictures = [open_image(path) for path in example.images]
+        pictures = [open_image(source) for source in example.images]
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             inputs = self._inputs(self._prompt(example), pictures)
             first_module = self.module.get_submodule(maps[0].module)
             picture_numbers, places = self._places(first_module, inputs, pictures)
-        images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
+        images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
         return tower_maps(maps, images, picture_numbers, places)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
@@ -355,7 +353,7 @@ class PictureTextReader(FolderReader):
     def _picture_ends(self) -> tuple[str, str]:
         """The tokens that begin and end a picture; "" for each if the model has none.
 
-        Without them, the model reads adjacent pictures as one.
+        A model that has them reads adjacent pictures without them as one.
         """
         for names in PICTURE_ENDS:
             start, end = (getattr(self.loaded[0].config, name, None) for name in names)
@@ -377,8 +375,8 @@ class PictureTextReader(FolderReader):
         mark_count = example.text.count(picture_mark)
         if mark_count and mark_count != count:
             raise AttnvizError(
-                f"the text places {mark_count} of {count} pictures by {picture_mark!r}; place all of them, or "
-                "none to put them before the text"
+                f"the number of {picture_mark!r} in the text is {mark_count}, and of pictures {count}; write one for "
+                "each picture, or none to put the pictures before the text"
             )
         processor = self.loaded[1]
         if not mark_count and getattr(processor, "chat_template", None):
@@ -446,8 +444,8 @@ class PictureTextReader(FolderReader):
         """Returns the ids of greedily generated tokens."""
         model: Any = self.module
         count = inputs["input_ids"].shape[1]
-        settings = {name: value for name, value in inputs.items() if name != "use_cache"}
-        output = model.generate(**settings, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
+        arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
+        output = model.generate(**arguments, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
         new_ids: list[int] = output[0, count:].tolist()
         return new_ids
 
@@ -459,30 +457,31 @@ class PictureTextReader(FolderReader):
         import torch
 
         new_tokens = torch.tensor([new_ids]).to(inputs["input_ids"])
-        extended = {"input_ids": torch.cat([inputs["input_ids"], new_tokens], 1)}
+        longer_inputs = {"input_ids": torch.cat([inputs["input_ids"], new_tokens], 1)}
         for name in set(OF_TOKENS) & set(inputs):
             new_numbers = torch.full_like(new_tokens, int(name == "attention_mask")).to(inputs[name])
-            extended[name] = torch.cat([inputs[name], new_numbers], 1)
+            longer_inputs[name] = torch.cat([inputs[name], new_numbers], 1)
         if CROSS_MASK in inputs:  # (texts, tokens, pictures, tiles): new tokens see the tiles that the last one sees
             last_row = inputs[CROSS_MASK][:, -1:]
-            extended[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], last_row.expand(-1, len(new_ids), -1, -1)], 1)
-        return inputs | extended
+            longer_inputs[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], last_row.expand(-1, len(new_ids), -1, -1)], 1)
+        return inputs | longer_inputs
 
-    def _remarks(self, pictures: "IntArray", generated: int) -> tuple[str, ...]:
+    def _remarks(self, picture_numbers: "IntArray", generated_count: int) -> tuple[str, ...]:
         """Returns remarks on the parts of pictures, and on generated tokens if there are any.
 
         Args:
-            pictures: the picture of each token, -1 for none.
-            generated: the number of generated tokens.
+            picture_numbers: the picture of each token, -1 for none.
+            generated_count: the number of generated tokens.
         """
-        count = int((pictures >= 0).sum())
+        count = int((picture_numbers >= 0).sum())
         text_remark = (
-            f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
+            f"The last {generated_count} tokens were generated; the attention is from one forward pass over all tokens."
         )
         tower_option = (argument if self.is_live else flag)("attention", PICTURE_TOWER)
         advice = f" For the picture tower: {tower_option}." if self.tower == TEXT_TOWER else ""
-        picture_remark = f"{count} tokens are parts of the picture.{advice}"
-        return (text_remark, picture_remark) if generated else (picture_remark,)
+        noun = "pictures" if picture_numbers.max(initial=0) else "picture"
+        picture_remark = f"{count} tokens are parts of the {noun}.{advice}"
+        return (text_remark, picture_remark) if generated_count else (picture_remark,)
 
 
 class JoinedProcessor:
@@ -530,10 +529,12 @@ class JoinedProcessor:
 def load_text_processor(folder: Path) -> Any:
     """Loads the processor of texts and pictures, without running code from the folder.
 
-    Without torchvision, tokenizer and image processor are loaded and joined if the processor needs it.
+    If a library is missing that the processor needs, tokenizer and image processor are loaded and joined.
 
     Raises:
-        AttnvizError: if joining them fails: the processor merges no patches, or the model has no image token.
+        AttnvizError: if torchvision is missing, and the image processor merges no patches or the model has no image
+            token.
+        ImportError: if it is another library.
     """
     import transformers
 
@@ -545,5 +546,7 @@ def load_text_processor(folder: Path) -> Any:
         processor, tokenizer = load_processor(folder), load_tokenizer(folder)
         picture_id = read_json(folder / "config.json").get("image_token_id")
         if not hasattr(processor, "merge_size") or not isinstance(picture_id, int):
+            if "torchvision" not in str(error).lower():
+                raise
             raise AttnvizError("the model's processor needs torchvision; pip install torchvision") from error
         return JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))

@@ -58,8 +58,8 @@ def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens", size: int) -> LayerMaps
     """
     if len(maps.key_tokens) != size:
         raise AttnvizError(
-            f"layer {maps.layer} of the picture tower has {len(maps.key_tokens)} tokens and its first layer {size}; "
-            "record it in Python with attnviz.record(model)"
+            f"layer {maps.layer} of the picture tower has {len(maps.key_tokens)} tokens, and the first chosen layer "
+            f"has {size}; record the model in Python with attnviz.record(model)"
         )
     if len(maps.query_tokens) == size:
         return replace(maps, query_tokens=tokens, key_tokens=tokens)

@@ -79,7 +79,7 @@ class HuggingFaceReader(FolderReader):
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        """Model and tokenizer, loaded once; the model has its language head if ``use`` is ``predictions``."""
+        """Model and tokenizer, loaded once; with the language head if the model generates or is measured."""
         with self.running(), refusals(self.settings.model):
             predicts = self.use == "predictions"
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
@@ -127,7 +127,7 @@ class HuggingFaceReader(FolderReader):
         return inspect.signature(self.module.forward).parameters
 
     def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError if a selected layer or head is above every count of the configuration; never if live."""
+        """Raises AttnvizError if a selected layer or head is beyond the largest count in the folder's configuration."""
         if not self.is_live:
             refuse_absent(self.folder, selection)
 
@@ -176,7 +176,7 @@ class HuggingFaceReader(FolderReader):
                 model_input = self._model_input(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
                     model_input = truncated_input(model_input, position_limit(model))
-        self._refuse_unreadable(model_input)
+        self._refuse_unreadable(model_input, can_be_cut=example.answer is None)
         return Prepared(
             self._inputs(model_input),
             model_input.tokens,
@@ -257,25 +257,25 @@ class HuggingFaceReader(FolderReader):
                     "Python attnviz.record(model) records any input"
                 )
 
-    def _refuse_unreadable(self, model_input: ModelInput) -> None:
+    def _refuse_unreadable(self, model_input: ModelInput, can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
         rows, name = vocabulary_size(self.text_model), self.settings.model
         self._refuse_placeholders(model_input)
         for tokens in filter(None, (model_input.tokens, model_input.context)):
-            self._refuse_long(tokens)
+            self._refuse_long(tokens, can_be_cut and model_input.context is None and not self.settings.generate)
             max_id = int(tokens.ids.max())
             if rows is not None and max_id >= rows:
                 raise AttnvizError(
-                    f"the tokenizer of {name} gives the token id {max_id}, but the model has only {rows} tokens; its "
-                    "files do not belong together"
+                    f"the tokenizer of {name} gives the token id {max_id}, but the model has only {rows} tokens: they "
+                    "do not belong together; copy both from one model"
                 )
 
-    def _refuse_long(self, tokens: "Tokens") -> None:
+    def _refuse_long(self, tokens: "Tokens", can_be_cut: bool) -> None:
         """Raises AttnvizError if the text has more tokens than the model has positions."""
         if self.limit is not None and len(tokens) > self.limit:
+            advice = f"cut it with {option('truncate', True)}" if can_be_cut else "use a shorter text"
             raise AttnvizError(
-                f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; "
-                f"cut it with {option('truncate', True)}"
+                f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; {advice}"
             )
 
     def _model_input(
@@ -306,7 +306,7 @@ class HuggingFaceReader(FolderReader):
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
             return ModelInput(tokens, types=types, remarks=remarks)
-        self._refuse_long(tokens)
+        self._refuse_long(tokens, can_be_cut=False)
         new_ids = generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
@@ -418,7 +418,7 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
 
 
 def vocabulary_size(model: "PreTrainedModel") -> int | None:
-    """Returns the size of the model's embedding; ``None`` if it embeds any character (CANINE)."""
+    """Returns the number of rows of the model's embedding; ``None`` if it embeds any character (CANINE)."""
     try:
         return len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     except NotImplementedError:

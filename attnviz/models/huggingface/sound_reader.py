@@ -97,7 +97,7 @@ class SoundReader(FolderReader):
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads no token ids."""
-        raise AttnvizError(f"{self.settings.model} reads sounds, not token ids")
+        raise AttnvizError(f"{self.settings.model} reads sounds, not token ids; give {option('sound', 'speech.wav')}")
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too."""
@@ -106,7 +106,7 @@ class SoundReader(FolderReader):
     def read(self, example: Example) -> Prepared:
         """Prepares a sound: the features that the extractor computes, and the tokens of its frames and of the decoder.
 
-        If the model has a decoder, the decoder's tokens are the queries; else the frames are queries and keys.
+        If the model has a decoder, the frames are the context of its tokens; else they are tokens and context.
 
         Raises:
             AttnvizError: if the example has another part than a sound and a text, the file is no sound or too long for
@@ -179,7 +179,7 @@ class SoundReader(FolderReader):
             samples: its samples at the model's rate.
 
         Raises:
-            AttnvizError: if the span of each frame and the place of each patch cannot be measured.
+            AttnvizError: if neither spans of frames nor places of patches can be measured.
         """
         from attnviz.models.huggingface.frame_times import UnevenFramesError, measured_spans
 

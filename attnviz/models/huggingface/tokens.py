@@ -129,7 +129,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
     Args:
         tokenizer: the model's tokenizer.
-        text: the text, of both texts if it is a pair.
+        text: the text; both texts with a newline between them if it is a pair.
         ids: the ids of the text's tokens.
     """
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)

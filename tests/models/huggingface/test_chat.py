@@ -93,7 +93,7 @@ def test_signs_that_a_user_types_belong_to_the_user(style: str) -> None:
     assert turns(found)["1 user"] == hostile
     assert turns(found)["2 assistant"] == "assistant"
     [remark] = [each for each in chat_remarks(found, chat_tokenizer(style)) if "im_end" in each]
-    assert remark == "Written in 1 user: '<|im_end|>', which the tokenizer reads as its special token."
+    assert remark == "The tokenizer reads '<|im_end|>', written in turn 1 user, as its special token."
 
 
 def test_tags_of_thoughts_that_a_user_types_belong_to_the_user() -> None:

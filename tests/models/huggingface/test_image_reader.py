@@ -17,6 +17,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
+from attnviz.models.huggingface.image_reader import image_tokens
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -73,6 +74,15 @@ def test_weights_are_those_of_the_model_and_patches_have_places(vit: Path, photo
         own = model(**pixels, output_attentions=True).attentions
     for maps, expected in zip(recording.maps, own, strict=True):
         np.testing.assert_allclose(all_weights(maps), expected[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("has_place", "labels"),
+    [((0, 0, 1, 0), ("[CLS]", "[extra 1]", "r0c0", "[extra 2]")), ((1, 0, 0), ("r0c0", "[extra 1]", "[extra 2]"))],
+)
+def test_tokens_without_a_place_are_numbered_from_1(has_place: tuple[int, ...], labels: tuple[str, ...]) -> None:
+    places = np.array(has_place)[:, None] * np.array([0, 0, 8, 8])
+    assert image_tokens(Image(np.zeros((8, 8, 3), dtype=np.uint8), 8, 8, "photo.png"), places).labels == labels
 
 
 def test_recording_keeps_the_image_and_no_metadata(vit: Path, photo: Path, tmp_path: Path) -> None:
@@ -232,4 +242,4 @@ def test_ablation_without_labels_measures_features(
     assert main(["ablate", str(photo), "--model", str(vit), "-o", str(out)]) == 0
     assert json.loads(out.read_text())["metric"] == "cosine"
     assert main(["ablate", str(photo), "--model", str(vit), "--metric", "logit:dog"]) == 1
-    assert "is no image classifier, whose labels --metric logit:dog needs" in capsys.readouterr().err
+    assert "--metric logit:dog needs an image classifier, which" in capsys.readouterr().err

@@ -333,14 +333,30 @@ def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> 
 
 
 def test_refuses_more_marks_than_pictures(llava: Path, photo: Path) -> None:
-    with pytest.raises(AttnvizError, match="the text places 2 of 1 pictures by '<image>'"):
+    with pytest.raises(AttnvizError, match="the number of '<image>' in the text is 2, and of pictures 1; write one"):
         recorded(llava, photo, text="<image> <image> what is")
+
+
+@pytest.mark.parametrize(
+    ("library", "refusal"), [("torchvision", AttnvizError), ("num2words", ImportError)], ids=["torchvision", "another"]
+)
+def test_a_missing_library_of_a_processor_is_named(
+    llava: Path, monkeypatch: pytest.MonkeyPatch, library: str, refusal: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ImportError(f"the processor requires {library}")
+
+    monkeypatch.setattr(t.AutoProcessor, "from_pretrained", fail)
+    with pytest.raises(refusal, match=library):
+        load_text_processor(llava)
 
 
 def test_adjacent_pictures_are_two_to_a_model_that_joins_their_tokens(qwen: Path, photo: Path, tmp_path: Path) -> None:
     other_photo = tmp_path / "other.png"
     Pillow.open(photo).resize((120, 120)).save(other_photo)
-    tokens = recorded(qwen, photo, other_photo).maps[0].key_tokens
+    recording = recorded(qwen, photo, other_photo)
+    assert recording.remarks[0].startswith("40 tokens are parts of the pictures.")
+    tokens = recording.maps[0].key_tokens
     assert [int((tokens.medium == number).sum()) for number in (1, 2)] == [24, 16]
     start, image, end = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
     written = recorded(qwen, photo, other_photo, text=f"{start} {image} {end} {start} {image} {end} {QUESTION}")

@@ -315,9 +315,10 @@ def test_maps_kept_as_factors_give_the_dense_windows(llama: str) -> None:
     np.testing.assert_array_equal(window.visible, expected.visible)
 
 
-def test_refuses_what_the_model_cannot_read(bert: str) -> None:
+def test_refuses_what_the_model_cannot_read(bert: str, llama: str) -> None:
     assert "the text has 22 tokens, but" in refusal(bert, "the cat " * 10)
     assert "reads at most 12; cut it with truncate=True" in refusal(bert, "the cat " * 10)
+    assert "reads at most 12; use a shorter text" in refusal(llama, "the cat " * 10, generate=2, truncate=True)
     assert "no chat template" in refusal(bert, chat=True)
     assert "attention needs an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
