@@ -60,7 +60,9 @@ class Ruler:
         return text[:min_count].rstrip() + ELLIPSIS
 
     def wrap(self, text: str, points: float, limit: float, bold: bool = False) -> list[str]:
-        """Returns a text in lines, broken at spaces, and within words that are too wide; no line if it is blank.
+        """Returns a text in lines, broken at spaces; no line if it is blank.
+
+        A word that is too wide is broken after a hyphen if it has one, else anywhere.
 
         Args:
             text: the text.
@@ -78,7 +80,8 @@ class Ruler:
                 lines.append("")
             for character in word:
                 if lines[-1] and self.width(lines[-1] + character, points, bold) > limit:
-                    lines.append("")
+                    first_part, hyphen, rest = lines[-1].rpartition("-")
+                    lines[-1:] = [first_part + hyphen, rest] if hyphen else [rest, ""]
                 lines[-1] += character
         return [line for line in lines if line]
 
