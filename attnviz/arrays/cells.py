@@ -46,8 +46,8 @@ def maps_of_cells(
         may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
-        AttnvizError: if shapes differ, a number is NaN, a score is +inf, rows of weights do not sum to 1, or the mask
-            hides weights or does not fit.
+        AttnvizError: if shapes differ, a weight is NaN or negative, rows of weights do not sum to 1, scores without
+            weights hold NaN or +inf, or the mask hides weights or does not fit.
     """
     weight_layers = None if weights is None else layers_of(weights, "weights", may_change)
     score_layers = None if scores is None else layers_of(scores, "scores", may_change)
@@ -203,16 +203,18 @@ def _refuse_unnormalized(weights: FloatArray, sums: FloatArray, smallest_weight:
         smallest_weight: the smallest weight, or 0 if none is below 0.
         location: the layer and text, for messages.
     """
-    if np.isnan(sums).any():
+    if np.isnan(sums).any():  # of a NaN, or of infinite weights of both signs
         refuse_nan(weights, "weights", location)
     sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
     checked_sums = sums[sees_key] if sees_key.any() else np.ones(1)  # one valid sum if there is none to check
     smallest, largest = float(checked_sums.min()), float(checked_sums.max())
     are_sums_one = smallest >= 1 - ROW_TOLERANCE and largest <= 1 + ROW_TOLERANCE
-    if not are_sums_one or smallest_weight < -ROW_TOLERANCE:
+    advice = "give them as scores if no softmax was applied yet"
+    if smallest_weight < -ROW_TOLERANCE:
+        raise AttnvizError(f"{location}: weights as low as {smallest_weight:.3g} are negative; {advice}")
+    if not are_sums_one:
         raise AttnvizError(
-            f"{location}: rows of weights sum to {smallest:.3g} to {largest:.3g}, not to 1; give them as scores "
-            "if no softmax was applied yet"
+            f"{location}: rows of weights sum to {smallest:.3g} at least and {largest:.3g} at most, not to 1; {advice}"
         )
 
 

@@ -55,8 +55,11 @@ def maps_of_factors(
     for index, (query_layer, key_layer) in enumerate(zip(query_layers, key_layers, strict=True)):
         heads, key_heads = query_layer.array.shape[1], key_layer.array.shape[1]
         has_equal_features = query_layer.array.shape[-1] == key_layer.array.shape[-1]
-        has_equal_texts = len(query_layer.array) == len(key_layer.array)
-        if heads % key_heads or not has_equal_features or not has_equal_texts:
+        if len(query_layer.array) != len(key_layer.array):
+            raise AttnvizError(
+                f"queries have {len(query_layer.array)} texts and keys {len(key_layer.array)}; give the same texts"
+            )
+        if heads % key_heads or not has_equal_features:
             raise AttnvizError(
                 f"queries of shape {query_layer.array.shape[1:]} do not fit keys of shape {key_layer.array.shape[1:]}; "
                 "give the same features, and a number of key heads that divides the number of heads"
@@ -72,9 +75,11 @@ def maps_of_factors(
                 "kind": "self" if query_tokens is key_tokens else "cross",
                 "item": item,
             }
-            products = _products(
-                float_array(text_queries, may_change), float_array(text_keys, may_change), mask, scale, index
-            )
+            query_array, key_array = float_array(text_queries, may_change), float_array(text_keys, may_change)
+            location = f"layer {query_layer.number}"
+            refuse_nan(query_array, "queries", location, ("query", "feature"))
+            refuse_nan(key_array, "keys", location, ("key", "feature"))
+            products = _products(query_array, key_array, mask, scale, index)
             if is_long(len(query_tokens), len(key_tokens)):
                 yield FactoredMaps(**maps_fields, factors=products.factors())
             else:
@@ -174,11 +179,8 @@ def _products(queries: FloatArray, keys: FloatArray, mask: Any, scale: float | N
         layer: the index of the layer.
 
     Raises:
-        AttnvizError: if a number is NaN, or `_mask` refuses the mask.
+        AttnvizError: if `_mask` refuses the mask.
     """
-    for role, numbers in (("queries", queries), ("keys", keys)):
-        if np.isnan(numbers.max()):
-            refuse_nan(numbers, role, f"layer {layer}")
     heads, query_count, features = queries.shape
     effective_scale = features**-0.5 if scale is None else float(scale)
     mask_rule = _mask(mask, heads, query_count, keys.shape[1], layer)

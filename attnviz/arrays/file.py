@@ -28,8 +28,9 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 
     Args:
         path: a .npy file of weights; a .npz or .safetensors file of arrays named ``weights``, ``scores``, ``queries``
-            or ``keys``, optionally after the name of a layer (``12.weights``), with ``mask``, ``tokens`` and
-            ``scale``; a file whose arrays have other names and are all weights; or numbers that attnviz wrote as .npz.
+            or ``keys``, optionally after the name of a layer (``12.weights``), with ``mask``, ``tokens``,
+            ``query_tokens`` and ``scale``; a file whose arrays have other names and are all weights; or numbers that
+            attnviz wrote as .npz.
         tokens: a text file with one label of a token on each line, which replace the labels in ``path``.
 
     Raises:
@@ -182,7 +183,7 @@ def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
 
 
 def _without_unnamed_layer(value: Any) -> Any:
-    """Returns the only array of a mapping whose key names no layer but 0; its first axis may be layers.
+    """Returns the array of a mapping with one name, if this has no number but 0: its first axis may be layers.
 
     Any other value is returned unchanged.
     """

@@ -53,7 +53,7 @@ class AxisLabels:
             if isinstance(labels, str):
                 raise AttnvizError(f"{name} are one text, {labels[:40]!r}; give a list with a label for each token")
         self.tokens, self.query_tokens = tokens, query_tokens
-        self.cached: dict[tuple[str, int], Tokens] = {}
+        self.tokens_of_axes: dict[tuple[str, int], Tokens] = {}
 
     def of_axes(self, queries: int, keys: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens.
@@ -70,11 +70,12 @@ class AxisLabels:
 
     def _tokens(self, axis: str, labels: Labels | None, count: int) -> Tokens:
         """Returns the tokens of an axis, numbered if there are no labels; refuses another number of labels."""
-        if (axis, count) not in self.cached:
+        if (axis, count) not in self.tokens_of_axes:
             if labels is not None and len(labels) != count:
                 raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
-            self.cached[axis, count] = Tokens.numbered(count) if labels is None else _tokens_with_labels(labels)
-        return self.cached[axis, count]
+            tokens = Tokens.numbered(count) if labels is None else _tokens_with_labels(labels)
+            self.tokens_of_axes[axis, count] = tokens
+        return self.tokens_of_axes[axis, count]
 
 
 def _tokens_with_labels(labels: Labels) -> Tokens:
@@ -156,7 +157,7 @@ def _array_layer(number: int, name: str, array: NDArray[Any], role: str, may_cha
 def array_of(values: Any, role: str) -> NDArray[Any]:
     """Returns an array of any library as a numpy array, without importing that library.
 
-    bfloat16 and float16 become float32; other dtypes stay.
+    bfloat16, float16 and all floats of torch become float32; other dtypes stay.
 
     Args:
         values: an array, or nested lists of numbers.
@@ -264,13 +265,14 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
         return np.broadcast_to(mask_array, (heads, queries, keys)[-max(mask_array.ndim, 2) :]).astype(bool)
     except ValueError:
         raise AttnvizError(
-            f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}; give one cell for each"
+            f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}; "
+            f"give {shape[1:]} or {shape}"
         ) from None
 
 
 @lru_cache(maxsize=2)
 def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
-    """Returns the visible cells of a causal mask, or all cells, ``(queries, keys)``; layers of one size share it.
+    """Returns the visible cells of a causal mask, or all cells, ``(queries, keys)``, read-only: layers share them.
 
     The last query of a causal mask sees every key, as with a cache.
     """
@@ -279,15 +281,16 @@ def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
     return cells
 
 
-def refuse_nan(array: FloatArray, role: str, location: str) -> None:
+def refuse_nan(array: FloatArray, role: str, location: str, axes: tuple[str, str] = ("query", "key")) -> None:
     """Raises AttnvizError, which names the first position, if a number of an array is NaN.
 
     Args:
-        array: ``(heads, queries, keys)``.
+        array: ``(heads, queries, keys)``, or with the other two ``axes``.
         role: the name of the array in the message.
         location: the layer and text, for the message.
+        axes: the nouns for an index of the last two axes.
     """
-    is_nan = np.isnan(array)
-    if is_nan.any():
-        head, query, key = (int(index) for index in np.argwhere(is_nan)[0])
-        raise AttnvizError(f"{location}: {role} of head {head} are NaN at query {query}, key {key}; give numbers")
+    if np.isnan(array.max()):
+        head, row, column = (int(index) for index in np.argwhere(np.isnan(array))[0])
+        place = f"{axes[0]} {row}, {axes[1]} {column}"
+        raise AttnvizError(f"{location}: {role} of head {head} are NaN at {place}; give numbers")

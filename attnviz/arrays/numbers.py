@@ -90,10 +90,10 @@ def _maps(
 def _stacked_arrays(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, file_name: str) -> NDArray[Any]:
     """Returns a quantity of all heads of a call, ``(heads, queries, keys)``; refuses missing arrays."""
     names = [f"{head.line('name')}.{quantity}" for head in heads]
-    faulty_name = next((name for name in names if name not in arrays or arrays[name].ndim != 2), None)
-    if faulty_name is not None or len({arrays[name].shape for name in names}) > 1:
-        fault = f"{faulty_name or names[0]} is missing or of another shape"
-        raise AttnvizError(f"{file_name!r}: {fault}; write the numbers again with attnviz show")
+    for name in names:
+        if name not in arrays or arrays[name].ndim != 2 or arrays[name].shape != arrays[names[0]].shape:
+            fault = f"{name} is missing or of another shape"
+            raise AttnvizError(f"{file_name!r}: {fault}; write the numbers again with attnviz show")
     return np.stack([arrays[name] for name in names])
 
 

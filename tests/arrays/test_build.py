@@ -146,13 +146,20 @@ def test_what_is_not_known_is_said() -> None:
         ({"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "weights": np.eye(2)}, "weights follow from"),
         ({"weights": "0.1"}, "weights are not an array of numbers but of type str"),
         ({"weights": np.ones(3)}, r"weights have shape \(3,\); give"),
-        ({"weights": np.ones((1, 2, 2))}, "rows of weights sum to 2 to 2, not to 1; give them as scores"),
+        ({"weights": np.ones((1, 2, 2))}, "rows of weights sum to 2 at least and 2 at most, not to 1; give"),
+        (
+            {"weights": np.array([[1.2, -0.2], [0.5, 0.5]])},
+            "layer 0: weights as low as -0.2 are negative; give them as",
+        ),
         ({"weights": np.full((1, 2, 2), np.nan)}, "weights of head 0 are NaN at query 0, key 0"),
         ({"scores": np.full((1, 2, 2), np.inf)}, r"scores hold \+inf"),
         ({"weights": np.eye(2), "tokens": ["a"]}, "1 labels for 2 keys; give one for each"),
         ({"weights": np.eye(2), "tokens": "ab"}, "tokens are one text"),
         ({"weights": np.eye(2), "mask": "window"}, "unknown mask 'window'; give 'causal'"),
-        ({"weights": np.eye(2), "mask": np.ones((3, 3))}, r"mask of shape \(3, 3\) does not broadcast"),
+        (
+            {"weights": np.eye(2), "mask": np.ones((3, 3))},
+            r"mask of shape \(3, 3\) does not broadcast .*; give \(2, 2\)",
+        ),
         (
             {"scores": np.zeros((3, 1, 2, 2)), "mask": np.ones((2, 1, 2, 2))},
             "the mask has 2 layers and the maps have 3",
@@ -168,6 +175,14 @@ def test_what_is_not_known_is_said() -> None:
         ({"weights": np.eye(2)[::-1], "mask": np.eye(2)}, "cells that the mask hides have weights up to 1"),
         ({"weights": np.eye(2), "mask": np.full((2, 2), 7)}, "numbers other than 0 and 1"),
         ({"queries": np.ones((3, 2, 2)), "keys": np.ones((2, 2, 2))}, "do not fit keys"),
+        (
+            {"queries": [np.ones((3, 1, 2, 2))], "keys": [np.ones((2, 1, 2, 2))]},
+            "queries have 3 texts and keys 2; give the same texts",
+        ),
+        (
+            {"queries": {"h.7": np.ones((1, 2, 2))}, "keys": {"h.7": np.full((1, 2, 2), np.nan)}},
+            "layer 7: keys of head 0 are NaN at key 0, feature 0",
+        ),
         ({"weights": np.eye(2), "scores": np.ones((3, 3))}, "different shapes"),
     ],
 )
@@ -321,7 +336,7 @@ def test_only_heads_that_are_read_are_computed(given: str) -> None:
 def test_a_negative_weight_is_refused_in_any_band(query: int) -> None:
     weights = np.full((2, 400, 500), 1 / 500, dtype=np.float32)  # in two bands of rows
     weights[1, query, 3:5] = -0.1, 0.1 + 2 / 500
-    with pytest.raises(attnviz.AttnvizError, match="rows of weights sum to 1 to 1, not to 1"):
+    with pytest.raises(attnviz.AttnvizError, match=r"weights as low as -0\.1 are negative"):
         from_arrays(weights=weights)
 
 
