@@ -30,7 +30,7 @@ def run() -> NoReturn:
 
 
 def prepare_process() -> None:
-    """Sets environment variables of libraries, opens closed streams, and installs `show_bug` as exception hook.
+    """Sets and removes environment variables of libraries, opens closed streams, and installs `show_bug` as a hook.
 
     Ends the process with exit code 1 if the working folder no longer exists.
     """

@@ -62,8 +62,8 @@ def fused_attention(
 ) -> tuple[Tensor, Tensor]:
     """Computes attention without a mask by a fused kernel, on the CPU or on CUDA.
 
-    On CUDA, float16 and bfloat16 use the flash kernel, and float32 the memory-efficient one, whose products keep
-    float32's precision (three TF32 products each). Both return the natural log-sum-exp (without padding).
+    CUDA's flash kernel takes float16 and bfloat16. For other heads, CUDA uses its memory-efficient kernel, whose
+    products keep float32's precision (three TF32 products each).
 
     Args:
         queries: ``(batch, heads, queries, features)``; on CUDA the features are a multiple of 8.
@@ -73,7 +73,7 @@ def fused_attention(
         scale: factor of q·k, more than 0.
 
     Returns:
-        The output ``(batch, heads, queries, features)``, and the log-sum-exp ``(batch, heads, queries)``.
+        The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
     """
     if queries.device.type != "cuda":
         return flash_attention(queries, keys, values, causal=causal, scale=scale)
@@ -104,7 +104,7 @@ def attention_with_logsumexp(
         arguments: its arguments by name.
 
     Returns:
-        The output, and the natural log-sum-exp ``(batch, heads, queries)``; ``None`` if the kernel returns none.
+        The output, and the natural log-sum-exp ``(batch, heads, queries)``; ``None`` if torch calls another kernel.
     """
     if not _torch_calls_flash(arguments):
         return function(**arguments), None

@@ -19,7 +19,7 @@ class Mask:
     ``causal``, ``window`` and ``chunk``, but not from ``padding`` or ``explicit``.
 
     Attributes:
-        causal: a query sees its own position and those before it.
+        causal: a query sees only its own position and those before it.
         window: a query sees keys less than this many tokens away (``None``: no limit).
         chunk: a query sees only keys in its own chunk of this many tokens (``None``: no limit).
         prefix: number of first keys that every query sees.

@@ -95,7 +95,7 @@ class MultiHeadAttention(nn.Module):
         options: see ``AttentionOptions``.
 
     Raises:
-        AttnvizError: if the heads do not divide the width, or a number is out of range.
+        AttnvizError: if the heads do not divide the width, a number is out of range, or a name is unknown.
 
     Source: Vaswani et al. 2017, section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O.
 
@@ -186,12 +186,9 @@ class MultiHeadAttention(nn.Module):
         """
         context = tokens if context is None else context
         value_tokens = context if value_tokens is None else value_tokens
+        refuse_shapes(self.query.in_features, self.batch_first, tokens, context, value_tokens)
         if not self.batch_first:
-            tokens, context, value_tokens = (
-                features.transpose(0, 1) if features.ndim == 3 else features
-                for features in (tokens, context, value_tokens)
-            )
-        refuse_shapes(self.query.in_features, tokens, context, value_tokens)
+            tokens, context, value_tokens = (features.transpose(0, 1) for features in (tokens, context, value_tokens))
         queries = self.split_heads(self.query(tokens))  # (batch, heads, queries, features of a head)
         keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
         values = self.split_heads(self.value(value_tokens))  # (batch, heads, keys, value features of a head)
@@ -238,8 +235,8 @@ class MultiHeadAttention(nn.Module):
             features: ``(batch, tokens, features)``, projected.
         """
         batch, tokens, _ = features.shape
-        split = features.view(batch, tokens, self.num_heads, -1)  # (batch, tokens, heads, features of a head)
-        return split.transpose(1, 2)
+        head_features = features.view(batch, tokens, self.num_heads, -1)  # (batch, tokens, heads, features of a head)
+        return head_features.transpose(1, 2)
 
     def join_heads(self, context: Tensor) -> Tensor:
         """Returns the features of all heads side by side, ``(batch, queries, features)``.
@@ -262,7 +259,7 @@ class SelfAttention(MultiHeadAttention):
         options: see ``AttentionOptions``.
 
     Raises:
-        AttnvizError: if a number is out of range.
+        AttnvizError: if a number is out of range, or a name is unknown.
 
     Source: Vaswani et al. 2017, equation 1: Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V.
 
@@ -314,7 +311,7 @@ class SeparateHeads(nn.Module):
         options: see ``AttentionOptions``.
 
     Raises:
-        AttnvizError: if the heads do not divide the width, or a number is out of range.
+        AttnvizError: if the heads do not divide the width, a number is out of range, or a name is unknown.
 
     Example:
         >>> import torch
@@ -365,10 +362,11 @@ class SeparateHeads(nn.Module):
             value_tokens: ``(batch, keys, features)``, the tokens of the values alone; ``None`` for the context.
             padding: bool, ``(batch, keys)``, true where the key is real.
         """
-        calls = [
+        outputs = [
             head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
         ]
-        output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
-        steps_of_heads = [call[1:] for call in calls]  # all fields but the output, each (batch, 1, ...)
+        joined_outputs = torch.cat([head_output.output for head_output in outputs], dim=-1)
+        output = self.output(joined_outputs)  # (batch, queries, features)
+        steps_of_heads = [head_output[1:] for head_output in outputs]  # all fields but the output, each (batch, 1, ...)
         steps = [torch.cat(tensors, dim=1) for tensors in zip(*steps_of_heads, strict=True)]  # each (batch, heads, ...)
         return AttentionOutput(output, *steps)

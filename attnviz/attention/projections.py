@@ -81,25 +81,30 @@ def refuse_not_positive(**widths: int) -> None:
             raise AttnvizError(f"{name} {width} is out of range; give 1 or more")
 
 
-def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
+def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
     """Raises AttnvizError if an input has a wrong shape, is empty, or does not fit the others.
 
     Args:
         features: width of an input token.
+        batch_first: if false, the first two axes of each input are swapped.
         tokens: expected as ``(batch, queries, features)``.
         context: expected as ``(batch, keys, features)``.
         value_tokens: expected as ``(batch, keys, features)``.
     """
+    batch_axis, token_axis = (0, 1) if batch_first else (1, 0)
+    axes = "batch, tokens" if batch_first else "tokens, batch"
     for name, tensor in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
         shape = tuple(tensor.shape)
         if len(shape) != 3 or shape[2] != features:
-            raise AttnvizError(f"{name} has shape {shape}; give (batch, tokens, {features})")
-        if shape[1] == 0:
+            raise AttnvizError(f"{name} has shape {shape}; give ({axes}, {features})")
+        if shape[token_axis] == 0:
             raise AttnvizError(f"{name} of shape {shape} has no tokens; give at least one")
-        if shape[0] != tokens.shape[0]:
-            raise AttnvizError(f"{name} has batch size {shape[0]}, but tokens has {tokens.shape[0]}; give equal sizes")
-    if context.shape[1] != value_tokens.shape[1]:
-        raise AttnvizError(f"{context.shape[1]} keys, but {value_tokens.shape[1]} values; give as many values as keys")
+        batch, expected_batch = shape[batch_axis], tokens.shape[batch_axis]
+        if batch != expected_batch:
+            raise AttnvizError(f"{name} has batch size {batch}, but tokens has {expected_batch}; give equal sizes")
+    keys, values = context.shape[token_axis], value_tokens.shape[token_axis]
+    if keys != values:
+        raise AttnvizError(f"{keys} keys, but {values} values; give as many values as keys")
 
 
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:

@@ -45,10 +45,10 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
             os.kill(child_pid, signal.SIGKILL)
         os.waitpid(child_pid, 0)
     if result is None:
-        raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds")
+        raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds; simplify it")
     if not result.startswith(DONE):
         # A fork that its memory limit ended has written nothing.
-        reason = result[1:].decode() or "takes more memory, or gives a longer result, than is allowed"
+        reason = result[1:].decode() or "takes more memory, or gives a longer result, than is allowed; simplify it"
         raise AttnvizError(f"{what} {reason}")
     return result[1:].decode(errors="surrogatepass")
 
@@ -84,7 +84,7 @@ def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
 def _failure_reason(error: Exception) -> str:
     """Returns ``takes more memory than is allowed`` for a MemoryError, else ``fails:`` and the message or type."""
     if isinstance(error, MemoryError):
-        return "takes more memory than is allowed"
+        return "takes more memory than is allowed; simplify it"
     return f"fails: {str(error) or type(error).__name__}"
 
 

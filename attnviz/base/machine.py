@@ -116,9 +116,11 @@ def available_memory() -> int | None:
     It is the minimum over the machine, the control groups (limits of a container), and the limits of the process
     (``ulimit -v``, ``ulimit -d``).
     """
-    limits = (_machine_memory(), *_group_memory(), *_process_memory())
-    known_limits = [limit for limit in limits if limit is not None]
-    return max(min(known_limits), 0) if known_limits else None
+    free_bytes = [*_group_memory(), *_process_memory()]
+    machine_bytes = _machine_memory()
+    if machine_bytes is not None:
+        free_bytes.append(machine_bytes)
+    return max(min(free_bytes), 0) if free_bytes else None
 
 
 def refuse_without_memory(needed_bytes: int, what: str, advice: str) -> None:
@@ -192,7 +194,7 @@ def _process_memory() -> list[int]:
 
 
 def _lines(path: str) -> list[str]:
-    """Returns the lines of a file of the operating system; none if it cannot be read."""
+    """Returns the lines of a file of the operating system; [] if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.readlines()

@@ -18,7 +18,7 @@ class Option:
     Attributes:
         help: the sentence of ``--help``.
         check: raises for an invalid value, given the option's name and the value; never called with ``None``.
-        panel: the panel of ``--help`` that lists it, if not the panel of the options declared with it.
+        panel: the panel of ``--help`` that lists it; ``None`` for the panel of the options declared with it.
         inspector: True if the full-screen inspector uses it.
         media: the media (text, image) that show its effect; empty for all.
         needs: another option without which it has no effect, and an example of that option's value.

@@ -16,7 +16,7 @@ MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
 MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
-MEDIA = {  # kinds of files that are not texts, by their first bytes
+FILE_KINDS = {  # kinds of files that are not texts, by their first bytes
     b"\x89PNG": "picture",
     b"\xff\xd8\xff": "picture",
     b"GIF8": "picture",
@@ -108,21 +108,21 @@ def decode_text(content: bytes, what: str) -> str:
         AttnvizError: if they are not UTF-8, or if more than a tenth of them are null. The message names the kind of
             file (such as a picture) if its first bytes tell it.
     """
-    medium = next((name for first_bytes, name in MEDIA.items() if content.startswith(first_bytes)), None)
-    medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
-    if medium == "picture":
-        medium_refusal = f"{what} is a picture; give a text, or use {option('image')} with a vision model"
+    kind = next((name for first_bytes, name in FILE_KINDS.items() if content.startswith(first_bytes)), None)
+    kind_refusal = f"{what} is a {kind}; give a text, or record any input in Python with attnviz.record(model)"
+    if kind == "picture":
+        kind_refusal = f"{what} is a picture; give a text, or use {option('image')} with a vision model"
     # safetensors: the length of a header in 8 bytes, then the header as JSON with its metadata at the start
     if content[8:9] == b"{" and b'"__metadata__"' in content[:200]:
-        medium = "file of tensors"
-        medium_refusal = f"{what} is a file of tensors; give a saved recording without {option('file')}"
+        kind = "file of tensors"
+        kind_refusal = f"{what} is a file of tensors; give a saved recording without {option('file')}"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         refusal = f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        raise AttnvizError(refusal if medium is None else medium_refusal) from error
+        raise AttnvizError(refusal if kind is None else kind_refusal) from error
     if content.count(0) > len(content) // 10:
-        raise AttnvizError(f"{what} is binary; give a UTF-8 text" if medium is None else medium_refusal)
+        raise AttnvizError(f"{what} is binary; give a UTF-8 text" if kind is None else kind_refusal)
     return text
 
 
@@ -235,7 +235,7 @@ def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> 
 
 
 def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
-    """Returns the content of an open file; raises AttnvizError with the name ``what`` above ``limit`` bytes."""
+    """Returns the content of an open file, called ``what``; raises AttnvizError if it is longer than ``limit``."""
     content = file.read(limit + 1)
     if len(content) > limit:
         raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")

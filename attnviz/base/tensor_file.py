@@ -38,7 +38,7 @@ class Tensors(ABC):
 
     @abstractmethod
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array, read-only.
+        """Returns an array, which the caller must not change.
 
         Args:
             name: the name of the array.
@@ -179,44 +179,44 @@ class Entry:
         return AttnvizError(f"{self.what!r} is not a recording that attnviz can read: the header {reason}")
 
     def required_value(self, name: str, kind: type[T]) -> T:
-        """Returns the value of a key; raises AttnvizError if it is missing or not of exactly this type."""
+        """Returns the value of a field; raises AttnvizError if it is missing or not of exactly this type."""
         value = self.value.get(name)
         if type(value) is not kind:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
     def optional_value(self, name: str, kind: type[T]) -> T | None:
-        """Returns the value of a key as `required_value` does; ``None`` if the key is missing or null."""
+        """Returns the value of a field as `required_value` does; ``None`` if the field is missing or null."""
         return None if self.value.get(name) is None else self.required_value(name, kind)
 
     def count(self, name: str, below: int = MAX_COUNT) -> int:
-        """Returns the value of a key; raises AttnvizError unless it is a whole number from 0 to ``below - 1``."""
+        """Returns the value of a field; raises AttnvizError unless it is a whole number from 0 to ``below - 1``."""
         value = self.required_value(name, int)
         if not 0 <= value < below:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def integer(self, name: str) -> int:
-        """Returns the value of a key; raises AttnvizError unless it is a whole number, which may be negative."""
+        """Returns the value of a field; raises AttnvizError unless it is a whole number between ±`MAX_COUNT`."""
         value = self.required_value(name, int)
         if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """Returns the value of a key; raises AttnvizError unless it is a list of whole numbers from 0 on.
+        """Returns the value of a field; raises AttnvizError unless it is a list of whole numbers from 0 on.
 
         The list must have at least one number, and no number twice.
         """
         numbers = self.required_value(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
-            raise self.refusal(f"has {name!r} that are not whole numbers")
+            raise self.refusal(f"has {name!r} that are not whole numbers from 0 to {MAX_COUNT - 1}")
         if not numbers or len(set(numbers)) < len(numbers):
             raise self.refusal(f"has {name!r} that are empty or repeat a number")
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
-        """Returns the value of a key; ``None`` if the key is missing or null.
+        """Returns the value of a field; ``None`` if the field is missing or null.
 
         Raises:
             AttnvizError: if the value is neither a float nor a whole number from 0 on.
@@ -227,7 +227,7 @@ class Entry:
         return value
 
     def line(self, name: str) -> str:
-        """Returns the value of a key, a text.
+        """Returns the value of a field, a text.
 
         Raises:
             AttnvizError: if it is no text, is longer than `MAX_SHOWN_CHARACTERS`, or has control characters.
@@ -239,32 +239,32 @@ class Entry:
         return value
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Returns the value of a key; raises AttnvizError unless it is a list of texts of printable characters."""
+        """Returns the value of a field; raises AttnvizError unless it is a list of texts of printable characters."""
         texts = self.required_value(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are not texts, or hold control characters")
         return tuple(texts)
 
     def sentences(self, name: str) -> tuple[str, ...]:
-        """Returns a list of texts as `lines` does; raises AttnvizError above `MAX_SHOWN_CHARACTERS` in all of them."""
+        """Returns texts as `lines` does; raises AttnvizError if together they exceed `MAX_SHOWN_CHARACTERS`."""
         texts = self.lines(name)
         # Each text counts one character more, as a separator.
         self._refuse_long(name, "".join(texts) + " " * len(texts))
         return texts
 
     def _refuse_long(self, name: str, value: str) -> None:
-        """Raises AttnvizError if the value of a key has more than `MAX_SHOWN_CHARACTERS`."""
+        """Raises AttnvizError if the value of a field has more than `MAX_SHOWN_CHARACTERS`."""
         if len(value) > MAX_SHOWN_CHARACTERS:
             raise self.refusal(
                 f"has {len(value)} characters in {name!r}, more than the limit of {MAX_SHOWN_CHARACTERS}"
             )
 
     def entry(self, name: str) -> "Entry":
-        """Returns the value of a key as an entry; raises AttnvizError unless it is an object."""
+        """Returns the value of a field as an entry; raises AttnvizError unless it is an object."""
         return Entry(self.required_value(name, dict), self.what)
 
     def entries(self, name: str) -> list["Entry"]:
-        """Returns the value of a key as entries; raises AttnvizError unless it is a list of objects."""
+        """Returns the value of a field as entries; raises AttnvizError unless it is a list of objects."""
         return [Entry(value, self.what) for value in self.required_value(name, list)]
 
 
@@ -282,7 +282,7 @@ class StoredEntry(Entry):
         self.file, self.prefix = file, prefix
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns an array of this entry, read-only; see `Tensors.array`.
+        """Returns an array of this entry; see `Tensors.array`.
 
         Args:
             name: the name of the array without the prefix.

@@ -239,9 +239,11 @@ def test_refuses_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], mess
         MultiHeadAttention(EMBED, HEADS)(**given)
 
 
-def test_refuses_sequence_first_tokens_without_a_batch() -> None:
-    with pytest.raises(AttnvizError, match=r"^tokens has shape \(12,\); give \(batch, tokens, 12\)"):
-        MultiHeadAttention(EMBED, HEADS, batch_first=False)(torch.ones(EMBED))
+@pytest.mark.parametrize("shape", [(12,), (5, 2, 11)])
+def test_refuses_sequence_first_tokens_of_another_shape(shape: tuple[int, ...]) -> None:
+    message = f"^{re.escape(f'tokens has shape {shape}; give (tokens, batch, 12)')}"
+    with pytest.raises(AttnvizError, match=message):
+        MultiHeadAttention(EMBED, HEADS, batch_first=False)(torch.ones(shape))
 
 
 def test_refuses_half_precision_that_overflows() -> None:

@@ -22,7 +22,7 @@ def test_counts_begin_at_zero_and_differ() -> None:
     assert Entry({"heads": [0, 5]}, "a file").counts("heads") == (0, 5)
     with pytest.raises(AttnvizError, match="repeat a number"):
         Entry({"heads": [1, 1]}, "a file").counts("heads")
-    with pytest.raises(AttnvizError, match="are not whole numbers"):
+    with pytest.raises(AttnvizError, match="are not whole numbers from 0 to"):
         Entry({"heads": [-1]}, "a file").counts("heads")
 
 
