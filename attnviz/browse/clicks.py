@@ -19,7 +19,7 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
     A click closes an open help. Without a prompt, or with the copy prompt, a click on the last line stands for the key
     of the hint there, if any; every other click closes an open prompt. A click on the title changes nothing. A click
     below it moves the cursor or chooses a head. It stands for Enter, which opens the head, if it is on the chosen head
-    of the overview, on a head's name in the lens, or a double click on a head or in the lens.
+    of the overview or its name in the lens, or a double click on a head of the overview or anywhere in the lens.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -42,8 +42,9 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
 def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key that a click between title and status stands for, and the state after the click.
 
-    The key is ``enter`` for a double click on a head or in the lens, a click on the chosen head, and a click on a name
-    in the lens; otherwise it is "". A click beside all heads of the overview returns the state unchanged.
+    The key is "" in an open head. In the overview it is ``enter`` for a click on the chosen head and a double click on
+    any head; in the lens, for a click on the chosen head's name and any double click. A click beside all heads of the
+    overview returns the state unchanged.
 
     Args:
         screen: the session, and the terminal's size and colours.
@@ -99,7 +100,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     if head is None:
         return ""
     description = session.ranking.description(head)
-    return f"head {session.names[head]}: {description}".rstrip(": ")  # a description may be empty
+    return f"{session.title(head)}: {description}".rstrip(": ")  # a description may be empty
 
 
 def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
@@ -118,6 +119,6 @@ def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] |
     spans = slice(query, query + 1), slice(key, key + 1)
     block = session.cells(head, view, *spans, height=1, width=1)
     number = quantity_text(session.quantity(view), float(np.ravel(block.values)[0]))
-    name = session.names[head]
     value = number if block.visible.all() else "masked"
-    return f"head {name}: {queries.labels[query]} ({query}) → {keys.labels[key]} ({key}) {value}"
+    first_query, first_key = queries.starts[query], keys.starts[key]
+    return f"{session.title(head)}: {queries.labels[query]} ({first_query}) → {keys.labels[key]} ({first_key}) {value}"

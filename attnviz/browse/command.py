@@ -14,7 +14,7 @@ FIGURE = "-o figure.svg"
 
 
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
-    """Returns the command that draws the screen as a figure, and a remark on what the figure lacks; "" for none."""
+    """Returns the command that draws the screen as a figure, and a remark on how the figure differs; "" for none."""
     session = screen.session
     start, remark = _command_start(session)
     words = [start, *_head_options(screen, state), *_look_options(session, state.view), FIGURE]

@@ -43,7 +43,7 @@ class Stage(Protocol):
         """Draws the present state again, with new results of background work."""
 
     def call_later(self, callback: Callable[[], object]) -> Any:
-        """Calls a function in the thread that answers keys."""
+        """Calls a function in the main thread, which answers key presses."""
 
     def set_timer(self, delay: float, callback: Callable[[], object]) -> Any:
         """Calls a function after ``delay`` seconds."""

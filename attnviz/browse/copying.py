@@ -30,7 +30,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     """
     part = COPIED_PARTS.get(key)
     if part is None:
-        return "", "nothing is copied; press c, r, t, l or p"
+        return "", "nothing is copied; press y, then c, r, t, l or p"
     if part == "place":
         text = place_address(screen, state)
         return text, f"copied {text}; open it with browse --at, or in a page"
@@ -40,9 +40,10 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     table = _copied_table(screen, state, part)
     text = "\n".join("\t".join(_one_line(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
+        zoom_advice = "zoom in, or " if state.has_open_head and part == "table" else ""
         raise AttnvizError(
             f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy at most {MAX_COPIED // 1000} kB; "
-            "zoom in, or use attnviz show -o numbers.csv"
+            f"{zoom_advice}use attnviz show -o numbers.csv"
         )
     _, _, text_below_header = text.partition("\n")
     has_several_lines = len(table) > 2  # below the header; a single line is quoted in the message
@@ -88,13 +89,13 @@ def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
 
 
 def _cells_table(screen: Screen, state: State) -> Table:
-    """Returns a table of the cells on the screen: a row per query, a column per key; masked cells are empty."""
+    """Returns a table of the cells on the screen, with the labels of rows and columns; masked cells are empty."""
     panel = lay_out(screen, state).panel
     rows = []
     for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True):
         cells = zip(values, visible, strict=True)
         rows.append([label, *(_number_text(value) if is_visible else "" for value, is_visible in cells)])
-    return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]
+    return [[screen.session.title(state.head), *panel.columns.labels], *rows]
 
 
 def _lens_table(lens: LaidOutLens, part: str) -> Table:
@@ -130,7 +131,7 @@ def _metrics_table(screen: Screen, heads: list[int]) -> Table:
 
 
 def _cell_text(row: TokenRow, column: int) -> str:
-    """Returns the number in a column of a row; "" if it is masked."""
+    """Returns the number in a column of a row; "" if it is masked or NaN."""
     return _number_text(row.values[column]) if row.visible[column] else ""
 
 

@@ -1,4 +1,4 @@
-"""Answers the keys of an open prompt: edits its text, finds tokens, filters heads, saves pictures, or copies."""
+"""Answers key presses in an open prompt: edits its text, finds tokens, filters and names heads, saves, or copies."""
 
 import os
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class PromptLine:
         self.stage, self.save = stage, save
 
     def answer_key(self, event: "events.Key") -> None:
-        """Answers a key: edits the text, or closes or answers the prompt; other keys do nothing.
+        """Answers a key press: edits the text, closes the prompt or answers it; any key closes the copy prompt.
 
         The first character that is typed replaces a suggested text, unless another key has accepted the suggestion.
         """
@@ -118,13 +118,14 @@ class PromptLine:
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
 
     def name_head(self) -> None:
-        """Gives the chosen head the typed name, also in the file of names; an empty text removes the name.
+        """Gives the chosen head the typed name, also in the file of names; a blank text removes the name.
 
-        Closes the prompt. A message says that the name is saved, or why the file cannot be written or read.
+        Closes the prompt. A message says that the name is saved or removed, or why the file cannot be written or read.
         """
         state, session = self.stage.state, self.stage.current_screen.session
         maps, number = session.heads[state.head]
-        message = f"saved the name in {session.names_file}"
+        is_blank = not state.prompt_text.strip()
+        message = f"{'removed the name from' if is_blank else 'saved the name in'} {session.names_file}"
         try:
             write_name(session.names_file, (maps.layer, number), state.prompt_text)
             session.ranking.given_names = dict(read_names(session.names_file))

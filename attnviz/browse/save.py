@@ -18,7 +18,7 @@ from attnviz.report.picture.report import Heatmaps
 from attnviz.report.words.captions import MASKED, model_name, panel_remarks, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
 
-JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."
+JOINED = "Tokens of a {} are joined: weights are summed over its keys and averaged over its queries."
 MAX_NAMED_ROWS = 24  # of a picture in which each row has its head's name; with more, the first of each layer has it
 
 
@@ -50,8 +50,8 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
         look: how the picture is drawn.
     """
     recording, session = screen.session.recording, screen.session
+    state = replace(state, view=session.view_of(state.head, state.view))
     if state.has_open_head:
-        state = replace(state, view=session.view_of(state.head, state.view))
         panels = tuple(_panel(screen, state, head, max_cells) for head in (state.head, *state.heads_beside))
     elif state.lens:
         panels = (_lens_panel(screen, state),)
@@ -124,7 +124,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str
         (is_pooled, f"Pooled: each cell is the {'mean' if shows_mean else 'maximum'} of its block."),
         (view.words, JOINED.format(singular(unit_name))),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
-        (view.steps == "log", "Colours are logarithmic."),
+        (panels[0].scale.steps == "log", "Colours are logarithmic."),
         (view.own_scale and len(panels) > 1, "Each head has a colour scale of its own."),
     )
     masked_remarks = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
@@ -138,7 +138,7 @@ def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
     subject = "1 head" if len(panels) == 1 else f"{len(panels)} heads"
     if state.has_open_head and len(panels) == 1:
-        subject = f"head {session.names[state.head]}"
+        subject = session.title(state.head)
     quantity = "Scores" if state.view.scores else "Attention"
     if state.view.difference:
         quantity = "Change of attention"

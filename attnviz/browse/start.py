@@ -144,17 +144,17 @@ def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
 def browse_survey(
     view: "SurveyView", look: Look, file: Path, record: Callable[[str], Recording], line: int | None = None
 ) -> "tuple[OpenedText | None, int]":
-    """Shows a survey until the user quits or opens one of its texts.
+    """Shows a survey until the user quits or opens one of its examples.
 
     Args:
         view: the survey, with the first order and filter of its heads.
         look: how saved pictures are drawn.
         file: the file of the survey, which the copied command names.
-        record: runs the surveyed model over a text and returns the recording.
+        record: runs the surveyed model over a text, or over the picture in a file, and returns the recording.
         line: the index of the line in the list whose head is opened first; ``None`` opens none.
 
     Returns:
-        The text to open, or ``None`` if the user quit; and the exit code.
+        The example to open, or ``None`` if the user quit; and the exit code.
 
     Raises:
         AttnvizError: if there is no terminal to read keys from.

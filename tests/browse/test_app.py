@@ -115,7 +115,9 @@ def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
         ranking = browser.canvas.session.ranking
-        await until(pilot, lambda: "entropy" in ranking.measured_names and not browser.canvas.computing.background.busy)
+        await until(
+            pilot, lambda: "entropy" in ranking.measured_names and not browser.canvas.computing.background.busy_kinds
+        )
         await pilot.pause()
         assert "by entropy" in shown(browser)
         assert f"{ranking.frame.column('entropy').max():.2f}" in shown(browser).split("\n")[1]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,29 @@ def test_pooled_picture_says_what_a_cell_is(recording: Recording) -> None:
     assert any("maximum of its block" in remark for remark in picture(screen, State(), 3, Look()).remarks)
     mean = picture(screen, State(view=View(mean=True)), 3, Look())
     assert any("mean of its block" in remark for remark in mean.remarks)
+
+
+def test_picture_of_a_long_map_does_not_say_that_tokens_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.browse.session.heads.MAX_JOINED_CELLS", 24)
+    view = View(words=True, special=False)
+    report = picture(screen_of(worded_recording()), State(has_open_head=True, view=view), 100, Look())
+    assert len(report.panels[0].columns.labels) == 5
+    assert not any("joined" in remark or "Special" in remark for remark in report.remarks)
+
+
+def test_only_weights_have_logarithmic_colours(recording: Recording) -> None:
+    screen, logarithmic = screen_of(recording), View(steps="log")
+    assert "Colours are logarithmic." in picture(screen, State(view=logarithmic), 100, Look()).remarks
+    scores = picture(screen, State(view=replace(logarithmic, scores=True)), 100, Look())
+    assert "Colours are logarithmic." not in scores.remarks
+
+
+def test_caption_of_a_combination_is_not_that_of_a_head(recording: Recording) -> None:
+    screen = screen_of(recording)
+    mean = screen.session.combine((0, 1), "mean")
+    report = picture(screen, State(has_open_head=True, head=mean), 100, Look())
+    assert report.caption.startswith("Attention of mean of heads 0.0, 0.1 in ")
+    assert report.panels[0].title.startswith("mean of heads 0.0, 0.1")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])

@@ -142,7 +142,9 @@ def test_heads_named_in_the_prompt_are_marked(recording: Recording) -> None:
     screen = screen_of(recording)
     state = find(screen, after(screen, "space"), "0.1, 1.2 0.1")
     assert (state.marked_heads, state.head) == ((1, 5), 5)
-    assert "2 heads marked" in state.message
+    assert state.message == "2 heads marked; = shows them side by side, d shows their difference, m shows their mean"
+    three_marked = find(screen, state, "0.0, 0.1, 1.2")
+    assert three_marked.message == "3 heads marked; = shows them side by side, m shows their mean"
     unknown = find(screen, after(screen, "space"), "0.1, 9.9")
     assert unknown.marked_heads == (0,)
     assert "no head, metric or token “0.1, 9.9”" in unknown.message

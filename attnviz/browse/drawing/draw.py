@@ -113,7 +113,7 @@ def _leaf_lines(
 
 
 def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
-    """Returns one line for a bar or a text, or the lines of a wrapped text, each after a blank.
+    """Returns one line for a bar or a text, or the lines of a wrapped text, each with a blank before it.
 
     A text that has a width is cut or padded to it.
     """

@@ -117,7 +117,7 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
         cells: the cells.
         rgb: the colour of each cell, ``(rows, columns, 3)``.
     """
-    blanks, masked_span = " " * cells.cell, Span("·".ljust(cells.cell), style="dim")
+    blanks, masked_span = " " * cells.cell_width, Span("·".ljust(cells.cell_width), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
         """Returns the span of one cell: blanks on the colour ``paper``, or a dim dot if it is masked."""
@@ -127,7 +127,7 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     lines = [list(map(span, papers, visible)) for papers, visible in rows]
     if cells.cursor is not None:
         row, column = cells.cursor
-        text = "[]" if cells.cell > 1 else "+"
+        text = "[]" if cells.cell_width > 1 else "+"
         lines[row][column] = Span(text, ink=WHITE, paper=CURSOR_COLOR, style="bold")
     return lines
 
@@ -145,7 +145,7 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     line = []
     for column, (fraction, value, is_visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
-        aligned_text = right_aligned(text, cells.cell)
+        aligned_text = right_aligned(text, cells.cell_width)
         span = shaded_span(fraction, value, is_visible, cells.scale, colors, aligned_text, has_cursor=has_cursor)
         if has_cursor and colors > ANSI_COLORS:
             span = replace(span, ink=WHITE, paper=CURSOR_COLOR, style="bold")
@@ -175,7 +175,9 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
     if cursor is not None:
         glyphs[cursor] = "+"
     return [
-        Span(glyph * cells.cell, ink=_sign_color(value, scale, colors), style="reverse" if column == cursor else "")
+        Span(
+            glyph * cells.cell_width, ink=_sign_color(value, scale, colors), style="reverse" if column == cursor else ""
+        )
         for column, (glyph, value) in enumerate(zip(glyphs, block.values[row].tolist(), strict=True))
     ]
 
@@ -227,7 +229,7 @@ def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | Non
 
 
 def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:
-    """Returns the colour of a change: an increase, or a decrease or 0; ``None`` without colours or for other values."""
+    """Returns red for an increase and blue for any other change; ``None`` for other numbers, or without colours."""
     if scale.colormap != DIVERGING or not colors:
         return None
     return INCREASE_COLOR if value > 0 else DECREASE_COLOR

@@ -28,7 +28,7 @@ class Application(App[Result]):
     def receive_attributes(self, attributes: list[str]) -> None:
         """Does nothing with the terminal's answer to ``ASK_ATTRIBUTES``; subclasses override it.
 
-        It is called in the thread that reads keys.
+        It is called in the thread that reads the terminal.
         """
 
     def _fatal_error(self) -> None:

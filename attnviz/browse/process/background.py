@@ -1,4 +1,4 @@
-"""Runs long work in threads, so that the thread that answers keys stays free."""
+"""Runs long work in threads, so that the main thread, which answers key presses, stays free."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,32 +8,32 @@ Work = Callable[[], None]
 
 
 class Background:
-    """Runs one thread at a time for each kind of work; the thread that answers keys learns its end or its exception.
+    """Runs at most one thread for each kind of work, and reports its end or exception to the main thread.
 
     Args:
-        call: calls a function in the thread that answers keys; may be used from any thread.
+        call: calls a function in the main thread, which answers key presses; may be used from any thread.
     """
 
     def __init__(self, call: Callable[[Work], object]) -> None:
         self.call = call
-        self.busy: set[str] = set()
+        self.busy_kinds: set[str] = set()
 
     def start(self, kind: str, work: Work, on_done: Work) -> None:
         """Starts work in a thread; does nothing if work of this kind is running.
 
-        An exception of the work is raised in the thread that answers keys; no work of this kind starts after it.
+        An exception of the work is raised in the main thread; no work of this kind starts after it.
 
         Args:
             kind: the kind of work.
             work: the work.
-            on_done: called when the work is done, in the thread that answers keys; not called after an exception.
+            on_done: called in the main thread when the work is done; not called after an exception.
         """
-        if kind not in self.busy:
-            self.busy.add(kind)
+        if kind not in self.busy_kinds:
+            self.busy_kinds.add(kind)
             Thread(target=self._run, args=(kind, work, on_done), daemon=True).start()
 
     def _run(self, kind: str, work: Work, on_done: Work) -> None:
-        """Does the work in this thread; then finishes it, or raises its exception, in the thread that answers keys."""
+        """Does the work in this thread; then finishes it, or raises its exception, in the main thread."""
         try:
             work()
         except BaseException as bug:
@@ -43,7 +43,7 @@ class Background:
 
     def _finish(self, kind: str, on_done: Work) -> None:
         """Allows other work of this kind, and calls ``on_done``."""
-        self.busy.discard(kind)
+        self.busy_kinds.discard(kind)
         on_done()
 
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 ASK_ATTRIBUTES = "\x1b[c"
 ATTRIBUTES = re.compile(r"\x1b\[\?([\d;]{1,99})c")  # the answer to ASK_ATTRIBUTES
-LONG_ANSWER = re.compile(r"\x1b\[[<=>?]?[\d;:]{100,}[ -/]*[@-~]?")  # longer than any key
+LONG_ANSWER = re.compile(r"\x1b\[[<=>?]?[\d;:]{100,}[ -/]*[@-~]?")  # longer than the text of any key
 UNFINISHED_ANSWER = re.compile(r"\x1b\[[<=>?][\d;:]{0,100}")  # the start of an answer, or of a mouse report
 # A terminal's report about itself (OSC, DCS, APC). Any control character ends it, so that Esc ends one that is cut.
 STRING = r"(\x1b(?:\]\d{1,4};|P[\d;]{0,16}[>$+!|{]|_G))[^\x00-\x1f\x7f]*"
@@ -56,9 +56,9 @@ def tolerated_terminal() -> Iterator[None]:
 
 
 class KeyDecoder:
-    """Decodes the bytes that a terminal sends to the text of keys, without answers and bytes that are not UTF-8.
+    """Decodes the bytes of a terminal to the text of key presses.
 
-    No bytes mean that the terminal is closed.
+    It leaves out the terminal's answers, and bytes that are not UTF-8. No bytes mean that the terminal is closed.
 
     Args:
         hang_up: called once when the terminal is closed.
@@ -70,7 +70,7 @@ class KeyDecoder:
     ) -> None:
         self.hang_up: Callable[[], object] | None = hang_up
         self.on_attributes = on_attributes
-        self.unfinished = ""  # the start of an answer whose end has not come yet
+        self.unfinished_answer = ""  # the start of an answer whose end has not come yet
         self.decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
     def decode(self, data: bytes, final: bool = False) -> str:
@@ -89,12 +89,12 @@ class KeyDecoder:
 
         An unfinished answer is stored until the next text ends it, unless ``final`` is True.
         """
-        text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished + text)
+        text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished_answer + text)
         for answer in re.finditer(ATTRIBUTES, text_and_attributes):
             self.on_attributes(answer.group(1).split(";"))
-        key_text, self.unfinished = re.sub(ATTRIBUTES, "", text_and_attributes), ""
+        key_text, self.unfinished_answer = re.sub(ATTRIBUTES, "", text_and_attributes), ""
         if not final:
-            key_text, self.unfinished = _split_unfinished(key_text)
+            key_text, self.unfinished_answer = _split_unfinished(key_text)
         return re.sub(LONG_ANSWER, "", key_text)
 
 

@@ -73,12 +73,18 @@ class InspectedHeads:
         """Returns the view with its toggles changed to those that apply to the head.
 
         A combination has no scores, and shows a difference only if it is one. A recorded head shows a difference only
-        if it has a partner.
+        if it has a partner. A map that is too large to join shows single tokens.
         """
         has_partner = self._has_partner(head)
+        if not self.can_join(head):
+            view = replace(view, words=False, special=True)
         if head >= self.recorded_count:
             return replace(view, difference=has_partner, scores=False)
         return view if has_partner or not view.difference else replace(view, difference=False)
+
+    def title(self, head: int) -> str:
+        """Returns the name of a head after the word "head"; the name alone of a combination."""
+        return self.names[head] if head >= self.recorded_count else f"head {self.names[head]}"
 
     def combine(self, heads: tuple[int, ...], combination: Combination) -> int:
         """Returns the index of a combination of heads; adds the combination to ``heads`` and ``names`` if it is new.

@@ -121,8 +121,10 @@ class Session(InspectedHeads):
         cells = read_cells(head, view, rows, columns, height, width)
         quantity = self.quantity(view)
         maps, _ = self.heads[head]
+        tower = self.recording.tower
         panel = Panel(
-            title=f"{self.recording.tower or 'head'} {self.names[head]}" + (" cross" if maps.kind == "cross" else ""),
+            title=(f"{tower} {self.names[head]}" if tower else self.title(head))
+            + (" cross" if maps.kind == "cross" else ""),
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),

@@ -79,15 +79,15 @@ KEYS = (
     ("s", "save as SVG, PNG, PDF"),
     (":", "list all actions"),
     ("?", "show these keys"),
-    ("q", "quit; leave a run of the model"),
+    ("q", "quit, or leave a run of the model"),
 )
 
 
 class OpenedText(NamedTuple):
-    """An example text of a survey that the user opens, with what is needed to come back to the survey.
+    """An example of a survey that the user opens, with what is needed to come back to the survey.
 
     Attributes:
-        recording: the recording of the text.
+        recording: the recording of the text or picture.
         address: the place that is shown first.
         view: the view of the survey to come back to.
         line: the index of the chosen line in the list of heads.
@@ -111,18 +111,18 @@ class KeysScreen(ModalScreen[None]):
         yield Static("\n".join(lines), id="keys", markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Goes back to the survey after any key."""
+        """Goes back to the survey after any key press."""
         event.stop()
         self.dismiss()
 
 
 class SurveyBrowser(Application[OpenedText]):
-    """The inspector of a survey as an application; its result is the text to open, or ``None`` if the user quits.
+    """The inspector of a survey as an application; its result is the example to open, or ``None`` if the user quits.
 
     Args:
         view: the survey, with the first order and filter of its heads.
         file: the file of the survey.
-        record: runs the surveyed model over a text.
+        record: runs the surveyed model over a text, or over the picture in a file.
         look: how the card and saved pictures are drawn.
         line: the index of the line in the list whose head is opened at the start; ``None`` opens none.
     """
@@ -227,7 +227,8 @@ class SurveyBrowser(Application[OpenedText]):
             table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
         table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
-        head_count = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
+        total = f" of {len(survey.heads)}" if len(view.rows) < len(survey.heads) else ""
+        head_count = f"{len(view.rows)}{total} head{'s' if len(survey.heads) > 1 else ''}"
         self.query_one("#title", Static).update(printable(f" {head_count}  {survey_title(survey)}"))
         self.show()
 
@@ -235,7 +236,7 @@ class SurveyBrowser(Application[OpenedText]):
         """Updates the screen: the list or the points if no card is open, else the card; a wide screen shows both.
 
         Args:
-            message: the text of the status line until the next key; "" for the usual status.
+            message: the text of the status line until the next key press; "" for the usual status.
         """
         self.message = message
         is_wide = self.size.width >= WIDE_SCREEN
@@ -279,7 +280,7 @@ class SurveyBrowser(Application[OpenedText]):
     def draw(self) -> None:
         """Draws the points, and the card of the chosen head, each to fit its widget; skips a widget that is hidden.
 
-        The card has the head's numbers, its table by offset, and the list of example texts.
+        The card has the head's numbers, its table by offset, and the list of its examples.
         """
         row = self.chosen_row
         if self.query_one("#points").display:
@@ -313,7 +314,7 @@ class SurveyBrowser(Application[OpenedText]):
         return text
 
     def list_texts(self, row: HeadRow, width: int) -> None:
-        """Lists the example texts of a head and highlights the first; does nothing if they are listed already."""
+        """Lists the examples of a head and highlights the first; does nothing if they are listed already."""
         text_list, examples = self.query_one(OptionList), self.view.examples(row)
         if examples == self.examples and text_list.option_count:
             return
@@ -324,7 +325,7 @@ class SurveyBrowser(Application[OpenedText]):
             text_list.highlighted = 0
 
     def example_line(self, example: ChosenExample, width: int) -> str:
-        """Returns an example as one line: why it was chosen, its number, its query, and the start of its text."""
+        """Returns an example as one line: why it was chosen, its number, its query, and the start of its title."""
         text = self.view.survey.examples.texts[example.id]
         tokens = text.tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
@@ -352,7 +353,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Runs the model over the chosen text in a thread, and then opens the recording."""
+        """Runs the model over the chosen example in a thread, and then opens the recording."""
         example, head = self.examples[event.option_index], self.chosen_row.name
         text = self.view.survey.examples.texts[example.id].title
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
@@ -364,15 +365,15 @@ class SurveyBrowser(Application[OpenedText]):
         """Shows for how long the model has been running, if it runs."""
         if self.run_started is not None:
             seconds = time.monotonic() - self.run_started
-            self.show(f"running {self.view.survey.model} over the example, {seconds:.0f} s; q comes back")
+            self.show(f"running {self.view.survey.model} over the example, {seconds:.0f} s; q goes back")
 
     def run_model(self, text: str, address: str, start_time: float) -> None:
-        """Runs the model over a text, then ends the application with the recording, or shows why the model cannot run.
+        """Runs the model over an example, then ends the application with the recording, or shows why it cannot run.
 
         It runs in a thread; `end_run` drops its result if the user left the run.
 
         Args:
-            text: the text.
+            text: the text, or the path of the picture.
             address: the place that is shown first.
             start_time: the time when this run began, which identifies it.
         """
@@ -385,11 +386,11 @@ class SurveyBrowser(Application[OpenedText]):
             self.call_from_thread(self.end_run, start_time, opened_text)
 
     def end_run(self, start_time: float, result: OpenedText | str) -> None:
-        """Ends the application with the opened text, or shows a message; does nothing if the user left the run.
+        """Ends the application with the opened example, or shows a message; does nothing if the user left the run.
 
         Args:
             start_time: the time when the run began, which identifies it.
-            result: the opened text, or the message that says why the model cannot run.
+            result: the opened example, or the message that says why the model cannot run.
         """
         if self.run_started != start_time:
             return
@@ -427,7 +428,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts heads, or chooses the texts of the open card, by the metric ``step`` places after the current one."""
+        """Sorts heads, or chooses the open card's examples, by the metric ``step`` places after the current one."""
         if self.card_open:
             self.view = self.view.texts_by_next(self.chosen_row, step)
             self.show()
@@ -435,7 +436,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.show_view(self.view.sorted_by_next(step), choose_first=True)
 
     def action_reverse(self) -> None:
-        """Reverses the order of heads."""
+        """Reverses the order of heads by a metric; in the order of layers, that by the metric chosen next."""
         self.show_view(replace(self.view, ascending=not self.view.ascending), choose_first=True)
 
     def action_points(self) -> None:
@@ -514,9 +515,10 @@ class SurveyBrowser(Application[OpenedText]):
             self.find(event.value.strip())
 
     def find(self, search_text: str) -> None:
-        """Goes to the head that a text names, draws points over its two metrics, or sorts by a metric that it begins.
+        """Goes to the head that a text names, draws points over two metrics, or sorts by the first metric that matches.
 
-        If it is none of these, shows a message. An empty text does nothing.
+        A comma separates two metrics; another metric matches if its name begins with the text. If the text is none of
+        these, shows a message. An empty text does nothing.
         """
         names = [row.name for row in self.view.rows]
         metrics = matching_metrics(search_text, self.view.numbers)

@@ -34,7 +34,7 @@ class SurveyView:
         filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
         axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
         given_names: the names that the user gave to heads, by layer and number.
-        texts_by: the metric by which a head's texts are chosen; ``None`` for that of the order, else the clearest.
+        texts_by: the metric that chooses a head's examples; ``None`` for that of the order, else the clearest.
     """
 
     survey: Survey
@@ -106,7 +106,7 @@ class SurveyView:
         return next(index for index, head in enumerate(self.survey.heads) if head.name == row.name)
 
     def examples(self, row: HeadRow) -> list[ChosenExample]:
-        """Returns the examples of a head: texts with its largest number, then texts near its deciles."""
+        """Returns the examples of a head: those with the largest number of its metric, then those near the deciles."""
         head = self.index_of(row)
         names = [metric.name for metric in self.survey.metrics]
         return chosen_examples(self.survey, head, names.index(self.example_metric(row)))
@@ -116,7 +116,7 @@ class SurveyView:
         return self.texts_by or self.sort or clearest_metric(self.survey, self.index_of(row))
 
     def texts_by_next(self, row: HeadRow, step: int) -> "SurveyView":
-        """Returns the view with texts chosen by the metric ``step`` places after `example_metric` of a head."""
+        """Returns the view with examples chosen by the metric ``step`` places after a head's `example_metric`."""
         index = self.numbers.index(self.example_metric(row)) + step
         return replace(self, texts_by=self.numbers[index % len(self.numbers)])
 

@@ -79,7 +79,7 @@ class Cells(NamedTuple):
     Attributes:
         block: the values and their visibility.
         scale: the colour scale.
-        cell: columns of a cell.
+        cell_width: columns of a cell.
         rows_a_line: rows of cells per line, 1 or 2.
         cursor: the row and the column of the cell under the cursor; ``None`` for no cursor.
         texts: the text of each cell, such as its number; ``None`` for no text.
@@ -90,7 +90,7 @@ class Cells(NamedTuple):
 
     block: CellBlock
     scale: ColorScale
-    cell: int = 1
+    cell_width: int = 1
     rows_a_line: int = 1
     cursor: tuple[int, int] | None = None
     texts: tuple[tuple[str, ...], ...] | None = None

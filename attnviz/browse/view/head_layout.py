@@ -98,14 +98,14 @@ class OpenHead:
     @property
     def name(self) -> str:
         """The name of the open head, or of the combination of heads."""
-        session, state = self.screen.session, self.state
-        return f"{'' if state.head >= session.recorded_count else 'head '}{session.names[state.head]}"
+        return self.screen.session.title(self.state.head)
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """Returns the open head with its layout and the numbers of the cursor's query; past the end, of the last query.
+    """Returns the open head with its layout and the numbers of the cursor's query.
 
-    In the returned state, toggles that do not apply to the head are off.
+    If the cursor is past the last query, the numbers are those of the last query. In the returned state, toggles that
+    do not apply to the head are off.
     """
     session, size = screen.session, screen.size
     view = session.view_of(state.head, state.view)

@@ -118,7 +118,7 @@ def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
 
 
 def last_line(screen: Screen, state: State) -> Box:
-    """Composes the last line: the hints, or an open prompt: the keys for copying, or a typed text and suggestions.
+    """Composes the last line: the hints; in the copy prompt its keys; in any other prompt the text and suggestions.
 
     Of a text longer than the line only the end is shown.
     """
@@ -153,9 +153,10 @@ def _suggestions(screen: Screen, state: State) -> StyledText:
 
 
 def _suggestion_text(screen: Screen, state: State) -> str:
-    """Returns an example of a filter, or in the overview the metrics that begin with the typed text; else "".
+    """Returns an example of a filter until a text is typed, or in the overview the metrics that begin with the text.
 
-    The example is shown until a text is typed. Until then, the metrics follow the things that can be found.
+    Before a text is typed in the overview, the metrics follow the other things that can be found. Returns "" in any
+    other case.
     """
     if state.prompt == "filter":
         return "" if state.prompt_text else "  such as sink>0.5 layer:3-5 -uniform; empty shows all heads"

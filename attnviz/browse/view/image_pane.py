@@ -22,7 +22,7 @@ WORDS_COLUMNS = 18  # that images leave free for the words of a prompt
 
 @dataclass(frozen=True, eq=False)
 class ImageRow:
-    """The weights of one query over the images that its keys stand in.
+    """The weights of one query over its keys, some of which are patches of images.
 
     Attributes:
         keys: the tokens of the keys, a weight each.
@@ -161,7 +161,7 @@ def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, i
 
 
 def _shaded_image(row: ImageRow, image_index: int, columns: int, lines: int, size: Size) -> OverImage:
-    """Composes one image shaded by the weights of its patches; frames the query's and the cursor's patch if inside.
+    """Composes one image shaded by the weights of its patches, with frames around the query's and the cursor's patch.
 
     Args:
         row: the weights of the query over all images.

@@ -93,7 +93,7 @@ class LaidOutLens:
             zeros = np.zeros(len(units), dtype=np.float32)
             row = TokenRow(zeros, zeros > 0)
         caption = shades_caption(
-            f"{lens_title(self.state, self)} in head {self.screen.session.names[self.state.head]}",
+            f"{lens_title(self.state, self)} in {self.screen.session.title(self.state.head)}",
             self.quantity,
             self.scale,
         )
@@ -151,10 +151,10 @@ def lens_status(lens: LaidOutLens) -> StyledText:
     pair = " → ".join(labels if state.direction == "to" else labels[::-1])
     row = lens.row(state.head)
     number = "…" if row is None else _number_text(lens, row, state.other_token)
-    missing_rows = len(lens.heads) - len(lens.rows)
-    progress = f"; {missing_rows} heads to come" if missing_rows else ""
-    head_text = f"{session.names[state.head]}{f': {pattern}' if pattern else ''}"
-    return StyledText(f" head {head_text}; {pair} {number}{progress}")
+    missing_count = len(lens.heads) - len(lens.rows)
+    progress = f"; {missing_count} head{'s' if missing_count > 1 else ''} to come" if missing_count else ""
+    head_text = f"{session.title(state.head)}{f': {pattern}' if pattern else ''}"
+    return StyledText(f" {head_text}; {pair} {number}{progress}")
 
 
 def lens_title(state: State, lens: LaidOutLens) -> str:

@@ -66,15 +66,17 @@ def _status(head: OpenHead) -> Box:
 
 
 def part_status(head: OpenHead) -> str:
-    """Returns a sentence on the part of the map that is on the screen, and on how many tokens a cell stands for."""
-    pane, parts = head.pane, list[str]()
-    block = maps_over_tokens(head.screen.session.heads[head.state.head][0]).block
+    """Returns a sentence on the part of the map that is on the screen, and on how many units a cell stands for."""
+    pane, parts, session = head.pane, list[str](), head.screen.session
+    block = maps_over_tokens(session.heads[head.state.head][0]).block
     if head.is_scrolled:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))
     if pane.queries.pooled or pane.keys.pooled:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (pane.queries, pane.keys))  # rounded up
-        parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if block == (1, 1) else "blocks"))
+        token_unit = "tokens" if block == (1, 1) else "blocks"
+        unit = session.unit_name if head.state.view.words else token_unit
+        parts.append("a cell is up to {} x {} {} (+ zooms in)".format(*sides, unit))
     if not parts and block != (1, 1):
         parts.append("every cell is a block of {} x {} tokens, as captured".format(*block))
     return f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"
@@ -248,8 +250,8 @@ def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
         tokens, token = head.keys.tokens, int(head.keys.starts[head.state.key])
         assert isinstance(tokens.canvas, Sound)
         second = float(tokens.canvas.middles(tokens.places[[token]])[0])
-        before, marked, after = marked_seconds(seconds, (second, f"{second:.2f}s"), "▾")
-        return StyledText(before, style="dim"), StyledText(marked, style="bold"), StyledText(after, style="dim")
+        before, mark, after = marked_seconds(seconds, (second, f"{second:.2f}s"), "▾")
+        return StyledText(before, style="dim"), StyledText(mark, style="bold"), StyledText(after, style="dim")
     label, mark_column = head.keys.labels[head.state.key], head.pane.column_of(cursor_column)
     label_columns = min(cell_len(label), width - 2)
     label_box = StyledText(label, label_columns, "bold")

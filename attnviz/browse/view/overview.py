@@ -73,7 +73,7 @@ def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
 
 
 def _title(session: Session, state: State) -> str:
-    """Returns the title: the number of listed heads, of all heads if these are more, and of marked heads."""
+    """Returns the title: the number of listed heads, that of all heads if some are hidden, and that of marked heads."""
     listed_count = len(session.ranking.order(state.view))
     total = "" if listed_count == session.recorded_count else f" of {session.recorded_count}"
     marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
@@ -151,7 +151,7 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
     mark = sign if is_measured else "  "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
     scale = ColorScale(-largest, largest, colormap=DIVERGING)
-    return (Cells(block, scale, cell=2, texts=((mark,),)),)
+    return (Cells(block, scale, cell_width=2, texts=((mark,),)),)
 
 
 def _largest_effect(session: Session) -> float:
@@ -161,7 +161,7 @@ def _largest_effect(session: Session) -> float:
 
 
 def _sort_number(session: Session, state: State, head: int) -> str:
-    """Returns the number by which heads are sorted, or a dash for NaN; "" until every head has the number."""
+    """Returns the number by which heads are sorted, or a dash for NaN; "" if no number sorts them yet."""
     order, added_names = state.view.order, [frame.names[0] for frame in session.added_frames]
     number = session.ranking.number(head, order)
     if number is None:
@@ -212,7 +212,7 @@ def _head_summary(session: Session, state: State, grid: Tiles, progress: str, wi
         f"row {tile_row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_row_count else "",
     ]
     parts = [part for part in parts if part]
-    name = f" head {session.names[state.head]}"
+    name = f" {session.title(state.head)}"
     separators = 4  # characters: a colon, and three spaces
     while parts and len(progress) + len(name) + len("; ".join(parts)) + separators > width:
         parts.pop()

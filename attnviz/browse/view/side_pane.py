@@ -160,9 +160,7 @@ def _cursor_number_texts(head: OpenHead) -> list[str]:
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """Returns the weight of a key, with its change if another recording is compared; or the key's contribution.
-
-    The contribution is returned if the session shows contributions instead of weights.
+    """Returns the weight of a key, and its change if the head is compared; the contribution if the session shows those.
 
     Args:
         head: the open head.

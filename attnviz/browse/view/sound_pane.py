@@ -21,7 +21,7 @@ LINES_WITH_WORDS = 4
 
 @dataclass(frozen=True, eq=False)
 class SoundRow:
-    """The weights of one query over the sound whose frames its keys are.
+    """The weights of one query over the frames of a sound.
 
     Attributes:
         keys: the units of the keys: frames, or spoken words.
@@ -127,7 +127,7 @@ def sample_edges(places: IntArray, columns: int) -> Float64Array:
 
 
 def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark: str) -> tuple[str, str, str]:
-    """Returns a line of round seconds in three parts: before the cursor's mark and label, these, and after them.
+    """Returns a line of round seconds in three parts, of which the second is the cursor's mark with its label.
 
     The label is left of the mark if it fits only there. Without a cursor in these seconds, all is in the first part.
 

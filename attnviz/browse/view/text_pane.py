@@ -46,10 +46,7 @@ class ShadedTokens:
 
     @property
     def image_row(self) -> ImageRow | None:
-        """The values over the images that the tokens are patches of; ``None`` if there are no images.
-
-        ``None`` too if a unit is made of several tokens.
-        """
+        """The values over the images of the tokens; ``None`` without images, or if a unit has several tokens."""
         units, queries = self.units, self.queries or self.units
         if not units.has_unit_for_each_token or not images_of(units.tokens):
             return None
@@ -88,7 +85,7 @@ def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> s
 def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
     """Composes the caption, and below it the images or the sound of the tokens, or else a paragraph of tokens.
 
-    Beside the images are the words of the prompt, below the share of the row on each image and on the words. Images
+    The words of the prompt stand beside the images, under the shares of the row on each image and on the words. Images
     that would be too small to recognise are replaced by the paragraph, and so is a sound without enough lines.
 
     Args:

@@ -78,5 +78,5 @@ def _sum_lines(q: Float64Array, k: Float64Array, scale: float, head: OpenHead) -
     score = float(head.row.scores[head.state.key])
     lines: list[Box] = [StyledText(" q·k · scale".ljust(NAME_COLUMNS) + f" {total:>6.2f}", style="bold")]
     if abs(score - total) > MAX_ROUNDING:
-        lines.append(StyledText(" with bias and cap".ljust(NAME_COLUMNS) + f" {score:>6.2f}"))
+        lines.append(StyledText(" with bias or cap".ljust(NAME_COLUMNS) + f" {score:>6.2f}"))
     return lines

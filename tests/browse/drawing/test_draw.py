@@ -65,14 +65,14 @@ def test_every_screen_has_the_size_of_the_terminal(size: tuple[int, int]) -> Non
 
 
 def test_bar_and_hidden_cells_are_drawn_in_their_columns() -> None:
-    drawn = text_of(BoxRow((ShareBar(1, 2, 4), StyledText("|"))), Cells(ONE, ColorScale(0, 1), cell=2))
+    drawn = text_of(BoxRow((ShareBar(1, 2, 4), StyledText("|"))), Cells(ONE, ColorScale(0, 1), cell_width=2))
     assert drawn[0].startswith("██  |")
     assert drawn[1].startswith("██  ██")
 
 
 def test_numbers_stand_on_the_colour_of_their_value() -> None:
     texts = (("1", "2", "3"), ("4", "5", "6"))
-    cells = Cells(ONE, ColorScale(0, 1), cell=3, texts=texts, cursor=(1, 2))
+    cells = Cells(ONE, ColorScale(0, 1), cell_width=3, texts=texts, cursor=(1, 2))
     [first, second, *_] = lines_of(cells, colors=2**24)
     assert "".join(span.text for span in first).startswith("  1  2  3")
     assert first[0].paper == first[2].paper != first[1].paper

@@ -22,7 +22,7 @@ def test_work_of_one_kind_is_done_once_at_a_time() -> None:
     go.set()
     told.get(timeout=PATIENCE)()
     assert done == ["first", "then"]
-    assert not aside.busy
+    assert not aside.busy_kinds
 
 
 def test_bug_in_a_thread_is_raised_where_keys_are_answered() -> None:

@@ -18,6 +18,7 @@ from attnviz.corpus.sums.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.survey_heads import survey_title
+from attnviz.text.selection import Selection
 from tests.browse.player import after_play, until
 from tests.conftest import dense_maps
 from tests.patience import PATIENCE
@@ -168,6 +169,17 @@ def test_points_are_of_two_numbers_and_arrows_choose_along_them(survey: Survey) 
     played(survey, play)
 
 
+def test_title_counts_the_selected_heads(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        assert said(browser, "#title").startswith(" 2 of 4 heads  ")
+
+    view = SurveyView(survey, selection=Selection(layers=(1,)))
+    browser = SurveyBrowser(
+        view, "heads.safetensors", lambda text: Recording(maps=(dense_maps(0),), model=text), Look()
+    )
+    after_play(browser, play, (130, 40))
+
+
 def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path) -> None:
     view = SurveyView(survey, sort="previous", filter="layer:0")
     assert view.command("my heads.safetensors", view.rows[0]) == (
@@ -301,7 +313,7 @@ def test_a_run_says_how_long_it_takes_and_q_comes_back(survey: Survey) -> None:
         await pilot.press("enter")
         await pilot.pause()
         await pilot.press("enter")
-        await until(pilot, lambda: "q comes back" in said(browser))
+        await until(pilot, lambda: "q goes back" in said(browser))
         assert "running" in said(browser)
         await pilot.press("q")
         await pilot.pause()

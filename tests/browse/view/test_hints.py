@@ -5,9 +5,10 @@ from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import ACTIONS, BINDINGS, Binding, press
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import Size, State, View
 from attnviz.browse.view.hints import hints
 from attnviz.maps.recording import Recording
+from tests.browse.examples import worded_recording
 
 BOUND = {key for binding in BINDINGS for key in binding.keys}
 
@@ -41,6 +42,13 @@ def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
     for x in (0, 3, 60, 119):
         assert click_result(screen, state, x, 0, is_double=False) == ("", state)
         assert description_at(screen, state, x, 0) == ""
+
+
+def test_description_of_a_cell_of_words_has_the_number_of_the_first_token() -> None:
+    screen = Screen(Session(worded_recording()), Size(80, 24), 2**24)
+    state = State(has_open_head=True, view=View(words=True))
+    descriptions = [description_at(screen, state, x, y) for x in range(80) for y in range(24)]
+    assert any("cards (3) → playing (1)" in description for description in descriptions)
 
 
 def test_palette_has_every_key_that_acts() -> None:
