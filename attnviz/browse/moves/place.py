@@ -133,11 +133,6 @@ def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) 
     Order, filter and scale stay if the address does not name them, and the scale if its name is unknown. Limits and
     pooling are reset unless the address names them.
 
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before.
-        values: the values of the address by name.
-
     Raises:
         AttnvizError: if the address names an unknown metric or an invalid filter.
     """
@@ -165,11 +160,6 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
 
     Of heads side by side, the first ``MAX_SIDE_BY_SIDE`` are shown. For an address without heads, returns the state
     unchanged, and True if the recording has only one head.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before.
-        values: the values of the address by name.
 
     Raises:
         AttnvizError: if a head is unknown, or the heads cannot be combined as the address asks.

@@ -92,13 +92,7 @@ class QueryRows:
         return self._cache.get(key, lambda: self._read(head, view, query))
 
     def _read(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the row of a query, computed from the maps; its change is ``None`` if the head has no partner.
-
-        Args:
-            head: the head.
-            view: the toggles; only those that join or hide tokens matter.
-            query: the query, in units.
-        """
+        """Returns the row of a query, computed from the maps; its change is ``None`` if the head has no partner."""
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
         row_side, column_side = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))

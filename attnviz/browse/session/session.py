@@ -122,9 +122,9 @@ class Session(InspectedHeads):
         quantity = self.quantity(view)
         maps, _ = self.heads[head]
         tower = self.recording.tower
+        title = f"{tower} {self.names[head]}" if tower else self.title(head)
         panel = Panel(
-            title=(f"{tower} {self.names[head]}" if tower else self.title(head))
-            + (" cross" if maps.kind == "cross" else ""),
+            title=title + (" cross" if maps.kind == "cross" else ""),
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),
@@ -262,16 +262,7 @@ class Session(InspectedHeads):
         return block.cells
 
     def _computed_cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """Returns all cells of a block, computed now: one for each pair of units if they fit, otherwise pooled.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            rows: the span of the queries, in units.
-            columns: the span of the keys, in units.
-            height: the most rows of cells.
-            width: the most columns of cells.
-        """
+        """Returns all cells of a block, computed now: one for each pair of units if they fit, otherwise pooled."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.has_unit_for_each_token and column_units.has_unit_for_each_token and not fits:

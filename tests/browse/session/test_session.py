@@ -65,7 +65,7 @@ def test_difference_is_the_other_minus_this(recording: Recording) -> None:
 
 
 def test_refuses_recordings_that_do_not_correspond(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="different layers"):
+    with pytest.raises(AttnvizError, match="different attention calls"):
         Session(recording, Recording(maps=(dense_maps(0),), model="short"))
 
 
