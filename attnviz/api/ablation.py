@@ -64,7 +64,7 @@ def ablate(
 
     Raises:
         AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
-            pairs, pairs beside ``top``, a ``top`` that is out of range, or readings of another model.
+            pairs, pairs beside ``top``, a ``top`` out of range, or readings that differ or are of another model.
 
     Example:
         >>> import attnviz, torch
@@ -100,8 +100,8 @@ def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int
         count: the number of all inputs.
 
     Raises:
-        AttnvizError: if an input is no reading, a reading is of another model or reads another medium than the first,
-            or the options name a part of the model.
+        AttnvizError: if an input is no reading, a reading is of another model or differs from the first in medium,
+            attention or generate, or the options name a part of the model.
     """
     first = readings[0]
     use = use_for_effects([reading.example for reading in readings], ablation.metric)

@@ -90,7 +90,7 @@ def reading(
 
     Raises:
         AttnvizError: if there is nothing to read, the model does not read it, cannot generate, or has no such
-            attention, layer or head, an image is none, or the places of its parts cannot be measured.
+            attention, layer or head, an image cannot be read, or the places of its parts cannot be measured.
 
     Example:
         >>> import attnviz, numpy, transformers
@@ -123,7 +123,8 @@ def _example_of(text: str | None, images: Sequence[Any]) -> Example:
         images: paths, PIL images or arrays.
 
     Raises:
-        AttnvizError: if there is nothing to read, several images come without a text, or an image is none.
+        AttnvizError: if there is nothing to read, ``images`` is one image, several images come without a text, or an
+            image is of another type.
     """
     refuse_single_image(images)
     sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))

@@ -58,7 +58,7 @@ class DrawableRecording(Recording):
                 tokens' groups, or a regular expression at whose matches units begin.
 
         Raises:
-            AttnvizError: if the tokens have no such units.
+            AttnvizError: if the tokens have no such units, or the regular expression cannot be used.
         """
         from attnviz.maps.grouped import regroup
         from attnviz.text.selection import Grouping, Selection
@@ -92,7 +92,7 @@ class DrawableRecording(Recording):
         return drawing.figure(self, **options)
 
     def head_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
-        """Returns every number of every head as columns by name, ``(heads,)`` each, as ``attnviz heads -o FILE.csv``.
+        """Returns the columns that ``attnviz heads -o FILE.csv`` writes, by name, ``(heads,)`` each.
 
         ``pandas.DataFrame(recording.head_table())`` and ``polars.DataFrame(…)`` are tables with a row for each head.
 
@@ -116,7 +116,7 @@ class DrawableRecording(Recording):
         return tables.head_table(self, **options)
 
     def cell_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
-        """Returns scores and weights as columns by name, ``(cells,)`` each, as ``attnviz show -o FILE.csv``.
+        """Returns the columns that ``attnviz show -o FILE.csv`` writes, by name, ``(cells,)`` each.
 
         A masked cell has ``visible`` false, and NaN as its score and weight.
 
@@ -139,7 +139,7 @@ class DrawableRecording(Recording):
         return tables.cell_table(self, **options)
 
     def _repr_html_(self) -> str | None:
-        """Returns the page of the recording as HTML, which notebooks show."""
+        """Returns the page of the recording as HTML, which notebooks show; ``None`` as `page_frame` does."""
         from attnviz.api import drawing
 
         return drawing.page_frame(self)

@@ -92,10 +92,14 @@ def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float
     if len(token_ids) == 1 and isinstance(token_ids[0], list):
         token_ids = token_ids[0]
     answer_logprobs = None if logprobs is None else tuple(float(logprob) for logprob in logprobs)
-    prompt_count = prompt_length if prompt_length is not None else len(token_ids) - len(answer_logprobs or ())
+    count = len(token_ids)
+    prompt_count = prompt_length if prompt_length is not None else count - len(answer_logprobs or ())
+    if prompt_length is None and answer_logprobs and prompt_count < 1:
+        raise AttnvizError(
+            f"{len(answer_logprobs)} log-probabilities of {count} ids leave no prompt; give those of the answer alone"
+        )
     lacks_prompt = bool(answer_logprobs) and not prompt_count  # the first id of an answer needs one before it
-    if not 0 <= prompt_count <= len(token_ids) or lacks_prompt:
-        count = len(token_ids)
+    if not 0 <= prompt_count <= count or lacks_prompt:
         raise AttnvizError(f"a prompt of {prompt_count} of {count} ids is impossible; give prompt_length 1 to {count}")
     return ServerAnswer(tuple(token_ids[:prompt_count]), tuple(token_ids[prompt_count:]), answer_logprobs)
 

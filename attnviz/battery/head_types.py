@@ -81,7 +81,7 @@ class HeadTypes:
     Attributes:
         model: the name of the model.
         tested: the scores and the controls of each tested type.
-        skipped: the reason why each other type was not tested.
+        skipped: the reason why each other type but ``localization`` was not tested.
         detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
         texts: the token ids of these texts.
         remarks: notes about the tests for the reader.
@@ -116,15 +116,15 @@ class HeadTypes:
         """The means of score minus control, text by text: a row per head, a column per type."""
         return self._frame(lambda score, control: score - control)
 
-    def _frame(self, number: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
+    def _frame(self, number_of: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
         """Returns the means over texts of a number that is computed from scores and controls.
 
         Args:
-            number: returns the number of each text, given the scores and the controls of a head, ``(texts,)``.
+            number_of: returns the number of each text, given the scores and the controls of a head, ``(texts,)``.
         """
         pairs = [self.tested[head_type.name] for head_type in self.types]
         numbers_by_type = [
-            {head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
+            {head: number_of(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
         ]
         return with_few_texts(frame_of_samples(self.types, numbers_by_type))
 
@@ -141,7 +141,7 @@ class HeadTypes:
         return [header, *(list(row.values()) for row in self._rows())]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all results as JSON values; numbers that are not finite become ``None``."""
+        """Returns all results as JSON values; numbers in ``heads`` that are not finite become ``None``."""
         detections = {
             name: {f"{layer}.{head}": scores.tolist() for (layer, head), scores in heads.items()}
             for name, heads in self.detected.items()
@@ -188,7 +188,7 @@ class HeadTypes:
 def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     """Returns the scores of every head of a model for each known type.
 
-    A type that the model cannot be tested for is left out, with the reason in ``skipped``.
+    A type that the model cannot be tested for is left out, and the reason is in ``skipped``, but for ``localization``.
 
     Args:
         model: the model.
@@ -218,7 +218,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     retrieval, remarks = retrieval_scores(model, seed), list[str]()
     if retrieval is None or not retrieval.haystacks:
         skip_reasons["retrieval"] = (
-            "the model predicts no next token" if retrieval is None else "the model reads no text long enough"
+            "the model predicts no next token" if retrieval is None else "no text with a needle suits the model"
         )
     else:
         tested_scores["retrieval"] = retrieval.scores, retrieval.controls
@@ -264,8 +264,8 @@ SKIP_REASONS = {
 
 def _needle_remark(retrieval: RetrievalScores) -> str:
     """Returns a remark on the haystacks, and on the share of their answers that the model itself predicts."""
-    lengths = sorted({haystack.length for haystack in retrieval.haystacks})
+    length = max(haystack.length for haystack in retrieval.haystacks)
     return (
-        f"Needles: {len(retrieval.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
-        f"that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
+        f"Needles: {len(retrieval.haystacks)} texts of up to {length} tokens before the question; only tokens of the "
+        f"answer that the model itself predicts count, here {retrieval.predicted_share.mean():.0%}."
     )

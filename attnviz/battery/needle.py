@@ -28,7 +28,7 @@ class Haystack:
         ids: the ids of all tokens.
         needle: the first key of the needle, and the key after its last; in a text of words, of the answer in it.
         answer: the positions of the answer's tokens.
-        length: the number of tokens before the question.
+        length: the number of tokens before the question; in a text of words, the most that there may be.
         depth: the place of the needle, from 0 for the start to 1 for the end.
     """
 

@@ -54,13 +54,14 @@ def segment_length(model: ProbedModel) -> int:
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    # Without a limit, any number above 2 * SEGMENT leaves the minimum to the other two.
-    max_tokens = (10**9 if model.limit is None else model.limit) - len(model.prefix_ids) - len(model.suffix_ids)
-    segment = min(SEGMENT, max_tokens // 2, len(model.ordinary_ids))
+    segment = min(SEGMENT, len(model.ordinary_ids))
+    max_tokens = None if model.limit is None else model.limit - len(model.prefix_ids) - len(model.suffix_ids)
+    if max_tokens is not None:
+        segment = min(segment, max_tokens // 2)
     if segment < MIN_SEGMENT:
         raise AttnvizError(
             f"the battery needs a vocabulary of {MIN_SEGMENT} tokens and a text of {2 * MIN_SEGMENT}; {model.name} has "
-            f"{len(model.ordinary_ids)} and reads {max_tokens}"
+            f"{len(model.ordinary_ids)} and reads {'any number' if max_tokens is None else max_tokens}; choose another"
         )
     return segment
 

@@ -46,9 +46,9 @@ def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
     """
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
     looks_ahead = _looks_ahead(model)
-    delimiters = [_delimiter_probe(_tokens_in_limit(model, text), looks_ahead) for text in paragraphs]
-    starts = [_first_token_probe(_tokens_in_limit(model, read_sample(name))) for name in FIRST_TOKEN_SAMPLES]
-    return {"delimiter": [probe for probe in delimiters if probe.cells.any()], "first token": starts}
+    probes = [_delimiter_probe(_tokens_in_limit(model, text), looks_ahead) for text in paragraphs]
+    sample_probes = [_first_token_probe(_tokens_in_limit(model, read_sample(name))) for name in FIRST_TOKEN_SAMPLES]
+    return {"delimiter": [probe for probe in probes if probe.cells.any()], "first token": sample_probes}
 
 
 def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
@@ -59,11 +59,11 @@ def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
         looks_ahead: True for a model whose queries see later keys.
     """
     count = len(tokens)
-    marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
-    keys = np.array([bool(mark) and all(character in DELIMITERS for character in mark) for mark in marks])
+    pieces = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
+    is_delimiter = np.array([bool(piece) and all(character in DELIMITERS for character in piece) for piece in pieces])
     all_cells: BoolArray = np.ones((count, count), dtype=bool)
     visible = all_cells if looks_ahead else np.tril(all_cells, -1)
-    return Probe(tokens.ids, keys & visible & _counted_queries(tokens))
+    return Probe(tokens.ids, is_delimiter & visible & _counted_queries(tokens))
 
 
 def _first_token_probe(tokens: Tokens) -> Probe:
@@ -161,11 +161,11 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and of its names; ``None`` if the model cannot tell two names apart.
+    """Returns the tokens of a story and of its names; ``None`` if the first two names have equal tokens, or one none.
 
     Args:
         model: the model.
-        names: the names in their order in the story; the first two must differ.
+        names: the names in their order in the story.
         text: the story.
 
     Returns:

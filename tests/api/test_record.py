@@ -631,7 +631,9 @@ def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path
             recording.show,
             lambda: recording.save(tmp_path / "x.safetensors"),
         ):
-            with pytest.raises(AttnvizError, match="only after its with block; use them there"):
+            with pytest.raises(
+                AttnvizError, match=r"a recording has its (\w+) only after its with block; read \1 there"
+            ):
                 use()
         assert not hasattr(recording, "no_such_name")
         assert recording._repr_html_() is None

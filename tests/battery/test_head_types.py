@@ -39,7 +39,7 @@ def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
     types = head_types(random_gpt2())
     assert types.scores.column("induction").max() < 0.3
     assert types.scores.names == ("previous", "duplicate", "induction")
-    assert types.skipped["retrieval"] == "the model reads no text long enough"
+    assert types.skipped["retrieval"] == "no text with a needle suits the model"
 
 
 def test_intervals_are_those_of_the_differences_text_by_text() -> None:

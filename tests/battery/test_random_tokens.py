@@ -67,5 +67,11 @@ def test_controls_say_the_same_tokens_in_another_order() -> None:
 
 def test_refuses_a_model_that_reads_too_few_tokens(gpt2: ProbedModel) -> None:
     short = ProbedModel(**vars(gpt2) | {"limit": 6})
-    with pytest.raises(AttnvizError, match=r"and reads 6$"):
+    with pytest.raises(AttnvizError, match=r"and reads 6; choose another$"):
         random_probes(short, 0)
+
+
+def test_refuses_a_small_vocabulary_of_a_model_that_reads_any_length(gpt2: ProbedModel) -> None:
+    small = ProbedModel(**vars(gpt2) | {"limit": None, "ordinary_ids": np.arange(3)})
+    with pytest.raises(AttnvizError, match=r"has 3 and reads any number; choose another$"):
+        random_probes(small, 0)
