@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor, nn
@@ -244,7 +245,7 @@ def _refuse_two_stacks(finder: SiteFinder) -> None:
         return
     layer, head = shared_names[0]
     first, second = (module.split(".") for module in sorted(finder.modules_of_heads[layer, head])[:2])
-    common = next(index for index, (name, other) in enumerate(zip(first, second, strict=False)) if name != other)
+    common = next(index for index, (name, other) in enumerate(zip_longest(first, second)) if name != other)
     parts = [".".join(path[: common + 1]) for path in (first, second)]
     raise AttnvizError(
         f"{type(finder.model).__name__} has two heads {layer}.{head}, in {parts[0]} and in {parts[1]}; choose one of "

@@ -241,7 +241,7 @@ class LinearPath:
                 value.sources = [(first_input, _unchanged_gradient)]
         elif name in ADDITION_SIGNS:
             value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
-        elif name in MULTIPLICATIONS or name in DIVISIONS:
+        elif name in MULTIPLICATIONS or (name in DIVISIONS and kwargs.get("rounding_mode") is None):
             self._link_scaling(value, args, divides=name in DIVISIONS)
         elif name in MEANS and len(value.row) == 1 and len(first_input.row) > 1 and value.rows == first_input.rows:
             width = len(first_input.row)

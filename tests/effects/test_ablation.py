@@ -276,3 +276,26 @@ def test_contributions_through_several_maps_are_refused_and_logits_still_sum() -
 
 def test_every_measure_of_an_output_has_its_words() -> None:
     assert set(OUTPUTS) == set(MEASURES)
+
+
+class Nested(nn.Module):
+    """A block with attention of its own and a module of attention inside, so that heads of both have the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection, self.output = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        queries, keys, values = (
+            part.view(*part.shape[:2], 2, 4).transpose(1, 2) for part in self.projection(features).chunk(3, -1)
+        )
+        joined = nn.functional.scaled_dot_product_attention(queries, keys, values).transpose(1, 2)
+        result: Tensor = features + self.output(joined.reshape(features.shape))
+        return result + self.inner(result, result, result, need_weights=False)[0]
+
+
+def test_refuses_heads_of_one_name_in_a_module_and_in_a_part_of_it() -> None:
+    model = nn.Sequential(Nested(), Nested())
+    with pytest.raises(AttnvizError, match=r"has two heads 0\.0, in 0 and in 0\.inner; choose one of these parts"):
+        attnviz.ablate(model, torch.randn(1, 5, 8))

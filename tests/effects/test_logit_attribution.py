@@ -136,6 +136,18 @@ def test_a_model_written_by_hand_has_its_norm_and_unembedding_found() -> None:
     assert {part.name for part in found.parts} > {"embedding", "out.bias"}
 
 
+class Rounded(Handmade):
+    """A model whose logits are rounded down to quarters."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.div(super().forward(ids), 0.25, rounding_mode="floor")
+
+
+def test_a_rounded_quotient_is_not_followed_as_a_linear_one() -> None:
+    with pytest.raises(AttnvizError, match="the logits of Rounded are not a sum of its heads' outputs"):
+        attnviz.logit_attribution(Rounded(), IDS, TOKEN)
+
+
 class Hybrid(Handmade):
     """A model whose layer 0 has attention, and whose layer 1 a mixer of another kind and a feed-forward part."""
 
