@@ -116,10 +116,8 @@ def available_memory() -> int | None:
     It is the minimum over the machine, the control groups (limits of a container), and the limits of the process
     (``ulimit -v``, ``ulimit -d``).
     """
-    free_bytes = [*_group_memory(), *_process_memory()]
-    machine_bytes = _machine_memory()
-    if machine_bytes is not None:
-        free_bytes.append(machine_bytes)
+    counts = (_machine_memory(), *_group_memory(), *_process_memory())
+    free_bytes = [count for count in counts if count is not None]
     return max(min(free_bytes), 0) if free_bytes else None
 
 

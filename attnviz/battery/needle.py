@@ -70,10 +70,6 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. For the control, the largest weight must be on another token in the needle. The model reads the
     true answer before each token (teacher forcing).
-
-    Args:
-        model: the model.
-        seed: the seed of random haystacks.
     """
     texts = haystacks(model, seed)
     scores: dict[HeadName, Float64Array] = {}

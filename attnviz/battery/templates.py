@@ -95,11 +95,7 @@ def _looks_ahead(model: ProbedModel) -> bool:
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
     """Returns probes of lists of items in a known order, and of the shuffled items as controls.
 
-    Lists whose items the model cannot tell apart are left out.
-
-    Args:
-        model: the model.
-        random: the generator that shuffles.
+    Lists whose items the model cannot tell apart are left out, and so are shuffles in which no cell counts.
     """
     probes, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
@@ -194,12 +190,7 @@ def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
 
 
 def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns a probe of the cells from the last token that is not special to some keys.
-
-    Args:
-        tokens: the tokens of the text.
-        keys: the indices of the keys.
-    """
+    """Returns a probe of the cells from the last token that is not special to the keys at these indices."""
     cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
     cells[np.flatnonzero(~tokens.special)[-1], keys] = True
     return Probe(tokens.ids, cells)

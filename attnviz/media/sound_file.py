@@ -51,12 +51,7 @@ def open_sound(path: Path) -> tuple[FloatArray, int]:
 
 
 def _refuse_unreadable_sound(file: Any, path: Path) -> None:
-    """Raises AttnvizError unless the format is in ``SOUND_FORMATS`` and the rate and length are in range.
-
-    Args:
-        file: the open ``soundfile.SoundFile``.
-        path: its path, for the message.
-    """
+    """Raises AttnvizError unless the format is in ``SOUND_FORMATS`` and the rate and length are in range."""
     if file.format not in SOUND_FORMATS:
         raise AttnvizError(f"{str(path)!r} is {file.format_info}; give a WAV, FLAC, OGG or MP3")
     if not 0 < file.samplerate <= MAX_RATE:

@@ -103,9 +103,6 @@ class Selection:
         """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
 
         ``layers`` is not considered.
-
-        Args:
-            layer: number of the layer, from 0.
         """
         if self.pairs is None:
             return self.heads
