@@ -248,7 +248,7 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     if start >= stop:
         raise AttnvizError(f"no tokens at {bounds}; there are {count}; use 0:{count} or a part of it")
     if span_stop is not None and span_stop > count:
-        raise AttnvizError(f"{bounds} ends after the last of {count} tokens; use 0:{count} or a part of it")
+        raise AttnvizError(f"{bounds} ends after the last token; there are {count}, so use 0:{count} or a part of it")
     return slice(start, stop)
 
 

@@ -142,7 +142,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         ),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
         (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
-        (("show", "Life", "--queries", "0:2"), "there are 1; use 0:1"),
+        (("show", "Life", "--queries", "0:2"), "there are 1, so use 0:1"),
         (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; choose auto, cpu"),
         (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
         (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),

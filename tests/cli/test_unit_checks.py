@@ -88,7 +88,7 @@ def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixt
         (["a b. a b", "--by", "sentences"], "the seeded model is untrained"),
         (["a b", "--by", "sentences", "--model", "trained"], "--check needs two sentences or more"),
         (["a b. a b", "--by", "turns", "--model", "trained"], "--by turns needs a chat"),
-        (["run.safetensors", "--by", "turns"], "a recording holds none"),
+        (["run.safetensors", "--by", "turns"], "a saved file holds none"),
         (
             ["a b. a", "--by", "sentences", "--model", "trained", "--sort", "previous"],
             "--sort does not apply to --check",

@@ -291,8 +291,9 @@ class Nested(nn.Module):
             part.view(*part.shape[:2], 2, 4).transpose(1, 2) for part in self.projection(features).chunk(3, -1)
         )
         joined = nn.functional.scaled_dot_product_attention(queries, keys, values).transpose(1, 2)
-        result: Tensor = features + self.output(joined.reshape(features.shape))
-        return result + self.inner(result, result, result, need_weights=False)[0]
+        between = features + self.output(joined.reshape(features.shape))
+        result: Tensor = between + self.inner(between, between, between, need_weights=False)[0]
+        return result
 
 
 def test_refuses_heads_of_one_name_in_a_module_and_in_a_part_of_it() -> None:

@@ -207,7 +207,8 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
 def test_remark_names_the_block_of_each_pooled_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shortened(nn.Sequential):
         def forward(self, features: Tensor) -> Tensor:
-            return self[1](self[0](features)[:, :, :56])
+            result: Tensor = self[1](self[0](features)[:, :, :56])
+            return result
 
     monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
     monkeypatch.setattr("attnviz.maps.pooled.MAX_BLOCKS_A_SIDE", 28)

@@ -146,7 +146,7 @@ def test_refuses_a_device_that_this_machine_lacks_and_says_which_it_has() -> Non
         (Selection.parse(layers="2"), "no layer 2; there are 0-1"),
         (Selection.parse(heads="0,3"), "no head 3; there are 0-2"),
         (Selection.parse(heads="5.0"), "no layer 5; there are 0-1"),
-        (Selection.parse(queries="3:9"), "queries='3:9' ends after the last of 7 tokens"),
+        (Selection.parse(queries="3:9"), "queries='3:9' ends after the last token; there are 7"),
         (Selection.parse(keys="9:"), "no tokens at keys='9:'; there are 7"),
     ],
 )

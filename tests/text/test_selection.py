@@ -49,7 +49,9 @@ def test_refuses_pairs_mixed_with_plain_heads() -> None:
 
 
 def test_refuses_a_range_that_ends_after_the_last_token() -> None:
-    with pytest.raises(AttnvizError, match="queries='4:9' ends after the last of 5 tokens; use 0:5 or a part of it"):
+    with pytest.raises(
+        AttnvizError, match="queries='4:9' ends after the last token; there are 5, so use 0:5 or a part of it"
+    ):
         resolve_span((4, 9), 5, "queries")
 
 

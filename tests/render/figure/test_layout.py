@@ -138,7 +138,7 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
     place = layout.places[-1]
     assert place.columns is not None
     shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.label_points)
-    assert place.reach[1] <= max(shown, layout.label_points * 1.18 / 72) + 0.01
+    assert place.label_inches[1] <= max(shown, layout.label_points * 1.18 / 72) + 0.01
 
 
 def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:

@@ -56,13 +56,13 @@ def test_a_card_writes_its_texts_and_frames_the_query() -> None:
     assert found.frame.rows[0].pattern in svg
 
 
-def test_fonts_are_chosen_for_names_of_heads_places_of_texts_and_remarks_too() -> None:
+def test_fonts_are_chosen_for_names_of_heads_and_places_of_texts_too() -> None:
     found = report(heads="0.1")
-    rows = tuple(replace(row, name="0.1 \U000e1231") for row in found.frame.rows)
+    rows = tuple(replace(row, given_name="\U000e1231") for row in found.frame.rows)
     texts = tuple(replace(text, place="\U000e1232") for text in found.texts)
-    changed = replace(found, frame=replace(found.frame, rows=rows), texts=texts, remarks=("\U000e1233",))
+    changed = replace(found, frame=replace(found.frame, rows=rows), texts=texts)
     _, missing = fonts_of(changed)
-    assert set(missing) == {0xE1231, 0xE1232, 0xE1233}
+    assert set(missing) == {0xE1231, 0xE1232}
 
 
 def test_a_figure_has_the_size_that_was_asked_for() -> None:

@@ -576,7 +576,7 @@ def test_command_of_a_kept_token_says_that_it_is_framed_in_the_link_alone(show: 
     opened.evaluate("location.hash = 'head=1.2&query=it'")
     opened.until("state.pin !== null && scene.current !== null")
     opened.page.click("#share-open")
-    assert "It frames no token" in opened.text("#share")
+    assert "It does not frame the kept token" in opened.text("#share")
 
 
 @pytest.mark.parametrize("place", ["query=it", "head=1.2&query=it", "heads=0.1,1.2&together=side", "view=maps"])
