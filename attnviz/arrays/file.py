@@ -201,5 +201,8 @@ def _labels(array: NDArray[Any], name: str, path: Path) -> list[str]:
 def _scale(array: NDArray[Any], path: Path) -> float:
     """Returns the one finite number of an array, the scale; raises AttnvizError for any other array."""
     if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        raise AttnvizError(f"{str(path)!r}: scale is not a single finite number; leave it out for 1/√features")
+        raise AttnvizError(
+            f"{str(path)!r}: scale is {array.dtype} of shape {array.shape}; give a single finite number, or leave it "
+            "out for 1/√features"
+        )
     return float(array.reshape(()))

@@ -337,5 +337,8 @@ def _parsed_header(text: str, what: str) -> Any:
         value = json.loads(text)
         refuse_deep_nesting(value, MAX_DEPTH)
     except (ValueError, RecursionError) as error:
-        raise AttnvizError(f"{what!r} is not a recording that attnviz can read: its header is broken") from error
+        raise AttnvizError(
+            f"{what!r} is not a recording that attnviz can read: its header is not JSON, or nested too deeply; copy "
+            "the file again"
+        ) from error
     return value

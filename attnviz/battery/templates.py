@@ -157,7 +157,7 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and of its names; ``None`` if the first two names have equal tokens, or one none.
+    """Returns the tokens of a story and of its names.
 
     Args:
         model: the model.
@@ -165,7 +165,8 @@ def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens,
         text: the story.
 
     Returns:
-        The tokens, and the indices of each name's tokens.
+        The tokens, and the indices of each name's tokens; ``None`` if one of the first two names has no tokens, or both
+        have the same ones.
     """
     tokens = _tokens_in_limit(model, text)
     spans = _word_spans(tokens, names)

@@ -17,7 +17,7 @@ from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
-from attnviz.corpus.texts.token_classes import pictured_metrics, surveyed_metrics
+from attnviz.corpus.texts.token_classes import picture_metrics, surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.text.tokens import Tokens
 
@@ -144,7 +144,7 @@ def from_tensors(file: "Tensors") -> Survey:
     entry = file.header.entry("survey")
     classes = {name: entry.entry("classes").line(name) for name in entry.required_value("classes", dict)}
     heads, names = _heads(entry), entry.lines("metrics")
-    known_metrics = {metric.name: metric for metric in (*pictured_metrics(), *surveyed_metrics(classes))}
+    known_metrics = {metric.name: metric for metric in (*picture_metrics(), *surveyed_metrics(classes))}
     metrics = tuple(known_metrics[name] for name in names if name in known_metrics)
     if not metrics or len(set(names)) < len(names):
         raise AttnvizError(

@@ -111,6 +111,9 @@ class TextRun:
 
         False if the batch fails with an error of torch or Python. Stores the metric of the whole run, and the metrics
         of the batch if they agree.
+
+        Raises:
+            AttnvizError: if outputs of another text replace those of heads, and it has another number of tokens.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         checked_set, other_sets = group[0], group[1 : self.batch_size]

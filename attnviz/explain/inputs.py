@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
-from attnviz.explain.worked_examples import images_of, join_heads, projection_example
+from attnviz.explain.worked_examples import join_heads, projection_example
 
 
 def explain_tokens(head: HeadView) -> Step:
@@ -16,7 +16,7 @@ def explain_tokens(head: HeadView) -> Step:
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
-    is_patch = np.isin(computation.tokens.medium, images_of(computation.tokens))
+    is_patch = np.isin(computation.tokens.medium, computation.tokens.image_indices)
     if is_patch.any():
         return _explain_patches(head, is_patch)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]

@@ -11,7 +11,6 @@ from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.worked_examples import (
     image_example,
-    images_of,
     masking_example,
     score_example,
     variance_table,
@@ -158,7 +157,7 @@ def explain_softmax(head: HeadView) -> Step:
         weight_example(head.computation, head.number),
         f"{rows} sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
-    if images_of(head.computation.key_tokens):
+    if head.computation.key_tokens.image_indices:
         examples.append(image_example(head.computation, head.number))
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")

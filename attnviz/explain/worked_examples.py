@@ -4,9 +4,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
-from attnviz.media.image import Image
 from attnviz.models.reading.computation import Computation
-from attnviz.text.tokens import Tokens
 
 MAX_TERMS = 3
 MAX_WRITTEN_EXPONENT = 12  # e to a larger power has too many digits to read
@@ -71,7 +69,7 @@ def weight_example(computation: Computation, head: int) -> str:
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
-    counts_all_keys = images_of(computation.key_tokens) or not visible[:MAX_TERMS].any()
+    counts_all_keys = computation.key_tokens.image_indices or not visible[:MAX_TERMS].any()
     candidates = len(scores) if counts_all_keys else MAX_TERMS
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:candidates]))
     largest_score = float(scores[visible].max(initial=-np.inf))
@@ -96,7 +94,7 @@ def image_example(computation: Computation, head: int) -> str:
     The keys must have patches of an image.
     """
     tokens, weights = computation.key_tokens, computation.weights[head, -1]
-    patches = np.flatnonzero(np.isin(tokens.medium, images_of(tokens)))
+    patches = np.flatnonzero(np.isin(tokens.medium, tokens.image_indices))
     strongest_patches = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
     left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
     listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
@@ -104,11 +102,6 @@ def image_example(computation: Computation, head: int) -> str:
         f"“{computation.tokens.labels[-1]}” looks most at {listed}. The first of these patches is at x {left} to "
         f"{right}, y {top} to {bottom} of its image."
     )
-
-
-def images_of(tokens: Tokens) -> list[int]:
-    """Returns the indices of the images among the media of tokens."""
-    return [index for index, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def masking_example(computation: Computation, head: int) -> str:

@@ -95,7 +95,7 @@ class MapsHead(Protocol):
 
 
 def measurable_heads(heads: Iterable[MapsHead]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head, with maps that can be measured.
+    """Returns the maps and the number of each head, after a check that all of them can be measured.
 
     Raises:
         AttnvizError: if a head's maps are pooled and have no metrics from their capture.

@@ -111,7 +111,10 @@ def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, An
 
 
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
-    """Returns the numbers of one head as JSON values: its values, and the statistics over texts that the frame has."""
+    """Returns one head as JSON values: its name, kind, pattern, numbers, and the statistics that the frame has.
+
+    Spreads are left out if there is only one text.
+    """
     row = frame.rows[index]
     json_row: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
     json_names = {"values": "values", "margins": "margins", "counts": "texts", "deciles": "deciles"}

@@ -14,6 +14,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.printable import JOINERS, escape_sequence, printable
+from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
 from attnviz.media.text import EMPTY_TEXT, Text, refuse_surrogates
 from attnviz.text.groups import Groups
@@ -151,6 +152,11 @@ class Tokens:
     def canvas(self) -> Medium:
         """The medium over which a row of weights is drawn; an empty text, hence labels, if there are several media."""
         return self.media[0] if len(self.media) == 1 else EMPTY_TEXT
+
+    @property
+    def image_indices(self) -> list[int]:
+        """The indices of the images among the media; empty if there are none."""
+        return [index for index, medium in enumerate(self.media) if isinstance(medium, Image)]
 
     def group_numbers(self, name: str) -> IntArray:
         """Returns the number of each token's group, ``(tokens,)``; without such groups -1, or 0 for ``texts``."""

@@ -112,7 +112,7 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
         (
             "a.npz",
             {"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "scale": np.ones(2)},
-            "not a single finite number",
+            "give a single finite number",
         ),
         ("a.npz", {"weights": np.eye(2), "about": np.array("[]")}, "is not a JSON object"),
         ("a.npz", {"weights": np.eye(2), "about": np.array('{"heads": [{}]}')}, "numbers of a comparison"),

@@ -87,7 +87,7 @@ def test_a_survey_without_a_newer_metric_and_class_opens_and_is_drawn_without_th
 
 def test_a_file_without_any_known_metric_is_refused(newer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.corpus.saved.surveyed_metrics", lambda own: (replace(NEW, name="other"),))
-    monkeypatch.setattr("attnviz.corpus.saved.pictured_metrics", tuple)
+    monkeypatch.setattr("attnviz.corpus.saved.picture_metrics", tuple)
     with pytest.raises(AttnvizError, match="has no metric that this attnviz knows"):
         load_survey(newer)
 

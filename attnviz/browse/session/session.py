@@ -281,7 +281,8 @@ def pools_by_mean(view: View) -> bool:
 def _axis(name: str, units: Units, span: slice, max_cells: int) -> Axis:
     """Returns an axis of at most ``max_cells`` cells over a span of units.
 
-    A cell of one unit has the unit's label, a cell of several units the number of its first token.
+    If each unit has a cell, labels are those of the units, and edges are indices of units. Otherwise every label is the
+    number of the cell's first token, and edges are numbers of tokens.
     """
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))

@@ -50,24 +50,19 @@ class ImageRow:
         media = [self.keys.media[index] for index in np.unique(self.keys.medium).tolist() if index >= 0]
         if not any(isinstance(medium, Text) for medium in media):
             return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero(~np.isin(self.keys.medium, images_of(self.keys)))
+        return np.flatnonzero(~np.isin(self.keys.medium, self.keys.image_indices))
 
     @property
     def share_texts(self) -> list[str]:
         """The share of the row on each image, then on the words; empty if the values are not weights."""
         if not self.are_shares:
             return []
-        images, weights = images_of(self.keys), np.where(self.visible, np.nan_to_num(self.values), 0)
+        images, weights = self.keys.image_indices, np.where(self.visible, np.nan_to_num(self.values), 0)
         kinds = [medium.kind for medium in self.keys.media if isinstance(medium, Image)]
         numbers = [f" {number}" for number in range(1, len(images) + 1)] if len(images) > 1 else [""]
         shares = [weights[self.keys.medium == image_index].sum() for image_index in images]
         texts = [f"{share:.0%} on {kind}{number}" for share, kind, number in zip(shares, kinds, numbers, strict=True)]
         return [*texts, f"{weights[self.words].sum():.0%} on words"]
-
-
-def images_of(tokens: Tokens) -> list[int]:
-    """Returns the indices of the images among the media of tokens."""
-    return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | None:
@@ -143,7 +138,7 @@ def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, i
         width: columns of the pane, of which the first stays blank.
         lines: lines of the pane.
     """
-    images = images_of(row.keys)
+    images = row.keys.image_indices
     media = [row.keys.media[image_index] for image_index in images]
     aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
     words_columns = GAP + WORDS_COLUMNS if len(row.words) else 0

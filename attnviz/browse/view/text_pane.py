@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import BoxColumn, BoxRow, FixedBox, Paragraph, Piece, StyledText
-from attnviz.browse.view.image_pane import ImageRow, image_pane, images_of, key_at, words_start
+from attnviz.browse.view.image_pane import ImageRow, image_pane, key_at, words_start
 from attnviz.browse.view.sound_pane import SoundRow, is_sound, sound_pane, unit_at
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Quantity
@@ -48,7 +48,7 @@ class ShadedTokens:
     def image_row(self) -> ImageRow | None:
         """The values over the images of the tokens; ``None`` without images, or if a unit has several tokens."""
         units, queries = self.units, self.queries or self.units
-        if not units.has_unit_for_each_token or not images_of(units.tokens):
+        if not units.has_unit_for_each_token or not units.tokens.image_indices:
             return None
         query = None if self.query is None else int(queries.starts[self.query])
         return ImageRow(

@@ -62,8 +62,8 @@ class TextCollector:
     def add(self, calls: Sequence[CapturedCall]) -> None:
         """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch.
 
-        A new batch is refused if it reads keys from a cache that no earlier pass computed; `calls` raises the refusal.
-        Does nothing without calls, or once a pass was refused.
+        A new batch that reads keys from a cache that no earlier pass computed sets ``refusal``, an error that
+        `TextCollector.calls` raises; later passes are then ignored. A pass without calls adds nothing.
         """
         if not calls or self.refusal is not None:
             return

@@ -8,7 +8,7 @@ from attnviz.base.arrays import BoolArray
 from attnviz.corpus.sums.examples import ExampleText
 from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
-from attnviz.corpus.texts.token_classes import pictured_metrics, surveyed_metrics
+from attnviz.corpus.texts.token_classes import picture_metrics, surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
@@ -45,7 +45,7 @@ class SurveyOptions:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of each head."""
-        return pictured_metrics() if self.pictures else surveyed_metrics(self.custom_classes)
+        return picture_metrics() if self.pictures else surveyed_metrics(self.custom_classes)
 
 
 class TextWindow(NamedTuple):

@@ -99,7 +99,7 @@ RELATIONS = (  # by query and key
 )
 
 
-def pictured_metrics() -> tuple[Metric, ...]:
+def picture_metrics() -> tuple[Metric, ...]:
     """Returns the metrics of a survey of pictures: those of `attnviz heads` that need no text."""
     return tuple(metric for metric in METRICS.values() if not metric.needs & NEEDS_OF_TEXTS)
 

@@ -189,8 +189,8 @@ class ImageReader(FolderReader):
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image,
-                since places are known only of the tokens that it outputs.
+            AttnvizError: if the image cannot be read, a selected layer or head does not exist, or a recorded layer has
+                other tokens than the model's output, since only the places of the output's tokens are known.
         """
         recording = super().record(example, selection, values)
         unplaced_maps = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]

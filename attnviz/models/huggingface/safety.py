@@ -193,7 +193,7 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
 
 
 def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of every setting of a configuration, including nested ones; none without settings."""
+    """Yields the name and value of every setting of a configuration, including those in dictionaries and lists."""
     if isinstance(config, dict):
         yield from config.items()
     for part in _parts(config):

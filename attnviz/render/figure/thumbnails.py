@@ -224,7 +224,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
         """Returns the plan of the picture with ``left`` pixels between the page's edge and the thumbnails."""
         area = (height if page.grows else height - top - foot_height - legend, width - left - right)
         rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
-        frame = _thumbnail_frame(rows_of_panels, area, unit, fixed=not page.grows)
+        frame = _thumbnail_frame(rows_of_panels, area, unit, has_given_width=not page.grows)
         if picture.filled:
             frame = _frame_for_titles(rows_of_panels, area, frame)
         return SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
@@ -234,7 +234,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
         plan = plan_from(margin)
         if plan.frame.title_size:
             return plan
-        return _plan_without_titles(plan, advice, fixed=not page.grows, may_number_columns=False)
+        return _plan_without_titles(plan, advice, has_given_width=not page.grows, may_number_columns=False)
     if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
         plan = plan_from(margin)
         if plan.frame.title_size:
@@ -243,7 +243,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     named_plan = plan_from(margin + round(name_width + NAME_GAP * unit))
     if named_plan.frame.title_size:
         return named_plan
-    return _plan_without_titles(named_plan, advice, fixed=not page.grows)
+    return _plan_without_titles(named_plan, advice, has_given_width=not page.grows)
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
@@ -251,13 +251,15 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_columns: bool = True) -> SheetPlan:
+def _plan_without_titles(
+    plan: SheetPlan, advice: str, has_given_width: bool, may_number_columns: bool = True
+) -> SheetPlan:
     """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered.
 
     Args:
         plan: a plan whose thumbnails are too small for titles.
         advice: the remark that says how to get numbers.
-        fixed: True if the user gave the page's width, with or without a height.
+        has_given_width: True if the user gave the page's width, with or without a height.
         may_number_columns: True if one number may stand for all heads of a column.
 
     Raises:
@@ -271,7 +273,7 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, may_number_c
         _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
     )
     area = (plan.area[0] - header_height - foot_height + old_foot_height, plan.area[1])
-    frame = replace(_thumbnail_frame(plan.groups, area, unit, fixed), title_size=0)
+    frame = replace(_thumbnail_frame(plan.groups, area, unit, has_given_width), title_size=0)
     corner = (plan.corner[0], plan.corner[1] + header_height)
     return replace(plan, frame=frame, foot_text=foot_text, corner=corner, area=area)
 
@@ -366,16 +368,17 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
+def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, has_given_width: bool) -> Frame:
     """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels.
 
-    The font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
+    If the user gave no width, the longer side of a thumbnail has at most `MAX_THUMBNAIL_PIXELS`, or a pixel for each
+    cell if that is more. The font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
 
     Args:
         groups: the panels of each row.
         area: the height and width that the thumbnails may fill, in pixels.
         unit: the size of texts and gaps relative to a slide at 200 pixels per inch.
-        fixed: True if the user gave the page's width, with or without a height.
+        has_given_width: True if the user gave the page's width, with or without a height.
 
     Raises:
         AttnvizError: if the thumbnails do not fit a page of the user's size.
@@ -385,7 +388,7 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     gap = max(3, round(GAP_PIXELS * unit))
     space = min(area[0] / rows, area[1] / columns) - gap
-    if fixed and space < MIN_THUMBNAIL_PIXELS:
+    if has_given_width and space < MIN_THUMBNAIL_PIXELS:
         if len(shapes) == 1:
             raise AttnvizError(f"1 head does not fit that {option('size')}; use a larger one")
         advice = f"use a larger one, or fewer heads with {option('layers')} and {option('heads')}"
@@ -395,7 +398,7 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     title_size = title_size if title_size >= NUMBER_PIXELS[0] else 0
     height = max(area[0] / rows - gap - title_size * LINE_SPACING, MIN_THUMBNAIL_PIXELS)
     width = max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS)
-    if not fixed:
+    if not has_given_width:
         height = min(height, max(MAX_THUMBNAIL_PIXELS, max_rows))
         width = min(width, max(MAX_THUMBNAIL_PIXELS, max_columns))
     cell = min(height / max_rows, width / max_columns)

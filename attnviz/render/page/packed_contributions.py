@@ -48,7 +48,7 @@ def pack_contributions(
     Returns:
         ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights or have no norms.
     """
-    if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
+    if plan.block > 1 or any(len(head.sides) > 1 or not _has_contributions(head.maps) for head in heads):
         return None
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {maps_id: contribution_maps(maps) for maps_id, maps in maps_by_id.items()}
@@ -69,9 +69,9 @@ def pack_contributions(
     return PackedContributions(base85(norms + b"".join(look.thumbnail for look in looks)), about)
 
 
-def _lacks_norms(maps: LayerMaps) -> bool:
-    """True if contributions cannot be computed from the maps: they are not weights, or have no norms."""
-    return maps.quantity != "weight" or maps.value_norms is None
+def _has_contributions(maps: LayerMaps) -> bool:
+    """True if contributions can be computed from the maps: these are weights with norms."""
+    return maps.quantity == "weight" and maps.value_norms is not None
 
 
 def _norms(head: HeadCells) -> FloatArray:

@@ -78,7 +78,7 @@ def _panel(before: Effects, after: Effects) -> Panel:
         f"{option('sets')}"
     )
     title, name = (
-        f"without a head: {output.name}, after minus before",
+        f"effect of each head on {output.name}, after minus before",
         f"change of the effect on {name_with_unit(output)}",
     )
     return single_heads_panel(after.frame - before.frame, title, name, refusal)

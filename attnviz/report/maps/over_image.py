@@ -60,7 +60,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     panels = [
         _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
         for head in drawn_heads
-        for image in _image_indices(head.maps.key_tokens)
+        for image in head.maps.key_tokens.image_indices
     ]
     if not options.medium.one_page:  # a terminal has no space for lines between patches
         panels = [replace(panel, inside=None) for panel in panels]
@@ -110,7 +110,7 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
 
 def is_pixel(tokens: Tokens, name: str) -> bool:
     """True if the name has the form of a pixel, ``@420,180``, and the tokens have an image."""
-    return bool(_image_indices(tokens)) and PIXEL.fullmatch(name) is not None
+    return bool(tokens.image_indices) and PIXEL.fullmatch(name) is not None
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
@@ -120,7 +120,7 @@ def find_pixel(tokens: Tokens, name: str) -> int:
         AttnvizError: if no patch holds the pixel.
     """
     x, y = map(int, name[1:].split(","))
-    in_first_image = tokens.medium == _image_indices(tokens)[0]
+    in_first_image = tokens.medium == tokens.image_indices[0]
     left, top, right, bottom = tokens.places.T
     patches = np.flatnonzero(in_first_image & (left <= x) & (x < right) & (top <= y) & (y < bottom))
     if not len(patches):
@@ -156,11 +156,6 @@ def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[Chos
         return heads
     last = max(head.maps.layer for head in heads)
     return [head for head in heads if head.maps.layer == last]
-
-
-def _image_indices(tokens: Tokens) -> list[int]:
-    """Returns the indices of the images among the media of tokens; empty if there are none."""
-    return [index for index, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def _image_at(tokens: Tokens, index: int) -> Image:
@@ -246,7 +241,7 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
         keys: the range of the keys in the row.
         image: the index of the image among the media of the tokens.
     """
-    medium, labels, images = tokens.medium[keys], tokens.labels[keys], _image_indices(tokens)
+    medium, labels, images = tokens.medium[keys], tokens.labels[keys], tokens.image_indices
     image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     share = row[medium == image].sum()
     image_share = f"{NOTE}{share:.0%} on {_image_at(tokens, image).kind}{image_number}"
@@ -263,7 +258,7 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
 
 def _queries_over_image(tokens: Tokens, keys: Tokens) -> Tokens:
     """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
-    image = next((index for index in _image_indices(tokens) if tokens.media[index] is keys.canvas), None)
+    image = next((index for index in tokens.image_indices if tokens.media[index] is keys.canvas), None)
     return tokens if image is None else _with_places_in(tokens, image)
 
 

@@ -85,8 +85,8 @@ class Look:
     style: Annotated[
         str | None,
         Option(
-            "Draw a heatmap, arcs (lines between tokens), text (shaded by what --query attends to), or an overlay of "
-            "two to four heads, each in its own hue: arcs, or with --query the shaded text.",
+            "Draw a heatmap, arcs (lines between tokens), text (shaded by what --query attends to), or an overlay, "
+            "which joins two to four heads in one picture, each in its own hue.",
             OneOf(STYLES),
             inspector=False,
             brief="Draw a heatmap, arcs, shaded text or an overlay.",

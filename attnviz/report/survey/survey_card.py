@@ -124,12 +124,12 @@ def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) 
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, head_index)
     texts = _texts_table(survey, head_index, metric, width)
-    heading = f"head {row.name}: {survey.example_noun} with the largest {metric}, and random ones by decile"
+    examples = f"{survey.example_noun} with the largest numbers of {metric}, then random ones near its deciles"
     sections = [Section(f"head {row.name}: {row.pattern}", _numbers_table(frame))]
     if survey.tallies.pairs[head_index].any():
         offsets_heading = f"head {row.name} by offset: mean weight and mean score"
         sections.append(Section(offsets_heading, _offsets_table(survey, head_index)))
-    return [*sections, Section(heading, texts)]
+    return [*sections, Section(f"head {row.name}: {examples}", texts)]
 
 
 def clearest_metric(survey: Survey, head_index: int) -> str:

@@ -34,7 +34,7 @@ def test_a_card_says_numbers_offsets_and_texts_of_the_head_that_was_chosen() -> 
         assert (weight, count) == (f"{total[wanted[name]] / pairs[wanted[name]]:.4f}", str(pairs[wanted[name]]))
     best = int(SURVEY.examples.ids[1, PREVIOUS, 0])
     assert texts.summary.rows[0][3:] == (f"a:{best + 1}", f"text {best}")
-    assert texts.title == "head 0.1: texts with the largest previous, and random ones by decile"
+    assert texts.title == "head 0.1: texts with the largest numbers of previous, then random ones near its deciles"
 
 
 def test_heads_of_a_card_come_in_the_order_that_was_asked_for() -> None:
