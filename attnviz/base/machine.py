@@ -40,7 +40,7 @@ def find_device(name: str) -> "torch.device":
     if name == "auto":
         return torch.device(names_here[0])
     if (f"{name}:0" if name == "cuda" else name) not in names_here:
-        raise AttnvizError(f"no device {name!r} on this machine; it has {or_list(names_here)}")
+        raise AttnvizError(f"no device {name!r} on this machine; choose {or_list(names_here)}")
     return torch.device(name)
 
 

@@ -134,9 +134,9 @@ class Capture:
 
     @property
     def joins_chunks(self) -> bool:
-        """True if calls over chunks of queries are joined; False if the projection of each chunk is searched.
+        """True if calls over chunks of queries are joined; False if norms of values are recorded.
 
-        The projection of a chunk may run before the last chunk is known, and would be missed.
+        The norms need the projection of each chunk, which may run before the last chunk is known.
         """
         return self.value_norms is None
 

@@ -34,14 +34,14 @@ def show_unit_checks(
 
     Args:
         count: the number of units to hide, one in each run: those that get the most attention.
-        subject: the text, the chat, or the text after passages.
+        subject: the text, the chat, the answer, or the text after passages.
         settings: the settings of the model.
         options: the units, the heads and the look.
         output: where the table goes.
 
     Raises:
-        AttnvizError: for any input but a text, single tokens as units or options that do not apply, or if the model
-            is not trained, predicts no tokens or takes no mask.
+        AttnvizError: for an image, a sound or a saved file, for single tokens as units or options that do not apply, or
+            if the model is not trained, predicts no tokens or takes no mask.
     """
     from attnviz.models.sources import open_reader, refuse_untrained
     from attnviz.report.decoding.units_report import units_report

@@ -37,7 +37,7 @@ class DrawnPictures(NamedTuple):
 
 
 def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> DrawnPictures:
-    """Returns the requested weights and pictures; requests for pictures whose files are gone are missing.
+    """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither.
 
     Args:
         survey: the survey, whose examples name the files of the pictures.

@@ -129,7 +129,11 @@ class SiteFinder(Capture):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the product that projects an attention call's output as a site, or adds the heads to a stored site."""
+        """Stores the `HeadSite` of a product that projects the output of an attention call, with the call's heads.
+
+        If the product is stored already, the heads are added to it. The call no longer counts as one without a
+        projection, and its module is noted for each of its heads.
+        """
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}

@@ -45,7 +45,7 @@ class Groups:
         return len(self.labels) or int(self.numbers.max(initial=-1)) + 1
 
     def take(self, indices: IntArray | slice) -> Self:
-        """Returns the groups of the tokens at these indices, counted from 0 again; group numbers stay the same."""
+        """Returns the groups of the tokens at these indices, in their order; the groups keep their numbers."""
         return type(self)(self.numbers[indices], self.labels)
 
     def joined(self, next_groups: Self) -> Self:

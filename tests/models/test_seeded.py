@@ -136,7 +136,7 @@ def test_refuses_settings_out_of_range_and_says_what_works(changed: dict[str, An
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has the device")
 def test_refuses_a_device_that_this_machine_lacks_and_says_which_it_has() -> None:
-    with pytest.raises(AttnvizError, match=r"no device 'cuda' on this machine; it has .*cpu"):
+    with pytest.raises(AttnvizError, match=r"no device 'cuda' on this machine; choose .*cpu"):
         record(device="cuda")
 
 

@@ -243,7 +243,7 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    theme = THEME_COLORS[look.paper]
+    theme = THEME_COLORS[look.drawn_theme]
     matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
     as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
@@ -274,7 +274,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     look, sheet = picture.look, arrange_sheet(picture)
-    theme, dpi = THEME_COLORS[look.paper], look.dpi
+    theme, dpi = THEME_COLORS[look.drawn_theme], look.dpi
     height, width = sheet.pixels.shape
     matplotlib_figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
@@ -298,7 +298,7 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    theme = THEME_COLORS[look.paper]
+    theme = THEME_COLORS[look.drawn_theme]
     matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
     for strokes in layout.strokes:

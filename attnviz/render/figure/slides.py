@@ -446,7 +446,7 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
     """Returns a colour of the report's theme by its name, such as ``ink``."""
     from pptx.dml.color import RGBColor
 
-    return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
+    return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.drawn_theme][name][1:]))  # type: ignore[no-untyped-call]
 
 
 def _write_undated(dated_file: IO[bytes], file: IO[bytes]) -> None:

@@ -94,7 +94,7 @@ class _Sheet:
     @cached_property
     def theme(self) -> Theme:
         """The colours of the theme."""
-        return THEME_COLORS[self.report.look.paper]
+        return THEME_COLORS[self.report.look.drawn_theme]
 
     @cached_property
     def scale(self) -> float:
@@ -529,7 +529,7 @@ class _Sheet:
         """
         from matplotlib.patches import Rectangle
 
-        palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.paper])
+        palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.drawn_theme])
         labels, weights = self.report.texts[example.text].labels, query_weights(example)
         for line in lines:
             x = MARGIN

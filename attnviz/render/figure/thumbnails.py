@@ -155,7 +155,9 @@ def draw_thumbnails(picture: Picture) -> bytes:
 
 def palette(picture: Picture) -> ByteArray:
     """Returns the colours of a sheet, ``(256, 3)``: of the colormap, of masked and NaN cells, and of letters."""
-    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
+    theme = {
+        name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.drawn_theme].items()
+    }
     colors = np.zeros((256, 3), dtype=np.float64)
     color_indices = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)  # of the colormap's 256 colours
     colors[:COLOR_LEVELS] = colormap(picture.panels[0].scale.colormap)[color_indices]

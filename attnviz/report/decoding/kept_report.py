@@ -201,7 +201,7 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
         remark for name, remark in READS_ALL.items() if any(policy.startswith(name) for policy in kept.policies)
     ]
     sharing_sentence = (
-        f"Each cache is read by {kept.group} grouped heads, which hold the same keys, chosen by their mean weights."
+        f"Each cache is read by {kept.group} grouped heads, and a policy chooses its keys by their mean weights."
     )
     sharing_remarks = (sharing_sentence,) if kept.group > 1 and kept.drops.any() else ()
     return (kinds_remark, *sharing_remarks, *reading_remarks, NOT_A_LOSS)

@@ -260,7 +260,7 @@ def _with_linear_colors(look: Look) -> Look:
 
 def _text_colormap(look: Look) -> str:
     """Returns the default colormap of a text: `SEQUENTIAL` in a terminal, else one that starts at the background."""
-    return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
+    return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.drawn_theme]
 
 
 def _quoted_token(tokens: Tokens, index: int) -> str:

@@ -118,7 +118,9 @@ def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int 
 
 
 def _token_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """Returns the report of one token's weights in every head, or in the `MAX_TOKEN_ROWS` with the largest weights.
+    """Returns the report of one token's weights, with a row for each head that shows the token.
+
+    Of more than `MAX_TOKEN_ROWS` heads, only those with the largest weights over the same columns have a row.
 
     The token is the query that the address names. It is the key if the address names no query, or names both and has
     the direction ``from``.

@@ -241,8 +241,8 @@ class Look:
         return parse_bytes(self.max_size)
 
     @property
-    def paper(self) -> str:
-        """The theme, ``light`` by default, for a medium that must have one."""
+    def drawn_theme(self) -> str:
+        """The theme that is drawn where a medium must have one: ``light`` unless the user chose another."""
         return self.theme or THEMES[0]
 
 
