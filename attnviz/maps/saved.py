@@ -1,6 +1,6 @@
 """Saves recordings as safetensors files, and loads them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +69,19 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
     """Returns the header and the arrays that a file of the recording stores; shared tokens are stored once.
 
-    Doubts are left out, since reading finds them again. Arrays of maps are named ``maps.INDEX.NAME``.
+    Doubts are left out, since reading finds them again, and so is what a subclass adds, such as a loaded model. Arrays
+    of maps are named ``maps.INDEX.NAME``.
     """
+    from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
+    names = [field.name for field in fields(Recording) if field.name not in ("maps", "doubts")]
     tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}
     axes = list(tokens_by_id.values())
     token_header, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        "recording": {name: value for name, value in vars(recording).items() if name not in ("maps", "doubts")},
+        "recording": {name: getattr(recording, name) for name in names},
         **token_header,
         "maps": [],
     }

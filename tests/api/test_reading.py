@@ -92,6 +92,12 @@ def test_layers_and_heads_are_chosen_and_the_model_is_unchanged(vit: Any, proces
     assert all(weight.grad is None and weight.requires_grad for weight in vit.parameters())
 
 
+def test_a_reading_is_saved_without_its_model(vit: Any, processor: Any, pixels: Any, tmp_path: Path) -> None:
+    recording = attnviz.reading(vit, processor, images=[pixels])
+    recording.save(tmp_path / "look.safetensors")
+    assert_same_maps(attnviz.load(tmp_path / "look.safetensors"), recording)
+
+
 def test_a_classifier_is_recorded_without_its_head(vit: Any, processor: Any, pixels: Any) -> None:
     classifier = t.ViTForImageClassification(vit.config)
     recording = attnviz.reading(classifier, processor, images=[pixels])

@@ -19,6 +19,7 @@ from attnviz.report.picture.panels import PERCENT
 MIN_PATTERN_WIDTH = 9  # columns; with fewer a pattern is left out, since nobody could read it
 LEGEND_COLUMNS = 12
 MAX_LISTED_KEYS = 6  # of the chosen head
+MAX_ROUNDING = 1e-3  # of a sum of weights
 
 
 def overview_body(screen: Screen, state: State) -> Body:
@@ -67,7 +68,9 @@ def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
     while key_texts and cell_len(f"{caption}: {', '.join(key_texts)}") > screen.size.width:
         key_texts.pop()
     caption += f": {', '.join(key_texts)}" if key_texts else ""
-    are_shares = quantity is PERCENT
+    # Under a causal mask, the mean of each key is over other queries, so that their sums are no shares.
+    sums_to_shares = float(np.where(row.visible, np.nan_to_num(row.values), 0).sum()) <= 1 + MAX_ROUNDING
+    are_shares = quantity is PERCENT and sums_to_shares
     tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption, are_shares=are_shares)
     return FixedBox(text_pane(tokens, screen.size, lines), height=lines)
 

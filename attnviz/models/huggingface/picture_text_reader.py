@@ -441,12 +441,23 @@ class PictureTextReader(FolderReader):
             raise
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
-        """Returns the ids of greedily generated tokens."""
+        """Returns the ids of greedily generated tokens.
+
+        Raises:
+            AttnvizError: if one of them stands for a picture, since the model could not read it again.
+        """
         model: Any = self.module
         count = inputs["input_ids"].shape[1]
         arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
         output = model.generate(**arguments, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
         new_ids: list[int] = output[0, count:].tolist()
+        if self._picture_id in new_ids:
+            number = new_ids.index(self._picture_id)
+            advice = option("generate", number) if number else "a trained model"
+            raise AttnvizError(
+                f"token {number + 1} that {self.settings.model} generates stands for a picture, and there is none; use "
+                f"{advice}"
+            )
         return new_ids
 
     def _inputs_with_generated(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:

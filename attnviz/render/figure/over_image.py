@@ -90,8 +90,10 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     panels, gap = picture.panels, GAP * scale
     across = _images_across([panel.group for panel in panels])
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
-    first_image = panel_image(panels[0])  # all panels have the same image
-    image_height = image_width * first_image.height / first_image.width
+    first_image = panel_image(panels[0])
+    heights = [image_width * panel_image(panel).height / panel_image(panel).width for panel in panels]
+    # If the shapes of images differ, the space of each is at most a square, or all of them are upright.
+    image_height = min(max(heights), max(image_width, min(heights)))
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
     title_width = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
     title_points = min(
@@ -99,12 +101,14 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     )
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
-    for panel_index, panel in enumerate(panels):
+    for panel_index, (panel, height) in enumerate(zip(panels, heights, strict=True)):
         row, column = divmod(panel_index, across)
         x, y = column * (image_width + gap), -row * (line_height + image_height + gap)
         title = ruler.cut(panel.title, title_points, image_width + 1e-6)  # one of exactly this width is not cut
         lines.append(TextLine(x, y, title, title_points, faint=False))
-        images.append(PlacedImage(Box(x, y - line_height - image_height, image_width, image_height), panel))
+        smaller = min(1.0, image_height / height)
+        box = Box(x, y - line_height - height * smaller, image_width * smaller, height * smaller)
+        images.append(PlacedImage(box, panel))
     rows = math.ceil(len(panels) / across)
     content = Content(
         width=image_width * across + gap * (across - 1),

@@ -70,13 +70,13 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(named_panels)
-    kind = panel_image(panels[0]).kind
+    images = f"{panel_image(panels[0]).kind}{'s' if len(panels) > len(drawn_heads) else ''}"
     return ShadedText(
         title=report_title(recording, options.look),
         panels=colored_panels,
-        caption=f"What {subject} looks at in the {kind}, in {heads_text} of {model_name(recording)}{largest_key}.",
+        caption=f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
-            f"Colours show what {subject} looks at, over the {kind} in grey.",
+            f"Colours show what {subject} looks at, over the {images} in grey.",
             *_band_remarks(panels[0]),
             *_remarks(heads, drawn_heads, panels),
             *scale_remarks(options.look),

@@ -138,3 +138,10 @@ def test_a_click_on_a_word_beside_images_moves_the_cursor_to_it() -> None:
 
 def image_text(screen: Screen, state: State) -> list[str]:
     return ["".join(span.text for span in line) for line in image_of(screen, state)]
+
+
+def test_the_mean_of_a_causal_head_has_no_share_of_images() -> None:
+    screen = screen_of(width=110, recording=words_and_images_recording())
+    text = " ".join("".join(span.text for span in line) for line in draw_screen(screen, settle(screen, State())))
+    assert "what is red" in " ".join(text.replace("▀", " ").split())
+    assert "on image" not in text

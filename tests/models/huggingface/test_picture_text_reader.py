@@ -243,6 +243,19 @@ def test_generated_tokens_follow_and_selected_layers_are_those_of_the_text(llava
         recorded(llava, photo, layers="7")
 
 
+def test_refuses_a_generated_token_that_stands_for_a_picture(
+    llava: Path, photo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader: Any = open_reader(ModelSettings(model=str(llava), generate=2), "pictures")
+
+    def generate(input_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch.cat([input_ids, torch.tensor([[5, reader._picture_id]])], dim=1)
+
+    monkeypatch.setattr(reader.module, "generate", generate)
+    with pytest.raises(AttnvizError, match=r"token 2 that .* generates stands for a picture.*; use generate=1"):
+        reader.record(Example(QUESTION, images=(photo,)), Selection())
+
+
 def test_two_pictures_are_told_apart_and_saved(llava: Path, photo: Path, tmp_path: Path) -> None:
     save(recorded(llava, photo, photo), tmp_path / "run.safetensors")
     tokens = load(tmp_path / "run.safetensors").maps[0].key_tokens

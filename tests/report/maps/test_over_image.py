@@ -13,7 +13,11 @@ from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.metrics.combine import reduce_heads
+from attnviz.render.figure.over_image import arrange_images
+from attnviz.render.figure.picture import picture_of
+from attnviz.render.figure.ruler import Ruler
 from attnviz.report.build import build_report as build_whole_report
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.maps.over_image import MAX_SCREEN_IMAGES, mass_mask
@@ -23,7 +27,7 @@ from attnviz.report.picture.overlays import query_box
 from attnviz.report.picture.report import Heatmaps, ShadedText
 from attnviz.text.selection import Selection
 from tests.conftest import dense
-from tests.report.image_examples import image_recording
+from tests.report.image_examples import WIDTH, image_recording, words_and_images_recording
 
 
 def report_of(recording: Recording, suffix: str = ".png", heads: str | None = None, **look: Any) -> ShadedText:
@@ -108,3 +112,17 @@ def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
     assert report.remarks[0].startswith("Rollout: the share of each input token")
     matrix = build_whole_report(recording, replace(options, look=Look(style="heatmap")))
     assert isinstance(matrix, Heatmaps)
+
+
+def test_images_of_different_shapes_keep_their_shapes_in_a_figure() -> None:
+    recording = words_and_images_recording()
+    [maps] = recording.maps
+    tokens = maps.key_tokens
+    other = tokens.media[2]
+    assert isinstance(other, Image)
+    upright = replace(other, width=WIDTH // 4)
+    tokens = replace(tokens, media=(*tokens.media[:2], upright), places=np.minimum(tokens.places, (30, 80, 30, 80)))
+    report = report_of(replace(recording, maps=(replace(maps, query_tokens=tokens, key_tokens=tokens),)), heads="0.1")
+    boxes = [image.box for image in arrange_images(picture_of(report), Ruler(("DejaVu Sans",))).images]
+    assert [box.width / box.height for box in boxes] == pytest.approx([120 / 80, 30 / 80])
+    assert "in the images" in report.caption
