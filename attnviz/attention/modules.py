@@ -220,6 +220,9 @@ class MultiHeadAttention(nn.Module):
         """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged.
 
         Modules that are ``batch_first`` take no mask of that shape: they return every mask unchanged.
+
+        Args:
+            visible: the mask; ``None`` if there is none.
         """
         if self.batch_first or visible is None or visible.ndim != 3:
             return visible

@@ -103,6 +103,9 @@ class Selection:
         """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
 
         ``layers`` is not considered.
+
+        Args:
+            layer: the number of the layer.
         """
         if self.pairs is None:
             return self.heads

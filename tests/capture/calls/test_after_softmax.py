@@ -175,7 +175,7 @@ def test_softmax_of_the_model_itself_is_named_so() -> None:
     model = Compared()
     with torch.no_grad(), attnviz.record(model) as recording:
         model(torch.randn(1, TOKENS, WIDTH))
-    assert "such as the model itself with a softmax" in recording.remarks[0]
+    assert "the model itself computes no softmax over queries x keys" in recording.remarks[0]
 
 
 def test_dropout_is_told_from_masks_and_scales() -> None:

@@ -162,7 +162,7 @@ def test_commands_survey_list_and_draw_pictures(
     assert "left out of the corpus: 1 damaged or of another format" in error
     assert main(["show", str(out), "--heads", "0.1", "--sort", "spatial-entropy"]) == 0
     card = capsys.readouterr().out
-    assert "pictures with the largest spatial-entropy" in card
+    assert "pictures with the largest numbers of spatial-entropy" in card
     assert "offset" not in card
     assert main(["heads", str(out)]) == 0
     assert "over 4 pictures" in " ".join(capsys.readouterr().out.split())
