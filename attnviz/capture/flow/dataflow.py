@@ -68,6 +68,7 @@ NOT_ELEMENTWISE = frozenset(
 
 
 UNCACHED = (NOT_ELEMENTWISE - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
+RESULTS = (Tensor, *SEQUENCES)  # classes of results that hold tensors
 MIN_SWEEP_SIZE = 1024  # dead references are swept only beyond this many tensors
 
 
@@ -120,18 +121,21 @@ class DataFlow:
             overwritten: a copy of a softmax's input if the result was written over it; ``None`` otherwise.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
-        if not inputs or name in UNCACHED or not isinstance(result, Tensor):
+        if not inputs or name in UNCACHED or not isinstance(result, RESULTS):
             return self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
-        if len(inputs) == 1 and self._share_node(name, inputs[0], result):
-            return None
-        nodes = list(map(self.node, inputs))
-        key = cache_key(name, inputs, nodes, result) if self._is_new(result, inputs) else None
-        node = None if key is None else cached_node(key, nodes)
-        if node is not None:
-            return self._keep_without_callback(result, node)
-        self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
-        if key is not None:
-            cache_node(key, self.node(result))
+        outputs = [result] if isinstance(result, Tensor) else tensors_in(result)
+        for output in outputs:
+            if len(inputs) == 1 and self._share_node(name, inputs[0], output):
+                continue
+            nodes = list(map(self.node, inputs))
+            key = cache_key(name, inputs, nodes, output) if self._is_new(output, inputs) else None
+            node = None if key is None else cached_node(key, inputs, nodes, output)
+            if node is not None:
+                self._keep_without_callback(output, node)
+                continue
+            self._compute_nodes(name, inputs, args, kwargs, output, overwritten)
+            if key is not None:
+                cache_node(key, self.node(output))
         return None
 
     def _compute_nodes(

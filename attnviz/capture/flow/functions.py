@@ -113,7 +113,7 @@ def _node_after_one_input(
     axes = _result_axes(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
-        _lineage_after_one_input(source, node, result),
+        lineage_after_one_input(source, node, result),
         node.constant,
         from_token_pairs=node.from_token_pairs and name not in NORMS,
         scores=node.scores if node.scores is not None and still_has_axes(node.scores, axes) else None,
@@ -177,7 +177,7 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
     return is_sum and any(tensor.shape != first_tensor.shape for tensor, _ in others)
 
 
-def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
+def lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
     """Returns the lineage of a result computed from one tensor, with a further piece if it is a view of some rows.
 
     The lineage is unchanged for constants, and for views that leave out only features.

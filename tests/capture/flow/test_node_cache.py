@@ -89,6 +89,31 @@ def test_piece_of_a_tensor_is_known_each_time() -> None:
         assert [each.start for each in followed.flow.node(piece).lineage.pieces] == [start]
 
 
+def test_parts_and_joined_tensors_are_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nodes() -> list[Node]:
+        followed = Followed()
+        projected = followed.call("linear", functional.linear, tokens(), WEIGHT)
+        parts: Any = followed.call("split", torch.split, projected, WIDTH // HEADS, -1)
+        rows = followed.call("__getitem__", Tensor.__getitem__, projected, (slice(None), slice(2)))
+        joined = followed.call("cat", torch.cat, [rows, rows], 1)
+        return [followed.flow.node(each) for each in (*parts, rows, joined)]
+
+    first = nodes()
+    monkeypatch.setattr(DataFlow, "_compute_nodes", lambda *given: pytest.fail("it was found again"))
+    assert [(node.axes, node.constant, node.lineage.roots) for node in nodes()] == [
+        (node.axes, node.constant, node.lineage.roots) for node in first
+    ]
+
+
+def test_features_of_one_and_of_two_inputs_are_joined_differently() -> None:
+    for is_shared in (True, False, True):
+        followed, given = Followed(), tokens()
+        first = followed.call("linear", functional.linear, given, WEIGHT)
+        second = followed.call("linear", functional.linear, given if is_shared else tokens(), WEIGHT)
+        joined = followed.call("cat", torch.cat, [first, second], -1)
+        assert followed.flow.node(joined).from_token_pairs != is_shared
+
+
 def test_weights_are_held_although_used_ones_were_not() -> None:
     for is_used in (True, False):
         followed = Followed()
