@@ -18,6 +18,7 @@ class Need(Enum):
     SENTENCES = "two sentences"
     PAIR = "a pair of texts"
     PATCHES = "patches of an image"
+    NO_PLACE = "tokens without a place"
     SPECIAL = "special tokens such as [CLS]"
     CAUSAL_SCORES = "a causal mask and all scores"
     SUCH_TOKEN = "texts with such a token"

@@ -189,6 +189,11 @@ def test_metrics_of_patches_are_absent_from_texts_and_those_of_sequences_from_im
         of_image.selected_rows("-previous")
 
 
+def test_the_first_patch_is_no_first_token() -> None:
+    assert np.isnan(numbers_of(looking(), "first")).all()
+    assert METRICS["registers"].reason == "patches of an image and tokens without a place"
+
+
 def test_torch_agrees_on_diagonals_of_distances() -> None:
     patches = ImagePatches.of(lattice(3, 4))
     centres = torch.tensor(patches.centres)

@@ -116,7 +116,8 @@ def test_a_metric_of_one_function_and_a_line_is_measured_in_surveys_and_heads(
 
 
 def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, needing = RandomTexts(MODELS["bert"]), ("previous", "next", "induction", "distance", "spread", "locality")
+    model = RandomTexts(MODELS["bert"])
+    needing = ("first", "previous", "next", "induction", "distance", "spread", "locality")
     for module in ("attnviz.corpus.measuring.text_batch", "attnviz.metrics.row_blocks"):
         monkeypatch.setattr(f"{module}.is_sequence", lambda tokens: False)
     found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
