@@ -35,6 +35,7 @@ from attnviz.render.terminal.lines import Line, fit
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.survey_heads import survey_title
 from attnviz.report.survey.surveyed_heads import ChosenExample
+from attnviz.report.words.captions import count_phrase
 from attnviz.text.tokens import first_words
 
 WIDE_SCREEN = 120  # columns; on a screen of this width the card is to the right of the list
@@ -227,8 +228,8 @@ class SurveyBrowser(Application[OpenedText]):
             table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
         table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
-        total = f" of {len(survey.heads)}" if len(view.rows) < len(survey.heads) else ""
-        head_count = f"{len(view.rows)}{total} head{'s' if len(survey.heads) > 1 else ''}"
+        part = f"{len(view.rows)} of " if len(view.rows) < len(survey.heads) else ""
+        head_count = part + count_phrase(len(survey.heads), "heads")
         self.query_one("#title", Static).update(printable(f" {head_count}  {survey_title(survey)}"))
         self.show()
 

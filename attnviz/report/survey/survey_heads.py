@@ -1,12 +1,13 @@
 """Reports the heads of a survey as a table: means over texts with standard deviations, intervals and deciles."""
 
-from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.report.heads.head_atlas import About, frame_report
 from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.words.captions import layers_phrase
 
 UNKNOWN_METRICS = "a part of the survey lacks them, this attnviz does not know them, or the texts were decoded from ids"
 
@@ -77,10 +78,9 @@ def survey_title(survey: Survey) -> str:
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
-    layers = {head.layer for head in survey.heads}
-    noun, over_corpus = "layers" if len(layers) > 1 else "layer", f" over {', '.join(survey.corpus)}"
+    layers, over_corpus = layers_phrase(head.layer for head in survey.heads), f" over {', '.join(survey.corpus)}"
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    remarks = [f"A survey of {noun} {number_ranges(layers)}{over_corpus if survey.corpus else ''}."]
+    remarks = [f"A survey of {layers}{over_corpus if survey.corpus else ''}."]
     if skipped:
         remarks.append(f"Left out of the corpus: {skipped}.")
     if survey.omitted_metrics:

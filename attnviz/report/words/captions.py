@@ -1,7 +1,7 @@
 """Writes the titles, the caption and the remarks of a picture."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -235,7 +235,7 @@ def heads_caption(
     """
     names = heads_phrase(heads)
     if not names.startswith("head "):
-        names = f"{names} of {_layers_phrase(heads)}"
+        names = f"{names} of {layers_phrase(head.maps.layer for head in heads)}"
     noun = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _token_count_phrase([head.queries for head in heads], "queries")
     keys = _token_count_phrase([head.keys for head in heads], "keys")
@@ -271,10 +271,10 @@ def count_phrase(count: int, name: str) -> str:
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
-def _layers_phrase(heads: Sequence[ChosenHead]) -> str:
-    """Returns the layers of the heads, such as ``layer 2`` or ``layers 0-3,7``."""
-    layers = {head.maps.layer for head in heads}
-    return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
+def layers_phrase(layers: Iterable[int]) -> str:
+    """Returns layers by their numbers, such as ``layer 2`` or ``layers 0-3,7``; a repeated number counts once."""
+    numbers = set(layers)
+    return f"layer{'s' if len(numbers) > 1 else ''} {number_ranges(numbers)}"
 
 
 def largest_weight_clause(panels: Sequence[Panel]) -> str:
