@@ -70,19 +70,25 @@ class Ruler:
             limit: the largest width of a line in inches.
             bold: True for bold letters.
         """
-        lines = [""]
+        lines, line_width, space_width = [""], 0.0, self._advance(" ", points, bold)
         for word in text.split():
-            longer_line = f"{lines[-1]} {word}" if lines[-1] else word
-            if self.width(longer_line, points, bold) <= limit:
-                lines[-1] = longer_line
+            # The sum of the widths of words: a measurement of each longer line would take far longer.
+            word_width = self._advance(word, points, bold)
+            longer_width = line_width + space_width + word_width if lines[-1] else word_width
+            if longer_width <= limit:
+                lines[-1], line_width = f"{lines[-1]} {word}" if lines[-1] else word, longer_width
                 continue
             if lines[-1]:
                 lines.append("")
+            if word_width <= limit:
+                lines[-1], line_width = word, word_width
+                continue
             for character in word:
                 if lines[-1] and self.width(lines[-1] + character, points, bold) > limit:
                     first_part, hyphen, rest = lines[-1].rpartition("-")
                     lines[-1:] = [first_part + hyphen, rest] if hyphen else [rest, ""]
                 lines[-1] += character
+            line_width = self._advance(lines[-1], points, bold)
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, limit: float, max_lines: int, bold: bool = False) -> list[str]:
@@ -100,6 +106,10 @@ class Ruler:
             return lines
         rest = " ".join(lines[max_lines - 1 :])
         return [*lines[: max_lines - 1], self.cut(rest + ELLIPSIS, points, limit, bold)] if max_lines else []
+
+    def _advance(self, text: str, points: float, bold: bool) -> float:
+        """Returns the width of a text inside of a line, in inches, with the space before its first and last letter."""
+        return self.width(f"|{text}|", points, bold) - self.width("||", points, bold)
 
     @cached_property
     def _renderer(self) -> Any:
