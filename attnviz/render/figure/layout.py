@@ -31,9 +31,16 @@ from attnviz.render.figure.grid import (
 from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import ELLIPSIS, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, remarks_block, title_block
-from attnviz.report.picture.panels import NOTE, Axis, Panel
+from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
+from attnviz.render.figure.text_blocks import (
+    ROUNDING_INCHES,
+    TITLE_POINTS,
+    TextLine,
+    fitting_title,
+    remarks_block,
+    title_block,
+)
+from attnviz.report.picture.panels import Axis, Panel
 
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # factors by which a page may grow to make numbers legible
 MAP_PAGE_SCALES = PAGE_SCALES[:3]  # factors to bring the longer side of every map to MIN_MAP_SIDE
@@ -46,7 +53,6 @@ MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into th
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of the page's height
 LARGER_CELLS_ADVICE = f"use fewer tokens or heads, or a larger {option('size')}"
-ROUNDING_INCHES = 1e-6  # a title exactly as wide as its panel fits, despite rounding
 NO_NUMBERS = f"The cells are too small for numbers; {LARGER_CELLS_ADVICE}."
 
 
@@ -284,36 +290,11 @@ def _panel_places(
         yield Place(
             panel=panel,
             box=box,
-            title=_panel_title(panel.title, title_points, title_lines, width, ruler),
+            title=fitting_title(panel.title, title_points, title_lines, width, ruler),
             rows=rows,
             columns=columns,
             label_inches=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
         )
-
-
-def _panel_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or within it."""
-    short_title = title.removeprefix("head ")
-    for text in (title, short_title):
-        if ruler.width(text, points) <= width + ROUNDING_INCHES:
-            return text
-    wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler) if max_lines > 1 else ""
-    if wrapped_title:
-        return wrapped_title
-    words = short_title.split(" ")
-    word_counts = range(len(words) - 1, 1, -1)  # at least two words stay
-    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in word_counts)
-    fitting_titles = (text for text in cut_titles if ruler.width(text, points) <= width)
-    return next(fitting_titles, ruler.cut(short_title, points, width))
-
-
-def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does."""
-    for text in texts:
-        for lines in (text.split(NOTE), ruler.wrap(text, points, width)):
-            if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
-                return "\n".join(lines)
-    return ""
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:

@@ -1,7 +1,7 @@
 """Lays out and draws images with the weights of one query over them, one image for each head."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -13,10 +13,11 @@ from attnviz.render.figure.bars import Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.text_blocks import TextLine
+from attnviz.render.figure.text_blocks import MAX_TITLE_LINES, ROUNDING_INCHES, TextLine, fitting_title
 from attnviz.render.figure.theme import Theme
 from attnviz.render.terminal.over_sound import ROUND_SECONDS
-from attnviz.report.picture.overlays import band_tops, outline_segments, overlay_pixels, panel_image, query_box
+from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
+from attnviz.report.picture.panels import Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,9 +29,9 @@ MIN_TITLE_POINTS = 6.0
 AXIS_POINTS = 8.0  # of seconds and bands of a spectrogram
 GAP = 0.18  # inches between images
 MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
-PIXELS_AN_INCH = 150  # of an image; its weights are sharp at any number
 MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
-OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
+OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths over images of half the largest width or more
+MIN_LINE_SIZE = 0.4  # of these widths, over small images
 
 
 def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
@@ -46,34 +47,32 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) ->
         image: the image with its weights and its place.
         theme: the colours.
     """
-    from matplotlib.collections import LineCollection
-    from matplotlib.image import BboxImage
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import PathPatch, Rectangle
+    from matplotlib.path import Path
     from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
+
+    from attnviz.render.figure.overlaid_image import OverlaidImage
 
     box, panel = image.box, image.panel
     medium, query = panel_image(panel), query_box(panel)
+    line_size = min(max(box.width / (SIDE / 2), MIN_LINE_SIZE), 1.0)
     inches = matplotlib_figure.dpi_scale_trans
     area = TransformedBbox(Bbox.from_bounds(box.x, box.y, box.width, box.height), inches)
-    pixel_columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
-    pixel_rows = max(round(pixel_columns * medium.height / medium.width), 1)
-    pixels = overlay_pixels(panel, pixel_rows, pixel_columns)
     # Axes for each image would take four times as long as everything else in a figure of many heads.
-    drawn_image = BboxImage(area, interpolation="nearest", origin="upper")
-    drawn_image.set_data(pixels)
-    matplotlib_figure.add_artist(drawn_image)
+    matplotlib_figure.add_artist(OverlaidImage(panel, area))
     x_scale, y_scale = box.width / medium.width, box.height / medium.height
     from_pixels = Affine2D().scale(x_scale, -y_scale).translate(box.x, box.y + box.height) + inches
     if panel.inside is not None and panel.columns.places is not None:
         segments = outline_segments(panel.columns.places, panel.inside)
-        outline = LineCollection(segments, colors="white", linewidths=OUTLINE_POINTS, capstyle="round")
-        outline.set_transform(from_pixels)
+        codes = [Path.MOVETO, Path.LINETO] * len(segments)  # one path: an artist for each segment takes far longer
+        outline = PathPatch(Path(np.reshape(segments, (-1, 2)), codes), fill=False, edgecolor="white")
+        outline.set(linewidth=OUTLINE_POINTS * line_size, capstyle="round", transform=from_pixels)
         matplotlib_figure.add_artist(outline)
         outline.set_clip_box(area)
     if query is not None:
         left, top, right, bottom = query
         frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=theme["mark"])
-        frame.set(linewidth=QUERY_POINTS, zorder=3, transform=from_pixels)  # above the outline
+        frame.set(linewidth=QUERY_POINTS * line_size, zorder=3, transform=from_pixels)  # above the outline
         matplotlib_figure.add_artist(frame)
 
 
@@ -99,25 +98,44 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     title_points = min(
         max(TITLE_POINTS * scale * min(image_width / title_width, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
     )
+    titles = _titles(panels, title_points, image_width, ruler)
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
+    title_height = max(map(len, titles)) * line_height
     images, lines = [], []
     for panel_index, (panel, height) in enumerate(zip(panels, heights, strict=True)):
         row, column = divmod(panel_index, across)
-        x, y = column * (image_width + gap), -row * (line_height + image_height + gap)
-        title = ruler.cut(panel.title, title_points, image_width + 1e-6)  # one of exactly this width is not cut
-        lines.append(TextLine(x, y, title, title_points, faint=False))
+        x, y = column * (image_width + gap), -row * (title_height + image_height + gap)
+        lines += [
+            TextLine(x, y - line_index * line_height, text, title_points, faint=False)
+            for line_index, text in enumerate(titles[panel_index])
+        ]
         smaller = min(1.0, image_height / height)
-        box = Box(x, y - line_height - height * smaller, image_width * smaller, height * smaller)
+        box = Box(x, y - title_height - height * smaller, image_width * smaller, height * smaller)
         images.append(PlacedImage(box, panel))
     rows = math.ceil(len(panels) / across)
     content = Content(
         width=image_width * across + gap * (across - 1),
-        height=(line_height + image_height) * rows + gap * (rows - 1),
+        height=(title_height + image_height) * rows + gap * (rows - 1),
         words=(),
         lines=tuple(lines),
         images=tuple(images),
     )
     return _with_axes(content, AXIS_POINTS * scale, ruler) if first_image.seconds else content
+
+
+def _titles(panels: Sequence[Panel], points: float, width: float, ruler: Ruler) -> list[list[str]]:
+    """Returns the lines of each panel's title: one, or up to `MAX_TITLE_LINES` if a title would be cut.
+
+    Args:
+        panels: the panels.
+        points: the font size.
+        width: the width of an image in inches.
+        ruler: measures the text.
+    """
+    short_titles = tuple(panel.title.removeprefix("head ") for panel in panels)
+    fits = ruler.longest_width(short_titles, points) <= width + ROUNDING_INCHES
+    max_lines = 1 if fits else MAX_TITLE_LINES
+    return [fitting_title(panel.title, points, max_lines, width, ruler).split("\n") for panel in panels]
 
 
 def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:

@@ -5,13 +5,15 @@ from itertools import accumulate
 
 from attnviz.render.figure.grid import LABEL_PADDING
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.ruler import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.report.picture.panels import NOTE
 
 TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # sizes to try for a title
 REMARK_POINTS = 10.0
 SOURCE_POINTS = 12.0  # size of the line under the title that names the model
 MAX_TITLE_LINES = 2
 MAX_SUMMARY_ROWS = 8
+ROUNDING_INCHES = 1e-6  # a title exactly as wide as its panel fits, despite rounding
 SUMMARY_SIZE = 1.15  # font size of the summary, in sizes of remarks
 
 
@@ -88,6 +90,22 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
     return TextBlock((*cells, *lines), height)
 
 
+def fitting_title(title: str, points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+    """Returns the first form of a title that fits: whole, without "head ", in lines, cut after a word, or within it."""
+    short_title = title.removeprefix("head ")
+    for text in (title, short_title):
+        if ruler.width(text, points) <= width + ROUNDING_INCHES:
+            return text
+    wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler) if max_lines > 1 else ""
+    if wrapped_title:
+        return wrapped_title
+    words = short_title.split(" ")
+    word_counts = range(len(words) - 1, 1, -1)  # at least two words stay
+    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in word_counts)
+    fitting_titles = (text for text in cut_titles if ruler.width(text, points) <= width)
+    return next(fitting_titles, ruler.cut(short_title, points, width))
+
+
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
     """Returns the cells of the summary under a picture, and sentences to add to the remarks.
 
@@ -115,3 +133,12 @@ def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) 
         y = -(row + 0.5) * line_height  # half a line under the panels
         cells += [TextLine(left, y, text, cell_points, faint=row == 0) for left, text in zip(lefts, texts, strict=True)]
     return cells, []
+
+
+def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width: float, ruler: Ruler) -> str:
+    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does."""
+    for text in texts:
+        for lines in (text.split(NOTE), ruler.wrap(text, points, width)):
+            if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
+                return "\n".join(lines)
+    return ""

@@ -40,19 +40,36 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     """
     image, places = panel_image(panel), panel.columns.places
     grey = _resized_grey(image, rows, columns)[..., None].astype(np.float32)
-    pixels = np.repeat(grey, 3, axis=2)
     if places is None:
-        return pixels.astype(np.uint8)
-    scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)  # left and top, right and bottom
-    edges = np.rint(places * scale_of_edges).astype(np.int64)
-    colors = panel.scale.rgb(panel.levels[0]).astype(np.float32)
-    positions = np.nan_to_num(panel.scale.fraction(panel.levels[0]), nan=1.0)
-    color_shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
-    for patch in np.flatnonzero(panel.visible[0]).tolist():
-        left, top, right, bottom = edges[patch].tolist()
-        color_share, background = color_shares[patch], grey[top:bottom, left:right]
-        pixels[top:bottom, left:right] = color_share * colors[patch] + (1 - color_share) * background
-    return np.rint(pixels).astype(np.uint8)
+        return np.repeat(grey, 3, axis=2).astype(np.uint8)
+    levels = panel.levels[0]
+    positions = np.nan_to_num(panel.scale.fraction(levels), nan=1.0)
+    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
+    colors = shares[:, None] * panel.scale.rgb(levels)
+    patches = _patch_of_pixel(places, panel.visible[0], image, rows, columns)
+    # The last row, without colour, is that of pixels outside of every visible patch, whose index is -1.
+    color_parts = np.vstack([colors, np.zeros(3)]).astype(np.float32)[patches]
+    grey_parts = np.append(1 - shares, 1).astype(np.float32)[patches]
+    return np.rint(color_parts + grey_parts[..., None] * grey).astype(np.uint8)
+
+
+def _patch_of_pixel(places: IntArray, visible: BoolArray, image: Image, rows: int, columns: int) -> IntArray:
+    """Returns the index of the visible patch that covers each pixel, ``(rows, columns)``; -1 where there is none.
+
+    Args:
+        places: ``(patches, 4)``, left, top, right and bottom, in pixels of the image.
+        visible: ``(patches,)``; where patches overlap, the last visible one counts.
+        image: the image.
+        rows: the height to draw, in pixels.
+        columns: the width to draw, in pixels.
+    """
+    scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)
+    edges = np.rint(places * scale_of_edges).astype(np.int64).tolist()
+    patches = np.full((rows, columns), -1, dtype=np.int64)
+    for patch in np.flatnonzero(visible).tolist():
+        left, top, right, bottom = edges[patch]
+        patches[top:bottom, left:right] = patch
+    return patches
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,78 @@
+"""Images under weights in a figure: which way up they are drawn, their titles, and their outline."""
+
+import io
+from base64 import b64decode
+from dataclasses import replace
+from re import findall
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from attnviz.api.drawing import options_for_medium
+from attnviz.render.figure.over_image import arrange_images
+from attnviz.render.figure.picture import picture_of
+from attnviz.render.figure.ruler import Ruler
+from attnviz.render.formats import draw
+from attnviz.report.build import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import ShadedText
+from attnviz.text.selection import Selection
+from tests.report.image_examples import HEIGHT, WIDTH, image_recording
+
+RULER = Ruler(("DejaVu Sans",))
+
+
+def report_of_one_bright_patch(suffix: str) -> ShadedText:
+    """Returns the report of one head, with all weight on r1c1: x 30 to 60, y 40 to 80."""
+    options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(color_scale="linear"))
+    report = build_report(image_recording(), options_for_medium(options, suffix))
+    assert isinstance(report, ShadedText)
+    [panel] = report.panels
+    bright = np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32)
+    return replace(report, panels=(replace(panel, values=bright, inside=None),))
+
+
+def bright_area(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns the first and the last row and column of yellow pixels."""
+    yellow = np.argwhere(pixels[..., 0].astype(int) - pixels[..., 2] > 100)
+    return yellow.min(axis=0), yellow.max(axis=0)
+
+
+def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:
+    report = report_of_one_bright_patch(".png")
+    pixels = np.asarray(Pillow.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
+    [image] = arrange_images(picture_of(report), RULER).images
+    box, dpi = image.box, report.look.dpi
+    columns = slice(round(box.x * dpi), round((box.x + box.width) * dpi))
+    top = pixels.shape[0] - round((box.y + box.height) * dpi)
+    first, last = bright_area(pixels[top : top + round(box.height * dpi), columns])
+    scale = box.width * dpi / WIDTH
+    np.testing.assert_allclose(first / scale, (40, 30), atol=0.5)
+    np.testing.assert_allclose((last + 1) / scale, (HEIGHT, 60), atol=0.5)
+
+
+def test_bright_patch_of_an_svg_is_low_in_the_image() -> None:
+    svg = draw(report_of_one_bright_patch(".svg"), ".svg").decode()
+    images = [Pillow.open(io.BytesIO(b64decode(data))) for data in findall(r"data:image/png;base64,([^\"]+)", svg)]
+    [image] = [each for each in images if each.width / each.height == pytest.approx(WIDTH / HEIGHT, rel=0.02)]
+    pixels = np.asarray(image.convert("RGB"))
+    assert "scale(1 -1)" in svg, "matplotlib stores the lowest row first, and turns the image over"
+    first, last = bright_area(pixels[::-1])
+    np.testing.assert_allclose(first / image.width * WIDTH, (40, 30), atol=0.5)
+    np.testing.assert_allclose((last + 1) / image.width * WIDTH, (HEIGHT, 60), atol=0.5)
+
+
+def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_number() -> None:
+    recording = image_recording(layers=2)
+    options = options_for_medium(ReportOptions(), ".png")
+    report = build_report(recording, options)
+    assert isinstance(report, ShadedText)
+    panels = tuple(replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 6))[:32]
+    images = arrange_images(picture_of(replace(report, panels=panels)), RULER)
+    texts = [line.text for line in images.lines]
+    assert "head 0.1" in texts
+    assert not any("…" in text for text in texts)
