@@ -136,6 +136,23 @@ def test_a_model_written_by_hand_has_its_norm_and_unembedding_found() -> None:
     assert {part.name for part in found.parts} > {"embedding", "out.bias"}
 
 
+class Halved(Handmade):
+    """A model that halves the product of its unembedding by the factor of ``addmm``."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features = self.embedding(ids)
+        features = features + self.attention(features, features, features, need_weights=False)[0]
+        return torch.addmm(self.out.bias, features[0], self.out.weight.T, alpha=0.5)[None]
+
+
+def test_factor_of_addmm_scales_what_heads_add() -> None:
+    torch.manual_seed(0)
+    model = Halved()
+    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    assert sum(part.adds for part in found.parts) == pytest.approx(float(model(IDS)[0, -1, TOKEN].detach()), abs=1e-5)
+    assert found.difference < 1e-5
+
+
 class Rounded(Handmade):
     """A model whose logits are rounded down to quarters."""
 

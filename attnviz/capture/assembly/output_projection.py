@@ -72,12 +72,13 @@ class OperandPlace:
         return matrix.reshape([self.operand.shape[axis] for axis in order]).permute(inverse_order)
 
     def weight(self) -> Tensor:
-        """Returns the other operand as ``(columns, features)``."""
+        """Returns the other operand as ``(columns, features)``, times the factor of the product."""
         letters = self.product.right_letters
         summed_axes = [letters.index(letter) for letter in self.product.summed_letters]
         other_axes = [axis for axis in range(len(letters)) if axis not in summed_axes]
         width = prod(self.product.right.shape[axis] for axis in summed_axes)
-        return self.product.right.permute(*summed_axes, *other_axes).reshape(width, -1)
+        weight = self.product.right.permute(*summed_axes, *other_axes).reshape(width, -1)
+        return weight if self.product.factor == 1 else weight * self.product.factor
 
     def result(self, result: Tensor) -> Tensor:
         """Returns the function's result as ``(rows, features)``, with the rows of `matrix`."""

@@ -19,6 +19,7 @@ class Contraction(NamedTuple):
         left_letters: a letter for each axis of the first operand.
         right_letters: a letter for each axis of the second operand.
         letters: a letter for each axis of the result.
+        factor: the function multiplies the product by it, as ``addmm`` does by ``alpha``.
     """
 
     left: Tensor
@@ -26,6 +27,7 @@ class Contraction(NamedTuple):
     left_letters: str
     right_letters: str
     letters: str
+    factor: float = 1.0
 
     @property
     def summed_letters(self) -> str:
@@ -35,7 +37,7 @@ class Contraction(NamedTuple):
 
     def with_operands_swapped(self) -> "Contraction":
         """Returns the product with its operands exchanged."""
-        return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters)
+        return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters, self.factor)
 
 
 def contraction(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
@@ -99,7 +101,7 @@ def _matmul_of_last_two(args: Sequence[Any], kwargs: dict[str, Any]) -> Contract
     A tensor before them, as in ``addmm``, is added to the product, and left out here.
     """
     tensors = _tensors(args, kwargs)
-    return _matmul(*tensors[-2:]) if len(tensors) > 1 else None
+    return _matmul(*tensors[-2:])._replace(factor=kwargs.get("alpha", 1)) if len(tensors) > 1 else None
 
 
 def _matmul(left: Tensor, right: Tensor) -> Contraction:

@@ -84,12 +84,12 @@ def test_contributions_equal_those_of_plain_tensors(name: str, kernel: str) -> N
 class ByHand(nn.Module):
     """Attention by einsum, whose heads and features stay apart up to the output projection."""
 
-    def __init__(self, gated: bool = False, interleaved: bool = False) -> None:
+    def __init__(self, gated: bool = False, interleaved: bool = False, factor: float = 1) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.projections = nn.ParameterList(torch.randn(3, WIDTH, HEADS, 6).div(WIDTH**0.5).unbind())
         self.output = nn.Parameter(torch.randn(HEADS, 6, WIDTH) / WIDTH**0.5)
-        self.gated, self.interleaved = gated, interleaved
+        self.gated, self.interleaved, self.factor = gated, interleaved, factor
 
     def forward(self, tokens: Tensor) -> Tensor:
         queries, keys, values = (torch.einsum("btd,dhf->bthf", tokens, each) for each in self.projections)
@@ -99,6 +99,9 @@ class ByHand(nn.Module):
             mixed = mixed * torch.sigmoid(tokens.mean(-1))[..., None, None]
         if self.interleaved:
             return mixed.transpose(2, 3).flatten(2) @ self.output.transpose(0, 1).flatten(0, 1)
+        if self.factor != 1:
+            zeros, output = torch.zeros(WIDTH), self.output.flatten(0, 1)
+            return torch.addmm(zeros, mixed.flatten(2).flatten(0, 1), output, alpha=self.factor).view_as(tokens)
         return torch.einsum("bqhf,hfd->bqd", mixed, self.output)
 
 
@@ -155,6 +158,16 @@ def test_the_order_of_heads_in_the_projection_is_found() -> None:
     assert interleaved.value_norms is not None
     np.testing.assert_allclose(plain.value_norms, interleaved.value_norms, rtol=1e-5)
     assert np.ptp(plain.value_norms, axis=0).min() > 0.01
+
+
+def test_factor_of_the_projection_is_part_of_contributions() -> None:
+    tokens = torch.randn(1, TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
+    plain, half = (attnviz.contributions(ByHand(factor=factor), tokens).maps[0] for factor in (1, 0.5))
+    assert half.value_norms is not None
+    assert half.value_norms_fidelity is not None
+    assert plain.value_norms is not None
+    np.testing.assert_allclose(half.value_norms, plain.value_norms / 2, rtol=1e-5)
+    assert half.value_norms_fidelity < 1e-5
 
 
 def test_attention_whose_result_is_changed_before_the_projection_is_refused() -> None:
