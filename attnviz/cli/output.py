@@ -2,13 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.errors import AttnvizError, flag, or_list
 from attnviz.base.printable import printable
 from attnviz.cli.options import STANDARD_OUTPUT, Output
 from attnviz.cli.remarks import remark
@@ -25,7 +25,8 @@ def refuse_output(output: Output, writes: str = "picture", films: bool = False, 
 
     Args:
         output: the destination.
-        writes: the name of the file that messages propose; ``atlas`` leaves only the formats that can hold an atlas.
+        writes: the name, without suffix, of the file that messages propose; ``atlas`` leaves only the formats that can
+            hold an atlas.
         films: True for a command that writes films too.
         words: True for a command that writes the words of a sound too.
     """
@@ -44,8 +45,14 @@ def refuse_output(output: Output, writes: str = "picture", films: bool = False, 
     is_film = films and film_suffix(output) is not None
     is_file_of_words = words and words_suffix(output) is not None
     if not is_film and not is_file_of_words:
-        medium(output)  # refuses an unknown format
+        _refuse_format(medium(output), suffixes)
     _refuse_unwritable(output)
+
+
+def _refuse_format(suffix: str, suffixes: Sequence[str]) -> None:
+    """Raises AttnvizError if a command does not write a format, which ``--format`` named."""
+    if suffix not in suffixes:
+        raise AttnvizError(f"this command does not write {suffix}; use {or_list(suffixes)}")
 
 
 def film_suffix(output: Output) -> str | None:

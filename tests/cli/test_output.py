@@ -23,6 +23,14 @@ def test_a_format_is_written_whatever_the_file_is_called(attnviz: Streams) -> No
     assert attnviz.run("show", "a b", "--format", "json") == attnviz.run("show", "a b", "--json")
 
 
+def test_a_format_that_holds_no_table_is_refused_before_the_work(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.cli.input.read_texts", None)
+    refusal = attnviz.refused("heads", "a b", "--format", "npz", "-o", "table")
+    assert refusal.startswith("attnviz: this command does not write .npz; use .txt, .png")
+
+
 def test_bytes_that_no_terminal_shows_are_kept_from_one(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert "a terminal cannot show .png" in attnviz.refused("show", "a b", "--format", "png")
