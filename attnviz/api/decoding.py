@@ -58,12 +58,14 @@ def kept(
     heads: str | None = None,
     queries: str | None = None,
 ) -> "KeptMass":
-    """Returns the share of each row's weight that a cache would still hold, as ``attnviz kept`` prints it.
+    """Returns the share of each row's weight that a key-value cache would still hold if it dropped keys.
+
+    ``attnviz kept`` prints the same numbers.
 
     Args:
         recording: the recording of a text that was generated.
         policies: the policies, as ``sinks:4+recent:60``, ``h2o:64``, ``snapkv:64,window=16``, ``quest:64,page=16`` or
-            ``top:64``; empty for one of each kind that holds half of the keys.
+            ``top:64``; empty for one of each kind but ``quest``, each with half of the keys.
         layers: layers as ``0-3,7``; ``None`` for all.
         heads: heads as ``4.11,9.6``; ``None`` for all.
         queries: the queries that attend to the cache, as ``384:``; ``None`` for the generated tokens, else the last

@@ -75,9 +75,10 @@ def reading(
         text: the text; ``None`` for a picture alone.
         images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes (uint8) with red, green and blue,
             ``(rows, columns, 3)``. Several need a text.
-        attention: ``text`` or ``picture``, a part of a model that reads both; ``encoder``, ``decoder`` or ``cross`` of
-            an encoder-decoder, and ``cross`` of a model that looks at pictures by cross-attention. ``None`` for the
-            part that reads text, its cross-attention if it has one.
+        attention: the part of the model to record. A model that reads both has ``text`` and ``picture``, and ``cross``
+            if it looks at pictures by cross-attention; ``None`` is ``cross`` if it has that, else ``text``. An
+            encoder-decoder has ``encoder``, and with ``generate`` also ``decoder`` and ``cross``; ``None`` is
+            ``encoder``, and with ``generate`` ``cross``. Other models have one part.
         layers: numbers of the layers, from 0; ``None`` for all.
         heads: numbers of the heads, from 0; ``None`` for all.
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.

@@ -120,7 +120,7 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
             is_mapped = dtypes == {"F32"}
             tensors: dict[str, Any] = {} if is_mapped else {name: file.get_tensor(name) for name in names}
     except SafetensorError as error:
-        raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
+        raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}; copy it again") from error
     arrays: Arrays = _mapped_tensors(path) if is_mapped else tensors
     if has_bfloat16:
         arrays = {name: tensor.float().numpy() for name, tensor in tensors.items()}

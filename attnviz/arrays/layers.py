@@ -124,8 +124,8 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
 def _layer_numbers(names: list[str]) -> list[int]:
     """Returns the number in each name that differs between names, such as 3 in ``blocks.3.attn_0``.
 
-    Returns 0, 1, … if that is not one number in each name, different in all names and of at most 6 digits. A single
-    name gives its number if it has exactly one.
+    That number must stand at one place of all names, be different in all of them, and have at most 6 digits; else
+    returns 0, 1, …. A single name gives its number if it has exactly one.
     """
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
     if len({len(digits_of_name) for digits_of_name in numbers_in_names}) != 1:

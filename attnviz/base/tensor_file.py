@@ -126,7 +126,9 @@ class TensorFile(Tensors):
                 self.start = raw_file.tell()
             self.content = np.asarray(np.memmap(path, np.uint8, mode="r"))
         except SafetensorError as error:
-            raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
+            raise AttnvizError(
+                f"{str(path)!r} is not a safetensors file, or is cut off: {error}; copy it again"
+            ) from error
         except (OSError, ValueError) as error:
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error

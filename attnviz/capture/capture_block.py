@@ -110,11 +110,12 @@ class CaptureBlock:
         return isinstance(error, StopForward) and error.listener is self.capture
 
     def recording(self) -> Recording:
-        """Returns the recording of the block's thread, or of another thread if only that one ran the model.
+        """Returns the recording of the block's thread; if it did not run the model, that of the one thread that did.
 
         Raises:
-            AttnvizError: if nothing was recorded, a chosen layer or head is missing, several threads ran the model, or
-                the other thread still runs it.
+            AttnvizError: if nothing was recorded, a chosen layer or head is missing, or a call could not be observed;
+                or, if the block's thread did not run the model, if several others ran it, if it is unknown to which of
+                several blocks their calls belong, or if the other thread still runs it.
         """
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
         ran_elsewhere = bool(captures) or self.missed_call
@@ -276,7 +277,9 @@ def refuse_opaque(model: object) -> None:
         description = (
             f"the class {model.__name__}" if isinstance(model, type) else f"an object of class {type(model).__name__}"
         )
-        raise AttnvizError(f"record needs a torch.nn.Module, not {description}; give it the module that is called")
+        raise AttnvizError(
+            f"attention is observed in a torch.nn.Module, not in {description}; give the module that is called"
+        )
     if _is_flat_export(model):
         raise AttnvizError(
             "the model was exported by torch.export to one graph, in which its layers cannot be told apart; "

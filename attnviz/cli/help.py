@@ -295,6 +295,6 @@ def _help_sentence(declared: DeclaredOption) -> str:
 
     Defaults of true, false, 0 or ``None`` are not shown.
     """
-    has_no_default = declared.default in (None, 0, inspect.Parameter.empty)
-    shows_default = not (has_no_default or isinstance(declared.default, bool))
+    is_empty_default = declared.default in (None, 0, inspect.Parameter.empty)
+    shows_default = not (is_empty_default or isinstance(declared.default, bool))
     return declared.option.help + (f" [{declared.default}]" if shows_default else "")

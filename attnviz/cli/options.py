@@ -77,7 +77,7 @@ class Input:
     ] = None
     sound: Annotated[
         Path | None,
-        Option("Read this sound (WAV, FLAC, OGG or MP3) with a speech model; the text is what is said in it."),
+        Option("Read this sound (WAV, FLAC, OGG or MP3) with a speech model; TEXT may give the words said in it."),
     ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 

@@ -177,8 +177,8 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
         ]
         if not candidate_sets:  # sets may share heads, so fewer steps can remove every head
             raise AttnvizError(
-                f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
-                f"give {len(removed_sets)}"
+                f"{option('top', top)} is out of range: after {len(removed_sets)} steps no head is left; "
+                f"give 1 to {len(removed_sets)}"
             )
         # Several texts run anew in each step: the outputs of modules are cached for one text only.
         runs = [(first_run, metric_name)] if len(texts) == 1 else map(ablation.run, texts)

@@ -343,7 +343,7 @@ def test_modes_of_the_user_see_what_they_see_without_a_block(model: nn.Module, x
 
 
 def test_refuses_what_is_no_module() -> None:
-    with pytest.raises(AttnvizError, match=r"record needs a torch\.nn\.Module, not an object of class function"):
+    with pytest.raises(AttnvizError, match=r"observed in a torch\.nn\.Module, not in an object of class function"):
         attnviz.record(lambda x: x)  # type: ignore[arg-type]
-    with pytest.raises(AttnvizError, match="not the class Linear"):
+    with pytest.raises(AttnvizError, match="not in the class Linear"):
         attnviz.record(nn.Linear)  # type: ignore[arg-type]

@@ -209,7 +209,7 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
         ({"metric": "loss"}, "the output has no logits of tokens"),
         ({"top": 9}, "top=9 is out of range; give 1 to 8"),
         ({"top": 3, "pairs": True}, "top removes one head after another, not pairs; leave it or pairs=True out"),
-        ({"top": 3, "sets": ["0", "1", "0+1.0"]}, "top=3 is out of range: 2 of these sets hold every head"),
+        ({"top": 3, "sets": ["0", "1", "0+1.0"]}, "top=3 is out of range: after 2 steps no head is left"),
         ({"heads": ["9" * 5000 + ".0"]}, "no head '999"),
         ({"by": IDS[:, :4]}, "that text has another number of tokens"),
     ],

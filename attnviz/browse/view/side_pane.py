@@ -119,7 +119,7 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
         f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
     )
     if state.heads_beside:
-        numbers, heading = _number_of_each_head(head), f" strongest keys of {head.screen.session.names[state.head]}"
+        numbers, heading = _number_texts_of_heads(head), f" strongest keys of {head.screen.session.names[state.head]}"
     else:
         numbers, heading = _cursor_number_texts(head), " strongest keys"
     lines = (
@@ -131,7 +131,7 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
     return [SideLine(line) for line in lines]
 
 
-def _number_of_each_head(head: OpenHead) -> list[str]:
+def _number_texts_of_heads(head: OpenHead) -> list[str]:
     """Returns a line for each of the heads open side by side: its name, and its number at the cursor or ``masked``."""
     session, state = head.screen.session, head.state
     lines = []

@@ -75,7 +75,9 @@ class TextCollector:
         self.batches.append(_Batch({key: StepRows.begin(call) for key, call in calls_by_key.items()}))
 
     def calls(self) -> list[CapturedCall]:
-        """Returns one call for each module and batch, with the number of the batch's first text.
+        """Returns one call for each batch and call site, with the number of the batch's first text.
+
+        A module that attends several times in a pass has several sites; the calls of several passes are joined.
 
         Raises:
             AttnvizError: if a pass reads keys from a cache that no earlier pass computed, or if a map of several passes

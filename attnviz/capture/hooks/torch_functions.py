@@ -365,20 +365,22 @@ class Observer:
         caller = self.modules.running(cross=self.have_different_inputs(arguments["query"], arguments["key"]))
         self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
-    def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
+    def _report_fused(
+        self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, source_name: str
+    ) -> None:
         """Reports the attention of a fused kernel, or the kind of its tensors if they cannot be read.
 
-        Nested tensors can be read here, since the call pads them.
+        Nested tensors are not checked, since the call pads them and can then read them.
 
         Args:
             caller: the module that called the kernel; ``None`` outside the model's modules, where nothing is reported.
             build: returns the attention call.
             arguments: the arguments of the kernel by name.
-            queries: the name of the argument that the queries are computed from.
+            source_name: the name of the argument that the queries are computed from.
         """
-        readable_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
-        if caller is not None and not self._is_unreadable(caller, *readable_arguments):
-            lineage = NOTHING if arguments[queries].is_nested else self.flow.node(arguments[queries]).lineage
+        checked_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
+        if caller is not None and not self._is_unreadable(caller, *checked_arguments):
+            lineage = NOTHING if arguments[source_name].is_nested else self.flow.node(arguments[source_name]).lineage
             self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
     def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:

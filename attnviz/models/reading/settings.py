@@ -102,7 +102,7 @@ class ModelSettings:
     init: Annotated[
         str,
         Option(
-            "Draw weights like nn.Linear (linear), or from 0 to 1 (uniform).",
+            "Start the parameters at random as nn.Linear does (linear), or from 0 to 1 (uniform).",
             OneOf(INITS, noun_of=option),
             panel=UNTRAINED,
         ),

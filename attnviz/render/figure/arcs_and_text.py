@@ -324,14 +324,14 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    row, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
+    row_height, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), max_label_width)
     page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
     arc_width = ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH
     head_width = 2 * label_width + (arc_width + 2 * COLUMN_PADDING) * scale
     head_width = max(head_width, min(ruler.longest_width(titles, points * MIN_TITLE_SHARE), width))
-    head_height = (max(len(axis.labels) for axis in axes) + TITLE_ROWS) * row + HEAD_BOTTOM_SPACE * scale
+    head_height = (max(len(axis.labels) for axis in axes) + TITLE_ROWS) * row_height + HEAD_BOTTOM_SPACE * scale
     across = min(max(int((width + HEAD_GAP * scale) / (head_width + HEAD_GAP * scale)), 1), len(picture.panels))
     rows_of_panels = math.ceil(len(picture.panels) / across)
     across = math.ceil(len(picture.panels) / rows_of_panels)  # about as many in each row
@@ -348,7 +348,7 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     for panel_index, panel in enumerate(picture.panels):
         row_of_heads, column = divmod(panel_index, across)
         x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
-        first_y, left, right = y - TITLE_ROWS * row, x + label_width, x + head_width - label_width
+        first_y, left, right = y - TITLE_ROWS * row_height, x + label_width, x + head_width - label_width
         title = ruler.cut(panel.title, title_points, head_width + ROUNDING)
         lines.append(
             TextLine(x + (head_width - ruler.width(title, title_points)) / 2, y, title, title_points, faint=False)
@@ -357,27 +357,27 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
             lines.append(
                 TextLine(
                     x_of_words - (ruler.width(axis.name, name_points) if align == "right" else 0),
-                    y - AXIS_NAME_ROW * row,
+                    y - AXIS_NAME_ROW * row_height,
                     axis.name,
                     name_points,
                 )
             )
             words += [
-                Word(x_of_words, first_y - index * row, ruler.cut(text, points, max_label_width), align)
+                Word(x_of_words, first_y - index * row_height, ruler.cut(text, points, max_label_width), align)
                 for index, text in enumerate(axis.labels)
             ]
-        strokes.append(_strokes_of_panel(panel, left + padding, right - padding, first_y, row))
+        strokes.append(_strokes_of_panel(panel, left + padding, right - padding, first_y, row_height))
     height = head_height * math.ceil(len(picture.panels) / across)
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first_panel = picture.panels[0]
     first_scale = first_panel.scale, first_panel.color_quantity
     if all((panel.scale, panel.color_quantity) == first_scale for panel in picture.panels):
         legend, legend_strokes = _legend_of_strengths(
-            first_panel, total_width, -height - row / 2, name_points, row, ruler
+            first_panel, total_width, -height - row_height / 2, name_points, row_height, ruler
         )
         words += legend
         strokes.append(legend_strokes)
-        height += LEGEND_ROWS * row
+        height += LEGEND_ROWS * row_height
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 
 
@@ -386,7 +386,7 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
 
     The heads' names on their hues stand above the columns.
     """
-    row = points * ROW_HEIGHT / POINTS_PER_INCH
+    row_height = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     first_panel = replace(picture.panels[0], title="")
     content = _arcs_content(replace(picture, panels=(first_panel,)), points, width, scale, ruler)
@@ -396,7 +396,7 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
         left, right = first_strokes.ends[0, :, 0].tolist()
     first_y = content.words[0].y
     strokes = [
-        replace(_strokes_of_panel(panel, left, right, first_y, row), hue=hue)
+        replace(_strokes_of_panel(panel, left, right, first_y, row_height), hue=hue)
         for panel, hue in zip(picture.panels, HUES, strict=False)  # there are more hues than panels
     ]
     corner = np.array([0.0, -depth])
@@ -411,13 +411,13 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
 
 def _overlaid_text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it."""
-    row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
+    row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     colors = mixed_hues(overlaid_strengths(picture.panels))
-    paragraph = list(_paragraph(picture.panels[0], -depth - row / 2, points, width, row, ruler, colors))
+    paragraph = list(_paragraph(picture.panels[0], -depth - row_height / 2, points, width, row_height, ruler, colors))
     right = max(word.box.x + word.box.width for word in paragraph if word.box)
     names_end = max(name.x + ruler.width(name.text, points) for name in names)
-    return Content(max(right, names_end), -(paragraph[-1].y - row), (*names, *paragraph))
+    return Content(max(right, names_end), -(paragraph[-1].y - row_height), (*names, *paragraph))
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
@@ -426,30 +426,30 @@ def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word
     Returns:
         The titles, one below another from y = 0 downwards, and their height in inches with half a row under them.
     """
-    row, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
+    row_height, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
     for panel_index, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
         *_, (_, highest_label) = panel.quantity.ticks(panel.scale)
-        text, y = f"{panel.title}, up to {highest_label}", -(panel_index + 0.5) * row
-        box = _box_around(0, y, ruler.width(text, points) + 2 * padding, row)
+        text, y = f"{panel.title}, up to {highest_label}", -(panel_index + 0.5) * row_height
+        box = _box_around(0, y, ruler.width(text, points) + 2 * padding, row_height)
         names.append(Word(padding, y, text, box=box, fill=hue))
-    return names, (len(names) + 0.5) * row
+    return names, (len(names) + 0.5) * row_height
 
 
-def _box_around(x: float, y: float, width: float, row: float) -> Box:
+def _box_around(x: float, y: float, width: float, row_height: float) -> Box:
     """Returns the rectangle behind a token, from ``x`` to the right; its middle is at height ``y``, in inches.
 
     Args:
         x: the left edge.
         y: the height of the middle.
         width: the width of the rectangle.
-        row: the height of a row, of which the rectangle fills the share ``WORD_HEIGHT``.
+        row_height: the height of a row, of which the rectangle fills the share ``WORD_HEIGHT``.
     """
-    return Box(x, y - row * WORD_HEIGHT / 2, width, row * WORD_HEIGHT)
+    return Box(x, y - row_height * WORD_HEIGHT / 2, width, row_height * WORD_HEIGHT)
 
 
 def _legend_of_strengths(
-    panel: Panel, width: float, y: float, points: float, row: float, ruler: Ruler
+    panel: Panel, width: float, y: float, points: float, row_height: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
     """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its strength.
 
@@ -460,10 +460,10 @@ def _legend_of_strengths(
         width: the width in inches in which the legend is centred.
         y: the vertical place of the legend's middle in inches.
         points: the font size of the legend.
-        row: the height of a row of tokens in inches.
+        row_height: the height of a row of tokens in inches.
         ruler: measures the text.
     """
-    stroke_length, gap = STROKE_ROWS * row, STROKE_GAP_ROWS * row
+    stroke_length, gap = STROKE_ROWS * row_height, STROKE_GAP_ROWS * row_height
     ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
     strengths_of_ticks = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
     items = [(text, strength) for text, strength in strengths_of_ticks if strength > MIN_LEGEND_STRENGTH]
@@ -480,7 +480,7 @@ def _legend_of_strengths(
     return words, Strokes(ends, np.array([strength for _, strength in shown_items]))
 
 
-def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
+def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_height: float) -> Strokes:
     """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`; the strongest is last, on top.
 
     Args:
@@ -488,21 +488,21 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: 
         left: the horizontal place of the queries' column in inches.
         right: the horizontal place of the keys' column in inches.
         top: the vertical place of the first token in inches.
-        row: the height of a row of tokens in inches.
+        row_height: the height of a row of tokens in inches.
     """
     strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
     strengths = strengths_of_cells[pairs[:, 0], pairs[:, 1]]
     order = np.argsort(strengths, kind="stable")
     pairs = pairs[order]
-    starts = np.column_stack([np.full(len(pairs), left), top - pairs[:, 0] * row])
-    stops = np.column_stack([np.full(len(pairs), right), top - pairs[:, 1] * row])
+    starts = np.column_stack([np.full(len(pairs), left), top - pairs[:, 0] * row_height])
+    stops = np.column_stack([np.full(len(pairs), right), top - pairs[:, 1] * row_height])
     return Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
 def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Returns a paragraph of all tokens for each head, under its title, each token on the colour of its weight."""
-    row = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
+    row_height = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH
     title_points = points * PANEL_TITLE_SIZE
     words: list[Word] = []
     lines = []
@@ -511,16 +511,22 @@ def _text_content(picture: Picture, points: float, width: float, scale: float, r
         for text in ruler.wrap(panel.title, title_points, width):
             lines.append(TextLine(0, y, text, title_points))
             y -= points * LINE_HEIGHT / POINTS_PER_INCH
-        paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
+        paragraph = list(_paragraph(panel, y - row_height / 2, points, width, row_height, ruler))
         words += paragraph
-        y = paragraph[-1].y - row * PARAGRAPH_STEP
+        y = paragraph[-1].y - row_height * PARAGRAPH_STEP
     right = max(word.box.x + word.box.width for word in words if word.box)
     content_width = max((right, *(ruler.width(line.text, line.points) for line in lines)))
     return Content(content_width, -y, tuple(words), lines=tuple(lines))
 
 
 def _paragraph(
-    panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler, colors: ByteArray | None = None
+    panel: Panel,
+    y: float,
+    points: float,
+    width: float,
+    row_height: float,
+    ruler: Ruler,
+    colors: ByteArray | None = None,
 ) -> Iterator[Word]:
     """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards.
 
@@ -531,7 +537,7 @@ def _paragraph(
         y: the middle of the first line.
         points: the font size.
         width: the width of a line in inches.
-        row: the height of a line in inches.
+        row_height: the height of a line in inches.
         ruler: measures the text.
         colors: red, green and blue of each token, ``(tokens, 3)``; ``None`` for the colours of the panel's scale.
     """
@@ -542,14 +548,14 @@ def _paragraph(
         text = ruler.cut(label, points, width - 2 * padding)
         word_width = ruler.width(text, points) + 2 * padding
         if x > 0 and x + word_width > width:
-            x, y = 0.0, y - row
+            x, y = 0.0, y - row_height
         red, green, blue = token_colors[index].tolist()
         is_query = first_token + index == panel.rows.edges[0] and label == panel.rows.labels[0]
         yield Word(
             x=x + padding,
             y=y,
             text=text,
-            box=_box_around(x, y, word_width, row),
+            box=_box_around(x, y, word_width, row_height),
             fill=(red, green, blue) if panel.visible[0, index] else None,
             marked=is_query,
         )

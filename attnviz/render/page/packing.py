@@ -134,9 +134,10 @@ class PackedHead:
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     """Returns the plan that stores the heads as precisely as ``budget`` bytes allow.
 
-    If there are too many cells for float32, it stores queries and keys if these fit. Else it stores weights in the
-    best precision that fits. If none fits, or maps are pooled, it stores means and maxima of the smallest blocks of
-    tokens that fit. A cell in 8 bits counts as one byte: deflated it has about six bits, and encoding adds a quarter.
+    The first of these that fits is chosen: weights in float32, if the cells are few; queries and keys, if all heads
+    have them; weights in fewer bits; means and maxima of the smallest blocks of tokens that fit. Maps that are pooled
+    are always stored in blocks. A cell in 8 bits counts as one byte: compression leaves about six bits, and the letters
+    that encode these in a page take a quarter more.
 
     Args:
         heads: the heads of the page.

@@ -118,7 +118,7 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         results=KeptNumbers(kept, recording.model),
         summary=lambda: _summary(kept, is_wide=options.look.width >= WIDE),
         panels=lambda: _panels(kept),
-        refusal="policies of a cache are drawn as one picture; use -o kept.png, or -o kept.csv for numbers",
+        refusal="a page cannot show policies of a cache; use -o kept.png, or -o kept.csv for numbers",
         about={"recording": origin(recording)},
     )
     return results.report(options)

@@ -29,7 +29,7 @@ WIDE = 100  # columns
 MAX_LABEL_CHARACTERS = 22  # of a unit in a list
 MAX_TOKEN_CHARACTERS = 14
 MAX_DRAWN_STEPS = 400  # rows of a picture
-PAGE_REFUSAL = "steps are drawn as one picture; use -o steps.png, or -o steps.csv for numbers"
+PAGE_REFUSAL = "a page cannot show steps; use -o steps.png, or -o steps.csv for numbers"
 TERMS = (
     "Step: the attention row of the query that predicted the token. Own: weight on tokens that the model had written. "
     "Change: total variation distance from the row of the previous step, 0 to 1."

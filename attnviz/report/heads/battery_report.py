@@ -31,7 +31,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
         panels=lambda: [
             layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
         ],
-        refusal="types of heads are drawn as one picture; use -o atlas.png, or -o types.csv for numbers",
+        refusal="a page cannot show types of heads; use -o atlas.png, or -o types.csv for numbers",
         picture_remarks=("Rows are layers, columns are heads, colours are scores.",),
     )
     return results.report(options)

@@ -43,7 +43,7 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         results=changes,
         summary=lambda: _summary(changes),
         panels=lambda: [_panel(before, after)],
-        refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
+        refusal="a page cannot show changes of effects; use -o change.png, or -o change.csv for numbers",
         picture_remarks=CHANGE_REMARKS,
     )
     return results.report(options)

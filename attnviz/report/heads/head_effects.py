@@ -45,7 +45,7 @@ def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
         results=effects,
         summary=lambda: _summary(effects),
         panels=lambda: [_panel(effects), *_pairs_panel(effects)],
-        refusal="effects of heads are drawn as one picture; use -o effect.png, or -o effect.csv for numbers",
+        refusal="a page cannot show effects of heads; use -o effect.png, or -o effect.csv for numbers",
         about=source_of(effects.model, effects.title),
     )
     return results.report(options)

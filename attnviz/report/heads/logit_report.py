@@ -53,7 +53,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
             _layer_panel(parts),
             _key_panel(parts, [head for head in drawn_heads if head in largest_heads]),
         ],
-        refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
+        refusal="a page cannot show the parts of a logit; use -o logit.png, or -o logit.csv for numbers",
         picture_remarks=_picture_remarks(parts, drawn_heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )

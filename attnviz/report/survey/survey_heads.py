@@ -79,10 +79,10 @@ def survey_title(survey: Survey) -> str:
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """Returns a remark on the surveyed layers and corpus, and one each on skipped texts and omitted metrics if any."""
     layers, over_corpus = layers_phrase(head.layer for head in survey.heads), f" over {', '.join(survey.corpus)}"
-    skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
+    skipped_phrase = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
     remarks = [f"A survey of {layers}{over_corpus if survey.corpus else ''}."]
-    if skipped:
-        remarks.append(f"Left out of the corpus: {skipped}.")
+    if skipped_phrase:
+        remarks.append(f"Left out of the corpus: {skipped_phrase}.")
     if survey.omitted_metrics:
         remarks.append(f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(survey.omitted_metrics)}.")
     return tuple(remarks)

@@ -318,7 +318,7 @@ def _text_key(
 
 
 def _is_picture(survey: Survey, id: int) -> bool:
-    """True if an example is a picture: it has no row in a file, and a text has one, from 1."""
+    """True if an example is a picture, whose row is 0; the row of a text is its place in the file, counted from 1."""
     return not survey.examples.texts[id].row
 
 

@@ -387,8 +387,8 @@ DROPPED = (
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and its accuracy."""
-    untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
-    warnings = ((untrained,) if recording.untrained else ()) + recording.doubts
+    untrained_remark = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
+    warnings = ((untrained_remark,) if recording.untrained else ()) + recording.doubts
     return warnings + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
 
 

@@ -70,7 +70,7 @@ def test_what_does_not_compare_is_refused() -> None:
         effect_changes(BEFORE, replace(AFTER, metric="kl"))
     with pytest.raises(AttnvizError, match=r"begin with 0\.1 and 3\.3, have no head or set of heads in"):
         effect_changes(BEFORE, replace(AFTER, rows=AFTER.rows[2:]))
-    with pytest.raises(AttnvizError, match="changes of effects are drawn as one picture"):
+    with pytest.raises(AttnvizError, match="a page cannot show changes of effects"):
         effects_comparison_report(BEFORE, AFTER, options(".html"))
     with pytest.raises(AttnvizError, match="does not apply to tables of effects"):
         effects_comparison_report(BEFORE, AFTER, replace(options(".txt"), all=True))

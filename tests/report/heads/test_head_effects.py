@@ -74,7 +74,7 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
     text = draw(effects_report(EFFECTS, options(".csv")), ".csv").decode()
     assert text.splitlines()[:2] == ["heads,loss,effect,margin,beyond", text.splitlines()[1]]
     assert '"beyond": 1.5' in draw(effects_report(EFFECTS, options(".json")), ".json").decode()
-    with pytest.raises(AttnvizError, match="effects of heads are drawn as one picture"):
+    with pytest.raises(AttnvizError, match="a page cannot show effects of heads"):
         effects_report(EFFECTS, options(".html"))
     with pytest.raises(AttnvizError, match="shows effects of single heads"):
         effects_report(replace(EFFECTS, rows=ROWS[2:]), options(".svg"))

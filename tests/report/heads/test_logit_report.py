@@ -90,7 +90,7 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
     lines = draw(logit_report(PARTS, options(".csv")), ".csv").decode().splitlines()
     assert lines[:3] == ["part,kind,adds,key 0,key 1,key 2", "wte,embedding,0.25,,,", "0.0,head,1.5,1.25,0.25,0.0"]
     assert '"difference": 1e-06' in draw(logit_report(PARTS, options(".json")), ".json").decode()
-    with pytest.raises(AttnvizError, match="one picture"):
+    with pytest.raises(AttnvizError, match="a page cannot show the parts of a logit"):
         logit_report(PARTS, options(".html"))
 
 
