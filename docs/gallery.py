@@ -173,7 +173,7 @@ SHOWN = (
         "show --file 10000.txt --causal --heads 0",
         "A pooled map of 10,000 words. Its last rows are as clear as its first, because a colour compares each "
         "weight with an even share of the keys that the query can see.",
-        ("Colours show lift", "Pooled: "),
+        ("Lift is the weight", "Pooled: "),
         ".png",
     ),
     Shown(

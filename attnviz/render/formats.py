@@ -69,6 +69,7 @@ class Format:
             one_page=self.one_page,
             lists_heads=self.lists_heads,
             sorts_heads=self.sorts_heads,
+            has_colors=self.suffix != TERMINAL or (look.colors > 0 and not look.ascii),
             fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
         )
 

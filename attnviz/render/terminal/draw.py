@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import IO
 
 from attnviz.base.errors import AttnvizError
+from attnviz.media.text import Text
 from attnviz.render.terminal.cells import legend
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, to_ascii, wrap
 from attnviz.render.terminal.maps import ROW_LABEL_COLUMNS, choose_grid, map_bands
@@ -12,7 +13,7 @@ from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
 from attnviz.render.terminal.thumbnails import thumbnails
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.panels import NOTE, Axis, Panel
 from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
@@ -85,7 +86,7 @@ def ineffective_options(report: Report) -> tuple[str, ...]:
         return "cmap", "color_scale", "limits"
     if report.look.colors:
         return ()
-    if isinstance(report, ShadedText):
+    if isinstance(report, ShadedText) and not _has_shades(report):
         return "cmap", "color_scale", "limits"
     return ("cmap",)  # characters of shades still depend on the scale and its limits
 
@@ -101,7 +102,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
     match report:
         case ShadedText():
             yield from shaded_texts(panels, look)
-            needs_legend = bool(look.colors)
+            needs_legend = bool(look.colors) or _has_shades(report)
         case Thumbnails():
             yield from thumbnails(panels, look, filled=report.filled)
             needs_legend = True
@@ -117,9 +118,15 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
         yield []
 
 
+def _has_shades(report: ShadedText) -> bool:
+    """True if weights are characters of shades where there are no colours; over a text, they are numbers."""
+    return not isinstance(report.panels[0].columns.canvas, Text)
+
+
 def _with_shown_labels(panel: Panel, look: Look) -> Panel:
     """Returns a panel with the title and labels that are drawn, in ASCII if the look asks for it."""
-    title = to_ascii(panel.title) if look.ascii else panel.title
+    # The separator stays, since a title is split at it; it becomes ASCII when lines are printed.
+    title = NOTE.join(map(to_ascii, panel.title.split(NOTE))) if look.ascii else panel.title
     rows, columns = (_axis_with_shown_labels(axis, look) for axis in (panel.rows, panel.columns))
     return replace(panel, title=title, rows=rows, columns=columns)
 

@@ -14,7 +14,7 @@ from attnviz.render.terminal.over_sound import seconds_text
 from attnviz.report.picture.colors import Rgb
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import overlay_pixels, panel_image, query_box
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import NOTE, Panel
 
 LEAST_COLUMNS, MOST_COLUMNS = 24, 56  # columns of one image; a screen shows several side by side
 LEAST_COLUMNS_OF_LAYER = 16  # of one image, if all heads of a layer then stand side by side
@@ -26,9 +26,10 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
     across = _images_across(panels, look.width)
     columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
+    title_height = _title_height(panels, columns)
     for first_panel in range(0, len(panels), across):
         band = panels[first_panel : first_panel + across]
-        yield _side_by_side([_title_line(panel, columns) for panel in band])
+        yield from _title_lines(band, columns, title_height)
         images = [_image_lines(panel, columns, look) for panel in band]
         blank_line: Line = [Span(" " * columns)]  # below an image that is less high than its neighbour
         yield from (_side_by_side(list(lines)) for lines in zip_longest(*images, fillvalue=blank_line))
@@ -36,18 +37,35 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _images_across(panels: list[Panel], width: int) -> int:
-    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit."""
+    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit.
+
+    The images of a head stay side by side if they have space.
+    """
     heads_of_layer = sum(panel.group == panels[0].group for panel in panels)
     if (width + GAP) // heads_of_layer >= LEAST_COLUMNS_OF_LAYER + GAP:
         return heads_of_layer
-    return max(1, min(len(panels), (width + GAP) // (LEAST_COLUMNS + GAP)))
+    fitting_images = max(1, min(len(panels), (width + GAP) // (LEAST_COLUMNS + GAP)))
+    images_of_head = sum(panel.name == panels[0].name for panel in panels)
+    return fitting_images - fitting_images % images_of_head or fitting_images
 
 
-def _title_line(panel: Panel, columns: int) -> Line:
-    """Returns the title of a panel; a title that is too long loses its last parts, or shrinks to the head's name."""
-    parts = panel.title.split(", ")
-    titles = [*(", ".join(parts[:count]) for count in range(len(parts), 0, -1)), panel.name]
-    shown_title = next((title for title in titles if cell_len(title) <= columns), titles[-1])
+def _title_height(panels: list[Panel], columns: int) -> int:
+    """Returns the lines of every title: one if each head's name and its first note fit side by side, else two."""
+    return 1 if all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels) else 2
+
+
+def _title_lines(band: list[Panel], columns: int, height: int) -> Iterator[Line]:
+    """Yields the titles of a band of panels, in one line, or in two: the heads' names and the notes on them."""
+    titles = [[panel.title] if height == 1 else panel.title.split(NOTE, 1) for panel in band]
+    for parts in zip_longest(*titles, fillvalue=""):
+        yield _side_by_side([_title_line(part, columns) for part in parts])
+
+
+def _title_line(title: str, columns: int) -> Line:
+    """Returns a line of a title; if it is too long, it loses its last parts, or is cut."""
+    parts = title.split(", ")
+    titles = [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    shown_title = next((text for text in titles if cell_len(text) <= columns), titles[-1])
     return [Span(fit(shown_title, columns), style="bold")]
 
 

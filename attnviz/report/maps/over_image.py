@@ -76,7 +76,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         panels=colored_panels,
         caption=f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
-            f"Colours show what {subject} looks at, over the {images} in grey.",
+            _drawing_remark(subject, images, options),
             *_band_remarks(panels[0]),
             *_remarks(heads, drawn_heads, panels),
             *scale_remarks(options.look),
@@ -163,6 +163,20 @@ def _image_at(tokens: Tokens, index: int) -> Image:
     image = tokens.media[index]
     assert isinstance(image, Image)
     return image
+
+
+def _drawing_remark(subject: str, images: str, options: ReportOptions) -> str:
+    """Returns the sentence on what stands for weights; without colours, also that the images are not drawn.
+
+    Args:
+        subject: the query in words.
+        images: the kind of what is drawn, such as ``image`` or ``images``.
+        options: the medium, which may have no colours.
+    """
+    if options.medium.has_colors:
+        return f"Colours show what {subject} looks at, over the {images} in grey."
+    are_hidden = "are" if images.endswith("s") else "is"
+    return f"Shades show what {subject} looks at; without colours, the {images} {are_hidden} not drawn."
 
 
 def _band_remarks(panel: Panel) -> tuple[str, ...]:

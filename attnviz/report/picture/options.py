@@ -56,6 +56,7 @@ class Medium:
         draws_maps: True if the medium draws maps; else it takes the exact numbers of every head.
         lists_heads: True if a table of heads has one row per head; else it is drawn as an atlas.
         sorts_heads: True if readers can sort heads there; exact numbers then stay in the recorded order.
+        has_colors: True if colours show numbers; False in a terminal that shows them as characters.
         fits: returns True if a report fits on one screen; ``None`` where the medium has no limit.
     """
 
@@ -65,6 +66,7 @@ class Medium:
     draws_maps: bool = True
     lists_heads: bool = False
     sorts_heads: bool = False
+    has_colors: bool = True
     fits: "Callable[[Report], bool] | None" = None
 
 

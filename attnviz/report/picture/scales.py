@@ -21,8 +21,8 @@ MIN_EXCESS = 1.005  # values above the scale's end by a smaller factor are not c
 LIFT_QUANTILE = 0.999  # share of the cells that the colours of lift cover; outliers are clipped
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
 ONLY_ONE_KEY = "Every query sees one key, so its weight is 1 by definition; a longer text shows what heads prefer."
-ONE_KEY = "Rows with one visible key always have weight 1; the colour scale ignores them."
-LIFTED = "Colours show lift: the weight times the number of keys that the query can see; 1× is no preference."
+ONE_KEY = "Rows with one visible key always have weight 1; the scale ignores them."
+LIFTED = "Lift is the weight times the number of keys that the query can see; 1× is no preference."
 
 
 def share_scales(
@@ -239,8 +239,8 @@ def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
     """Returns remarks on unusual colours, and on values that the colours do not show; empty if there are none."""
-    separate_remark = "Each head has its own colour scale: compare heads by their numbers, not by colour."
-    logarithmic_remark = "Colours are logarithmic."
+    separate_remark = "Each head has its own scale: compare heads by their numbers."
+    logarithmic_remark = "The scale is logarithmic."
     return (
         *((separate_remark,) if look.color_limits == "head" else ()),
         *((logarithmic_remark,) if look.color_scale == "log" else ()),
@@ -271,7 +271,7 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the values above the colour scale, or on rows with one key if only these are above it.
+    """Returns a remark on the values above the scale, or on rows with one key if only these are above it.
 
     It is empty if no panel has such values.
     """
@@ -284,7 +284,7 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
         return (ONE_KEY,)
     share = float(np.mean(levels > high))
     largest = clipped_panels[0].color_quantity.text(float(levels.max()))
-    return (f"{_share_text(share)} of cells are above the colour scale, up to {largest}.",)
+    return (f"{_share_text(share)} of cells are above the scale, up to {largest}.",)
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

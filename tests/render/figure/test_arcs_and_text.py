@@ -150,7 +150,7 @@ def test_given_limits_and_heads_own_limits_are_taken_and_said() -> None:
     own = report_of(recording, limits="head")
     assert [panel.scale.high for panel in own.panels] == [float(panel.values.max()) for panel in own.panels]
     assert own.panels[0].scale != own.panels[1].scale
-    assert any("its own colour scale" in remark for remark in own.remarks)
+    assert any("its own scale" in remark for remark in own.remarks)
 
 
 def test_logarithmic_colours_are_equally_far_apart_for_equal_ratios() -> None:
