@@ -5,14 +5,14 @@ import { createInterface } from "node:readline";
 const assets = new URL(process.argv[2], "file:");
 const load = (name) => import(new URL(name, assets));
 const { bytesOf, readHalves, readWeights } = await load("encoding.js");
-const { percentText, scoreText, cellText, tickText, positionOf } = await load("formatting.js");
+const { percentText, scoreText, cellText, tickTexts, positionOf } = await load("formatting.js");
 const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
 const { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
 const { ROWS } = await load("factors.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
-const formats = { percentText, scoreText, cellText, tickText, positionOf };
+const formats = { percentText, scoreText, cellText, tickTexts, positionOf };
 
 /** The bytes of a string in base 64, in memory of their own. */
 function bytes(text) {

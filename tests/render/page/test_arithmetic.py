@@ -318,8 +318,13 @@ def test_numbers_of_cells_ticks_and_positions_are_short(node: Node) -> None:
     change = SCALE | {"change": True}
     cells = [[0.256, SCALE], [0.256, change], [-0.256, change], [0, change]]
     assert node.ask("texts", format="cellText", calls=cells) == ["26", "+26", "−26", "0"]
-    ticks = [[0.8, SCALE], [0.0123, SCALE], [0.8, change], [-0.000051, change], [0, SCALE]]
-    assert node.ask("texts", format="tickText", calls=ticks) == ["80%", "1.2%", "+80%", "−0.0051%", "0%"]
+    ticks = [[[0.8], SCALE], [[0.0123], SCALE], [[0.8], change], [[-0.000051], change], [[0], SCALE]]
+    assert node.ask("texts", format="tickTexts", calls=ticks) == [["80%"], ["1.2%"], ["+80%"], ["−0.0051%"], ["0%"]]
+    near = [[[0.952, 0.976, 1, 1.025, 1.05], SCALE | {"steps": "lift"}], [[0.9512, 0.9547, 1], SCALE]]
+    assert node.ask("texts", format="tickTexts", calls=near) == [
+        ["0.952×", "0.976×", "1×", "1.02×", "1.05×"],
+        ["95.1%", "95.5%", "100%"],
+    ]
     places = [[{"first": 5}, 2], [{"edges": [5, 8, 9]}, 0], [{"edges": [5, 8, 9]}, 1]]
     assert node.ask("texts", format="positionOf", calls=places) == ["7", "5–7", "8"]
 

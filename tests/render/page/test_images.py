@@ -114,6 +114,13 @@ def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Op
     ]
 
 
+def test_means_of_queries_that_see_different_keys_have_neither_shares_nor_an_outline(show: Opener) -> None:
+    opened = open_head(show, WORDS)  # causal, so that the first keys get more than one query gives
+    opened.settle()
+    assert not opened.text("#text figcaption").strip()
+    assert opened.evaluate("scene.strip.drawn[0].words.shading.row") is None
+
+
 def test_a_run_of_patches_is_one_bracket_and_other_tokens_stay(show: Opener) -> None:
     opened = open_head(show, WORDS)
     assert opened.evaluate("Array.from(document.querySelectorAll('#text .token'), (token) => token.textContent)") == [

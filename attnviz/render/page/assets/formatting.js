@@ -4,6 +4,8 @@ import { ABSENT } from "./values.js";
 
 /** @import { Scale, Score, Text } from "./types.js" */
 
+const MOST_DIGITS = 6; // of a number under a legend
+
 /**
  * A weight in percent, with no more digits than it was kept with, or than its error leaves it.
  *
@@ -61,14 +63,21 @@ export function cellText(value, scale, decimals = 0) {
   return scale.change && Number(percent) > 0 ? `+${percent}` : withMinus(percent);
 }
 
-/** A percentage under the legend. @param {number} value @param {Scale} scale */
-export function tickText(value, scale) {
-  if (scale.steps === "lift" && !scale.change) return `${Number(value.toPrecision(2))}×`;
-  if (scale.scores) return withMinus(value.toFixed(scale.high - scale.low < 1 ? 2 : 1));
+/** The numbers under a legend, with the fewest digits with which all differ. @param {number[]} values @param {Scale} scale */
+export function tickTexts(values, scale) {
+  const candidates = Array.from({ length: MOST_DIGITS - 1 }, (_, more) => values.map((value) => tickText(value, scale, 2 + more)));
+  const differ = (/** @type {string[]} */ texts) => new Set(texts).size === texts.length;
+  return candidates.find(differ) ?? candidates[0];
+}
+
+/** A percentage under the legend. @param {number} value @param {Scale} scale @param {number} digits significant ones, at least 2 */
+export function tickText(value, scale, digits = 2) {
+  if (scale.steps === "lift" && !scale.change) return `${Number(value.toPrecision(digits))}×`;
+  if (scale.scores) return withMinus(value.toFixed(digits - (scale.high - scale.low < 1 ? 0 : 1)));
   const percent = Math.abs(100 * value);
-  const digits = percent === 0 || percent >= 10 ? 0 : Math.min(8, 1 - Math.floor(Math.log10(percent)));
+  const decimals = percent === 0 ? 0 : Math.min(8, Math.max(0, digits - 1 - Math.floor(Math.log10(percent))));
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
-  return `${sign}${Number(percent.toFixed(digits))}%`;
+  return `${sign}${Number(percent.toFixed(decimals))}%`;
 }
 
 /** A token's position, or those of its block. @param {Text} text @param {number} place */

@@ -3,7 +3,7 @@
 import { cssOf, theme } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { make, one } from "./elements.js";
-import { tickText } from "./formatting.js";
+import { tickTexts } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
 import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
@@ -35,14 +35,18 @@ function shownScale() {
 export function drawLegend() {
   if (state.together === "overlay") return one("legend").replaceChildren(...hueNames());
   const scale = shownScale();
-  const texts = [0, 0.25, 0.5, 0.75, 1].map((fraction) => tickText(valueAt(fraction, scale), scale));
-  const crowded = texts.join("").length > MAX_TICK_CHARACTERS;
-  const ticks = texts.filter((_, place) => !crowded || place % 2 === 0);
+  const texts = ticksAt([0, 0.25, 0.5, 0.75, 1], scale);
+  const ticks = texts.join("").length > MAX_TICK_CHARACTERS ? ticksAt([0, 0.5, 1], scale) : texts;
   one("legend").replaceChildren(
     make("span", {}, nameOf(scale)),
     scaleBar(scale, ticks),
     ...swatches(),
   );
+}
+
+/** The numbers at some parts of a scale. @param {number[]} fractions @param {Scale} scale */
+function ticksAt(fractions, scale) {
+  return tickTexts(fractions.map((fraction) => valueAt(fraction, scale)), scale);
 }
 
 /** The hue of each head that lies over others. */
@@ -102,8 +106,9 @@ export function drawLegendOn(surface, x, y) {
   const faint = { size: 11, color: theme().soft };
   /** @type {[number, CanvasTextAlign][]} */
   const ticks = [[0, "left"], [0.5, "center"], [1, "right"]];
-  for (const [fraction, align] of ticks) {
-    surface.text(tickText(valueAt(fraction, scale), scale), x + wide * fraction, y + 20, { ...faint, align });
+  const texts = ticksAt([0, 0.5, 1], scale);
+  for (const [place, [fraction, align]] of ticks.entries()) {
+    surface.text(texts[place], x + wide * fraction, y + 20, { ...faint, align });
   }
   surface.text(nameOf(scale), x + wide + 14, y + 5, faint);
 }

@@ -3,6 +3,7 @@
 /** @import { ShownImage, Text } from "./types.js" */
 
 const PADDING_LABEL = "[pad]"; // as Python labels it
+const MOST_ROUNDED = 1.1; // sum of a row of weights that were rounded to 8 bits
 
 /**
  * What stands for the tokens of an axis where its images are drawn beside.
@@ -55,11 +56,26 @@ export function pieceOf({ starts }, token) {
   return (next < 0 ? starts.length : next) - 1;
 }
 
-/** How much of a row of weights is on some tokens. @param {Float32Array} row masked keys are below zero @param {Iterable<number>} tokens */
+/**
+ * How much of a row of weights is on some tokens, at most 1: rounded weights may add up to more.
+ *
+ * @param {Float32Array} row masked keys are below zero
+ * @param {Iterable<number>} tokens
+ */
 export function shareOn(row, tokens) {
-  let share = 0;
-  for (const token of tokens) if (row[token] > 0) share += row[token];
-  return share;
+  return sumOn(row, tokens) / Math.max(1, sumOn(row, row.keys()));
+}
+
+/** True if sums of a row are shares of it: means over queries that see different keys add up to more than 1. @param {Float32Array} row */
+export function hasShares(row) {
+  return sumOn(row, row.keys()) <= MOST_ROUNDED;
+}
+
+/** @param {Float32Array} row masked keys are below zero @param {Iterable<number>} tokens */
+function sumOn(row, tokens) {
+  let sum = 0;
+  for (const token of tokens) if (row[token] > 0) sum += row[token];
+  return sum;
 }
 
 /**

@@ -10,6 +10,7 @@ import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
 import { heardOf, intervalText, shareWithin } from "./seconds.js";
+import { hasShares } from "./patch_runs.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { fitText } from "./surface.js";
 import { withoutHidden } from "./units.js";
@@ -84,7 +85,8 @@ export class TextView {
       const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
       const values = all && withoutHidden(all, this.texts[axis === "key" ? 1 : 0]);
       const change = shown?.scale.change ?? state.side === "change";
-      const row = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
+      const summed = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
+      const row = summed && hasShares(summed) ? summed : null;
       words.shade({ ...shadingOf(values, change), colors: shades.colors, row });
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
@@ -99,7 +101,7 @@ export class TextView {
     if (!what) return rest.trim();
     const change = scene.shown?.scale.change ?? false;
     const sign = change ? ", red more and blue less" : "";
-    return `Shaded: ${what}${this.ofHead()}; the darkest is ${change ? "±" : ""}${weightText(largest)}${sign}.${rest}`;
+    return `Shaded: ${what}${this.ofHead()}; the largest is ${change ? "±" : ""}${weightText(largest)}${sign}.${rest}`;
   }
 
   /** Returns the words on the head that shades the text; "" if the words before them name it. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { patchesOfMass, pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
+import { hasShares, patchesOfMass, pieceOf, shareOn, wordPieces } from "../../../../attnviz/render/page/assets/patch_runs.js";
 
 const image = (...tokens) => ({ src: "", width: 2, height: 1, title: "", tokens, boxes: tokens.map(() => [0, 0, 1, 1]) });
 
@@ -30,6 +30,17 @@ test("patches of a spectrogram and padding that follow each other are a piece ea
 
 test("masked keys add nothing to a share", () => {
   assert.equal(shareOn(Float32Array.of(0.5, 0.25, -2, 0.25), [0, 2, 3]), 0.75);
+});
+
+test("shares of a row that is rounded up add up to 1", () => {
+  const row = Float32Array.of(0.75, 0.25, 0.0625);
+  assert.ok(Math.abs(shareOn(row, [0]) + shareOn(row, [1, 2]) - 1) < 1e-6);
+  assert.equal(shareOn(Float32Array.of(0.25, 0.25), [0]), 0.25); // keys that were not recorded hold the rest
+});
+
+test("means over queries that see different keys have no shares", () => {
+  assert.ok(hasShares(Float32Array.of(0.75, 0.3, -2)));
+  assert.ok(!hasShares(Float32Array.of(1, 0.75, -2)));
 });
 
 test("the patches of a mass are the fewest with more than the share, as mass_mask finds them", () => {
