@@ -134,10 +134,18 @@ def surveyed_heads_report(
 
 
 def classes_of(survey: Survey) -> tuple[str, ...]:
-    """Returns the names of the classes of tokens that occur in at least one text; empty if none does."""
+    """Returns the names of the classes of tokens that occur in at least one text; empty if none does.
+
+    ``registers`` is left out if it has the numbers of ``special``: tokens without a place are then the special ones.
+    """
     names = [metric.name for metric in survey.metrics]
     class_names = (name for name in (*CLASS_NAMES, *survey.custom_classes) if name in names)
-    return tuple(name for name in class_names if survey.tallies.count[:, names.index(name)].any())
+    classes = tuple(name for name in class_names if survey.tallies.count[:, names.index(name)].any())
+    if not {"special", "registers"} <= set(classes):
+        return classes
+    special, registers = (survey.means[:, names.index(name)] for name in ("special", "registers"))
+    are_one_class = np.allclose(special, registers, rtol=1e-6, equal_nan=True)
+    return tuple(name for name in classes if name != "registers" or not are_one_class)
 
 
 def _means(totals: Float64Array, counts: IntArray) -> Float64Array:

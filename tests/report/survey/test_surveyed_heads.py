@@ -8,6 +8,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus import example_weights
 from attnviz.corpus.example_weights import WeightsRequest
+from attnviz.metrics.metrics import METRICS as ALL_METRICS
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
@@ -15,7 +16,7 @@ from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
 from attnviz.report.survey import surveyed_heads
 from attnviz.report.survey.survey_card import survey_card_report
 from attnviz.report.survey.survey_heads import survey_title
-from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS
+from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS, classes_of
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
@@ -97,6 +98,18 @@ def test_a_picture_is_cards_of_few_heads_points_for_axes_and_else_profiles() -> 
     assert (points.cards, points.axes) == (False, ("previous", "sink", "entropy", "layer"))
     assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=FIGURE)), Heatmaps)
     assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=SLIDES)), Heatmaps)
+
+
+@pytest.mark.parametrize("factor", [1, 0.5])
+def test_tokens_without_a_place_are_no_second_class_if_they_are_the_special_tokens(factor: float) -> None:
+    names = [metric.name for metric in METRICS]
+    special, other = names.index("special"), names.index("next")
+    numbers = numbers_of(40, 1)
+    numbers.values[:, :, other] = factor * numbers.values[:, :, special]
+    metrics = tuple(ALL_METRICS["registers"] if metric.name == "next" else metric for metric in METRICS)
+    classes = classes_of(replace(survey_of(numbers, 0), metrics=metrics))
+    assert "special" in classes
+    assert ("registers" in classes) == (factor < 1)
 
 
 @pytest.mark.parametrize(
