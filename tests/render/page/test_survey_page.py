@@ -80,6 +80,24 @@ def test_axes_are_chosen_and_numbers_are_the_means(show: Opener, report: Surveye
     assert [f"{means[head]:.2f}" in row for head, row in zip(order, rows, strict=True)] == [True] * 3
 
 
+def test_long_numbers_beside_the_plot_leave_its_name_free_and_intervals_stay_inside(
+    show: Opener, report: SurveyedHeads
+) -> None:
+    frame = report.frame
+    assert frame.margins is not None
+    near_means, wide = 0.99478 + frame.values * 1e-6, np.full_like(frame.margins, 0.9)
+    opened = show(replace(report, frame=replace(frame, values=near_means, margins=wide)))
+    opened.until("document.querySelector('#plot .spread')")
+    name = opened.page.locator("#plot .axis").nth(1).bounding_box()
+    ticks = [text.bounding_box() for text in opened.page.locator("#plot text[text-anchor=end]:not(.name)").all()]
+    assert len(ticks) > 1
+    assert all(tick["x"] > name["x"] + name["width"] for tick in ticks)
+    ground = opened.page.locator("#plot .back").bounding_box()
+    for spread in (line.bounding_box() for line in opened.page.locator("#plot .spread").all()):
+        assert ground["x"] - 1 <= spread["x"] <= spread["x"] + spread["width"] <= ground["x"] + ground["width"] + 1
+        assert ground["y"] - 1 <= spread["y"] <= spread["y"] + spread["height"] <= ground["y"] + ground["height"] + 1
+
+
 def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('.example').length === 20")

@@ -12,10 +12,12 @@ import { endsOf, shape, ticksOf } from "./survey_drawing.js";
 
 /** @import { Scale, SurveyNumbers } from "./types.js" */
 
-const room = { width: 640, height: 400 }; // pixels of the picture
+const room = { width: 640, height: 400, left: 56 }; // pixels of the picture, and those left of the ground
 const RATIO = 0.62; // of its height to its width
 const MAX_HEIGHT = 440;
-const FRAME = { left: 56, top: 12, right: 16, bottom: 44 };
+const FRAME = { top: 12, right: 16, bottom: 44 };
+const LEAST_LEFT = 56;
+const [NAME_WIDTH, DIGIT_WIDTH] = [28, 7]; // pixels of the name of the upper axis, and of a digit beside it
 const RADII = [3.2, 9];
 const NEAR = 18; // of a click to a point
 const MOVED = 5; // of a pointer, before it brushes
@@ -36,7 +38,8 @@ export function drawPlot(numbers, choose, brush) {
   room.width = Math.max(280, one("plot").clientWidth);
   room.height = Math.min(MAX_HEIGHT, Math.round(RATIO * room.width));
   const [across, up] = [axisOf(state.across), axisOf(state.up)];
-  const x = (/** @type {number} */ value) => FRAME.left + across.share(value) * (room.width - FRAME.left - FRAME.right);
+  room.left = leftOf(up);
+  const x = (/** @type {number} */ value) => room.left + across.share(value) * (room.width - room.left - FRAME.right);
   const y = (/** @type {number} */ value) => room.height - FRAME.bottom - up.share(value) * (room.height - FRAME.top - FRAME.bottom);
   const ends = { size: endsOfAll(state.sized || LAYER), colour: endsOfAll(state.colour) };
   const points = page.heads.map((_, head) => pointOf(head, x, y, ends));
@@ -49,6 +52,17 @@ export function drawPlot(numbers, choose, brush) {
   picture.append(...chosenMark(numbers, points[here()], x, y));
   one("plot").replaceChildren(picture);
   listen(/** @type {SVGSVGElement} */ (picture), points, choose, brush);
+}
+
+/** The columns left of the ground: for the longest number beside it, and the name of the axis. @param {ReturnType<typeof axisOf>} up */
+function leftOf(up) {
+  const longest = Math.max(...upTicks(up).map((tick) => String(tick).length));
+  return Math.max(LEAST_LEFT, NAME_WIDTH + DIGIT_WIDTH * longest);
+}
+
+/** @param {ReturnType<typeof axisOf>} up */
+function upTicks(up) {
+  return ticksOf(up.low, up.high, 5);
 }
 
 /** Returns the description of the picture for a screen reader. */
@@ -121,8 +135,8 @@ function chosenMark(numbers, point, x, y) {
     page.heads[here()].name,
   );
   return [
-    shape("line", { class: "spread", x1: point.x - across, x2: point.x + across, y1: point.y, y2: point.y }),
-    shape("line", { class: "spread", x1: point.x, x2: point.x, y1: point.y - up, y2: point.y + up }),
+    shape("line", { class: "spread", x1: Math.max(room.left, point.x - across), x2: Math.min(room.width - FRAME.right, point.x + across), y1: point.y, y2: point.y }),
+    shape("line", { class: "spread", x1: point.x, x2: point.x, y1: Math.max(FRAME.top, point.y - up), y2: Math.min(room.height - FRAME.bottom, point.y + up) }),
     name,
   ];
 }
@@ -143,18 +157,18 @@ function marginOf(numbers, name) {
  */
 function frameOf(across, up, x, y) {
   const [right, bottom] = [room.width - FRAME.right, room.height - FRAME.bottom];
-  const size = { width: right - FRAME.left, height: bottom - FRAME.top };
-  const parts = [shape("rect", { class: "back", x: FRAME.left, y: FRAME.top, ...size, rx: 6 })];
+  const size = { width: right - room.left, height: bottom - FRAME.top };
+  const parts = [shape("rect", { class: "back", x: room.left, y: FRAME.top, ...size, rx: 6 })];
   for (const tick of ticksOf(across.low, across.high, room.width / 100)) {
     parts.push(shape("line", { class: "rule", x1: x(tick), x2: x(tick), y1: FRAME.top, y2: bottom, "pointer-events": "none" }));
     parts.push(shape("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, String(tick)));
   }
-  for (const tick of ticksOf(up.low, up.high, 5)) {
-    parts.push(shape("line", { class: "rule", x1: FRAME.left, x2: right, y1: y(tick), y2: y(tick), "pointer-events": "none" }));
-    parts.push(shape("text", { x: FRAME.left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(tick)));
+  for (const tick of upTicks(up)) {
+    parts.push(shape("line", { class: "rule", x1: room.left, x2: right, y1: y(tick), y2: y(tick), "pointer-events": "none" }));
+    parts.push(shape("text", { x: room.left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(tick)));
   }
   const middle = (FRAME.top + bottom) / 2;
-  parts.push(shape("text", { class: "axis", x: (FRAME.left + right) / 2, y: room.height - 8, "text-anchor": "middle" }, across.name));
+  parts.push(shape("text", { class: "axis", x: (room.left + right) / 2, y: room.height - 8, "text-anchor": "middle" }, across.name));
   parts.push(shape("text", { class: "axis", transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle" }, up.name));
   return parts;
 }
