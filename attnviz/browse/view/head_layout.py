@@ -5,6 +5,7 @@ from functools import cached_property
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import MapPane, map_pane, side_width
+from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.text_pane import ShadedTokens, shades_caption
@@ -63,6 +64,18 @@ class OpenHead:
         return self.panel.scale
 
     @property
+    def row_scale(self) -> ColorScale:
+        """The colour scale of the cursor's row: of weights over an image up to the largest, else that of all maps.
+
+        An image has so many patches that no weight of a usual row is far from 0.
+        """
+        view, session = self.state.view, self.screen.session
+        if not self.keys.tokens.image_indices or self.panel.quantity is not PERCENT:
+            return self.scale
+        block = CellBlock(self.row.numbers(view)[None], self.row.visible[None])
+        return session.scale(replace(view, own_scale=True), [block], self.state.theme)
+
+    @property
     def side_width(self) -> int:
         """The width of the side pane in terminal columns."""
         return side_width(self.screen.size)
@@ -77,12 +90,12 @@ class OpenHead:
     def text(self) -> ShadedTokens:
         """The keys, shaded by the cursor's row."""
         row, quantity = self.row.numbers(self.state.view), self.panel.quantity
-        caption = shades_caption(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
+        caption = shades_caption(f"{quantity.name} of {self.query} in {self.name}", quantity, self.row_scale)
         return ShadedTokens(
             units=self.keys,
             values=row,
             visible=self.row.visible,
-            scale=self.scale,
+            scale=self.row_scale,
             cursor=self.state.key,
             caption=caption,
             queries=self.queries,

@@ -1,5 +1,7 @@
 """Images under a row of a map: where they are drawn, what is framed, which patch a click chooses."""
 
+from dataclasses import replace
+
 import pytest
 
 from attnviz.browse.drawing.draw import draw_screen
@@ -49,6 +51,19 @@ def test_an_image_has_half_of_the_screen_below_the_map() -> None:
     assert {len(line) for line in drawn} == {WIDTH}
     assert {line.rstrip()[1:].strip("▀") for line in drawn} == {""}
     assert {len(line.rstrip()) for line in drawn} == {34}
+
+
+def test_weights_over_an_image_are_scaled_to_the_largest_of_the_row() -> None:
+    screen, state = screen_of(width=90), State(has_open_head=True, query=2, key=4)
+    caption = next(text for text in text_of(screen, state) if "shades: " in text)
+    largest = dense(image_recording()).weights[0, 2].max()
+    assert f"0% to {100 * largest:.2g}%" in caption
+    scores = next(text for text in text_of(screen, replace(state, view=View(scores=True))) if "shades: " in text)
+    assert "%" not in scores
+
+
+def text_of(screen: Screen, state: State) -> list[str]:
+    return ["".join(span.text for span in line) for line in draw_screen(screen, settle(screen, state))]
 
 
 def test_a_spectrogram_has_its_seconds_in_the_line_below_it() -> None:
