@@ -70,6 +70,7 @@ class Format:
             lists_heads=self.lists_heads,
             sorts_heads=self.sorts_heads,
             has_colors=self.suffix != TERMINAL or (look.colors > 0 and not look.ascii),
+            has_lines=self.suffix != TERMINAL,
             fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
         )
 

@@ -62,7 +62,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         for head in drawn_heads
         for image in head.maps.key_tokens.image_indices
     ]
-    if not options.medium.one_page:  # a terminal has no space for lines between patches
+    if not options.medium.has_lines:
         panels = [replace(panel, inside=None) for panel in panels]
     colored_panels = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}

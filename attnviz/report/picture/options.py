@@ -57,6 +57,7 @@ class Medium:
         lists_heads: True if a table of heads has one row per head; else it is drawn as an atlas.
         sorts_heads: True if readers can sort heads there; exact numbers then stay in the recorded order.
         has_colors: True if colours show numbers; False in a terminal that shows them as characters.
+        has_lines: True if lines between cells can be drawn; False in a terminal.
         fits: returns True if a report fits on one screen; ``None`` where the medium has no limit.
     """
 
@@ -67,6 +68,7 @@ class Medium:
     lists_heads: bool = False
     sorts_heads: bool = False
     has_colors: bool = True
+    has_lines: bool = True
     fits: "Callable[[Report], bool] | None" = None
 
 

@@ -81,6 +81,13 @@ def test_another_style_draws_the_matrix_of_patches() -> None:
     assert isinstance(build_report(image_recording(), options_for_medium(options, ".png")), Heatmaps)
 
 
+@pytest.mark.parametrize(("suffix", "has_outline"), [(".pptx", True), (".png", True), (".txt", False)])
+def test_figures_and_slides_have_an_outline_and_the_remark_on_it(suffix: str, has_outline: bool) -> None:
+    report = report_of(image_recording(), suffix, heads="0.1")
+    assert (report.panels[0].inside is not None) == has_outline
+    assert any("The line encloses" in remark for remark in report.remarks) == has_outline
+
+
 @given(st.integers(2, 40), st.integers(0, 2**16))
 def test_outline_encloses_the_patches_of_the_mask_that_dino_published(count: int, seed: int) -> None:
     row = torch.softmax(torch.randn(1, count, generator=torch.Generator().manual_seed(seed)), dim=1)
