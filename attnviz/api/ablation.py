@@ -117,8 +117,8 @@ def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int
     with first.live.unchanged():
         reader = first.live.reader(settings, use)
         by = reader.read(ablation.by.example).inputs if isinstance(ablation.by, Reading) else ablation.by
-        prepared = [reader.read(reading.example) for reading in readings]
-        return effects_of_examples(reader, prepared, replace(ablation, model=reader.module, by=by))
+        prepared_inputs = [reader.read(reading.example) for reading in readings]
+        return effects_of_examples(reader, prepared_inputs, replace(ablation, model=reader.module, by=by))
 
 
 def use_for_effects(examples: list[Example], metric: Metric | None) -> "Use":

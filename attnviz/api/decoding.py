@@ -72,8 +72,8 @@ def kept(
             turn or passage.
 
     Raises:
-        AttnvizError: if a policy cannot be read or drops nothing, nothing is known to be generated, or the model sees
-            later tokens.
+        AttnvizError: if a policy cannot be read, or holds all keys; if no queries are given and nothing is known to be
+            generated; or if the model sees later tokens.
 
     Example:
         >>> import attnviz, torch

@@ -66,11 +66,11 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     """
     from attnviz.report.build import build_report
 
-    parsed = report_options(options)
+    report_settings = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
-    screen = {name: getattr(parsed.look, name) for name in ("width", "colors") if name in options}
-    look = replace(look_of_terminal(parsed.look), **screen)
-    fitted_options = options_for_medium(replace(parsed, look=look), TERMINAL)
+    screen = {name: getattr(report_settings.look, name) for name in ("width", "colors") if name in options}
+    look = replace(look_of_terminal(report_settings.look), **screen)
+    fitted_options = options_for_medium(replace(report_settings, look=look), TERMINAL)
     print(draw_report(build_report(recording, fitted_options), TERMINAL).decode(), end="")
 
 
@@ -171,6 +171,6 @@ def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
 
 def _refuse_ineffective_options(options: DrawOptions, suffix: str) -> None:
     """Raises AttnvizError if an option has no effect with the other options, or in files of this suffix."""
-    declared = declared_options(Rank) | declared_options(Reduction)
-    refuse_unmet_needs(options, declared, {name for name, value in options.items() if value is not None})
+    declarations = declared_options(Rank) | declared_options(Reduction)
+    refuse_unmet_needs(options, declarations, {name for name, value in options.items() if value is not None})
     refuse_ineffective(options, suffix)

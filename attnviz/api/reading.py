@@ -90,8 +90,9 @@ def reading(
         top, right and bottom in pixels of their picture.
 
     Raises:
-        AttnvizError: if there is nothing to read, the model does not read it, cannot generate, or has no such
-            attention, layer or head, an image cannot be read, or the places of its parts cannot be measured.
+        AttnvizError: if there is nothing to read; if several images, or ``generate``, are given without a text; if the
+            model cannot read the input or generate, or has no such attention, layer or head; or if an image cannot be
+            read, or the places of its parts cannot be measured.
 
     Example:
         >>> import attnviz, numpy, transformers

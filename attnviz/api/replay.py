@@ -58,7 +58,7 @@ def replay(
     """
     answer = _server_answer(ids, prompt_length, logprobs)
     refuse_unknown_ids(answer, _embedding_rows(model), type(model).__name__)
-    prepared = Prepared(
+    prepared_input = Prepared(
         _inputs_of(model, answer),
         answer_tokens(tokenizer, answer),
         check=None if answer.logprobs is None else LogprobCheck(answer, type(model).__name__),
@@ -69,7 +69,7 @@ def replay(
     with evaluation_mode(model):
         recording = record_module(
             model,
-            prepared,
+            prepared_input,
             selection,
             values=values,
             dense=dense,

@@ -195,11 +195,11 @@ class MultiHeadAttention(nn.Module):
         scores = self.compute_scores(queries, keys)  # (batch, heads, queries, keys)
         visible_cells = combine_masks(scores, self.batched(visible), padding, self.causal)
         weights = self.normalize(scores, visible_cells)  # (batch, heads, queries, keys)
-        dropped = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
-        head_outputs = dropped @ values  # (batch, heads, queries, value features of a head)
+        weights_after_dropout = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
+        head_outputs = weights_after_dropout @ values  # (batch, heads, queries, value features of a head)
         output = self.output(self.join_heads(head_outputs))  # (batch, queries, features)
         output = output if self.batch_first else output.transpose(0, 1)  # (queries, batch, features)
-        return AttentionOutput(output, scores, weights, dropped, queries, keys, values, head_outputs)
+        return AttentionOutput(output, scores, weights, weights_after_dropout, queries, keys, values, head_outputs)
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way.

@@ -68,34 +68,36 @@ def declared_options(group: Callable[..., object]) -> dict[str, DeclaredOption]:
 
     A parameter declares an option if its type is ``Annotated`` with an `Option`; other parameters are left out.
     """
-    declared = {}
+    declarations = {}
     for name, parameter in inspect.signature(group).parameters.items():
         for metadata in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(metadata, Option):
-                declared[name] = DeclaredOption(metadata, parameter.annotation.__origin__, parameter.default)
-    return declared
+                declarations[name] = DeclaredOption(metadata, parameter.annotation.__origin__, parameter.default)
+    return declarations
 
 
-def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOption], present: Container[str]) -> None:
+def refuse_unmet_needs(
+    names: Iterable[str], declarations: Mapping[str, DeclaredOption], present: Container[str]
+) -> None:
     """Raises AttnvizError if an option is given without the option that it needs.
 
     Args:
         names: the options that the user gave.
-        declared: all options by name.
+        declarations: all options by name.
         present: the names of the options that have a value, from the user or by default.
     """
     for name in names:
-        needs = declared[name].option.needs if name in declared else None
+        needs = declarations[name].option.needs if name in declarations else None
         if needs is not None and needs[0] not in present:
             raise AttnvizError(f"{option(name)} needs {option(needs[0])}; add {option(*needs)}")
 
 
 def check_options(values: object) -> None:
     """Raises AttnvizError if a field of ``values`` has a value that the field's option refuses; accepts ``None``."""
-    for name, declared in declared_options(type(values)).items():  # type: ignore[arg-type]
+    for name, declaration in declared_options(type(values)).items():  # type: ignore[arg-type]
         value = getattr(values, name)
-        if declared.option.check is not None and value is not None:
-            declared.option.check(name, value)
+        if declaration.option.check is not None and value is not None:
+            declaration.option.check(name, value)
 
 
 @dataclass(frozen=True)

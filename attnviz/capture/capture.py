@@ -145,57 +145,59 @@ class Capture:
         """True if a module of the model was called or attended."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
-    def _on_attention(self, observed: ObservedCall) -> None:
+    def _on_attention(self, observed_call: ObservedCall) -> None:
         """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
 
         If the first call of a forward pass continues no chunks, the calls of the last pass are delivered. After a
         failure, and if the call's part of an encoder-decoder is not chosen, only notes that this part attended.
         """
-        part = observed.caller.part
+        part = observed_call.caller.part
         self.runs.note_attention()
         self.parts.add(part)
         if self.failure is not None or self.options.attention not in (None, part):
             return
         with _without_autocast():
-            is_added = self._add_chunk(observed)
+            is_added = self._add_chunk(observed_call)
             if self.may_get_chunk and not is_added:
                 self._deliver()
             self.may_get_chunk = False
             if not is_added:
-                self._begin(observed)
+                self._begin(observed_call)
 
-    def _begin(self, observed: ObservedCall) -> None:
+    def _begin(self, observed_call: ObservedCall) -> None:
         """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen.
 
         Raises:
             AttnvizError: if torch.compile has merged modules, so the call cannot be assigned to one of them.
             StopForward: if the forward pass may end after the call.
         """
-        site = self.numbering.next_site(observed.caller, observed.is_single_head, observed.queries.depth)
+        site = self.numbering.next_site(observed_call.caller, observed_call.is_single_head, observed_call.queries.depth)
         if site.call:  # the module has made a call before in this run
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
-        is_chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
-        may_be_chunk = observed.may_be_step or any(piece.is_first for piece in pieces)
-        call = observed.build() if is_chosen or may_be_chunk else None
+        is_chosen, pieces = self.options.is_chosen(site.layer), observed_call.queries.pieces
+        may_be_chunk = observed_call.may_be_step or any(piece.is_first for piece in pieces)
+        call = observed_call.build() if is_chosen or may_be_chunk else None
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
-        self.chunks = Chunks.begin(site, call, observed) if call is not None and self.joins_chunks else None
+        self.chunks = Chunks.begin(site, call, observed_call) if call is not None and self.joins_chunks else None
         if self.chunks is None:
             if is_chosen:
-                self._keep(site, call, observed.shape)
+                self._keep(site, call, observed_call.shape)
             self._stop_after(site)
 
-    def _add_chunk(self, observed: ObservedCall) -> bool:
+    def _add_chunk(self, observed_call: ObservedCall) -> bool:
         """Adds a call to the waiting chunks if it is their next one, and returns True if it was added.
 
         Ends the chunks after their last one, and if the call was not added. Returns False if no chunks wait.
         """
-        chunks, pieces = self.chunks, observed.queries.pieces
+        chunks, pieces = self.chunks, observed_call.queries.pieces
         if chunks is None:
             return False
-        may_continue = chunks.continues(pieces) or chunks.may_add_step(observed)
-        call = observed.build() if chunks.site.module == observed.caller.name and may_continue else None
-        is_added = call is not None and (chunks.add(call, observed.queries, observed.keys) or chunks.add_step(call))
+        may_continue = chunks.continues(pieces) or chunks.may_add_step(observed_call)
+        call = observed_call.build() if chunks.site.module == observed_call.caller.name and may_continue else None
+        is_added = call is not None and (
+            chunks.add(call, observed_call.queries, observed_call.keys) or chunks.add_step(call)
+        )
         if chunks.is_complete or not is_added:
             self._end_chunks()
         return is_added

@@ -52,9 +52,9 @@ def ablation_effects(
     use = use_for_effects([example for example in examples if example is not None], metric)
     reader = open_reader(settings, use, selection.tower)
     refuse_untrained(settings.model)
-    prepared = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
+    prepared_inputs = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
     chooses_queries = selection.queries != (None, None)
-    tokens = len(prepared[0].tokens)
+    tokens = len(prepared_inputs[0].tokens)
     from attnviz.effects.ablation import Ablation
 
     ablation = Ablation(
@@ -67,7 +67,7 @@ def ablation_effects(
         by=by,
         positions=resolve_span(selection.queries, tokens, "queries") if chooses_queries else slice(None),
     )
-    return effects_of_examples(reader, prepared, ablation)
+    return effects_of_examples(reader, prepared_inputs, ablation)
 
 
 def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":

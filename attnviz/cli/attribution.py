@@ -34,20 +34,20 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
     reader = open_reader(settings, "predictions", selection.tower)
     refuse_untrained(settings.model)
-    prepared = reader.read(example)
+    prepared_input = reader.read(example)
     from attnviz.effects.logit_attribution import logit_attribution
 
-    token = reader.find_token(label, prepared.tokens)
-    query_span = resolve_span(selection.queries, len(prepared.tokens), "queries")
-    parts = logit_attribution(reader.module, prepared.inputs, token, query_span.stop - 1)
+    token = reader.find_token(label, prepared_input.tokens)
+    query_span = resolve_span(selection.queries, len(prepared_input.tokens), "queries")
+    parts = logit_attribution(reader.module, prepared_input.inputs, token, query_span.stop - 1)
     return replace(
         parts,
         label=label,
-        key_labels=prepared.tokens.labels,
-        context_labels=() if prepared.context is None else prepared.context.labels,
+        key_labels=prepared_input.tokens.labels,
+        context_labels=() if prepared_input.context is None else prepared_input.context.labels,
         model=reader.name,
-        title=prepared.title,
-        remarks=prepared.remarks,
+        title=prepared_input.title,
+        remarks=prepared_input.remarks,
     )
 
 

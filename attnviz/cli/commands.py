@@ -392,7 +392,7 @@ def explain(
 
     suffix = explanation_suffix(output)
     layer, number = parse_head(head)
-    numbers = compute(read_input(input, settings), settings, layer)
+    computation = compute(read_input(input, settings), settings, layer)
     from attnviz.explain.explain import explain as explain_head
     from attnviz.explain.formats import line_width
     from attnviz.explain.formats import write as write_explanation
@@ -401,7 +401,7 @@ def explain(
     remark_lines = 1 + int(input == Input())  # the suggestion, and the remark on the sample text
     sized_look = look_of_terminal(look, remark_lines) if output.suffix is None else look
     shown_look = replace(sized_look, height=None if all else sized_look.height, for_command_line=True)
-    explanation = explain_head(numbers, number, step, line_width(suffix, shown_look), shown_look, pair)
+    explanation = explain_head(computation, number, step, line_width(suffix, shown_look), shown_look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
         suggest_next("for one step: --step softmax; for all in full: --all or -o notes.html")
@@ -650,9 +650,9 @@ def program(words: Sequence[str]) -> typer.Typer:
     """
     first_word = words[0] if words else ""
     matching_commands = [
-        registered
-        for registered in app.registered_commands
-        if first_word == (registered.name or getattr(registered.callback, "__name__", ""))
+        command
+        for command in app.registered_commands
+        if first_word == (command.name or getattr(command.callback, "__name__", ""))
     ]
     if first_word == "--version":
         matching_commands = app.registered_commands[:1]

@@ -87,8 +87,8 @@ def show_kept(
     from attnviz.metrics.kept import default_policies, measure_kept
     from attnviz.report.decoding.kept_report import kept_report
 
-    kept = measure_kept(recording, selection, policies or default_policies(recording, selection))
-    deliver(kept_report(recording, kept, fit_options(options, output)), output)
+    kept_mass = measure_kept(recording, selection, policies or default_policies(recording, selection))
+    deliver(kept_report(recording, kept_mass, fit_options(options, output)), output)
 
 
 def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
@@ -105,9 +105,9 @@ def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, outpu
     if output.file is None:
         raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
     if film_suffix(output) is None:
-        given = output.format or output.file.name
+        format_or_name = output.format or output.file.name
         advice = "-o film.gif or film.apng" if output.format is None else "--format gif or apng"
-        raise AttnvizError(f"a film is a .gif or .apng file, and not {given!r}; use {advice}")
+        raise AttnvizError(f"a film is a .gif or .apng file, and not {format_or_name!r}; use {advice}")
     if len(paths) < 2:
         raise AttnvizError("a film needs two recordings or more; attnviz show draws one")
     recordings = [_recording(path) for path in paths]

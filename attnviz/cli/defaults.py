@@ -135,8 +135,8 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 def settable_options() -> dict[str, DeclaredOption]:
     """Returns the options of the model, of units and of the look that can have defaults."""
     groups = (ModelSettings, Grouping, Look)
-    declared = {name: option for group in groups for name, option in declared_options(group).items()}
-    return {name: option for name, option in declared.items() if name not in ONE_TEXT_OPTIONS}
+    declarations = {name: option for group in groups for name, option in declared_options(group).items()}
+    return {name: option for name, option in declarations.items() if name not in ONE_TEXT_OPTIONS}
 
 
 def with_origin(line: str, words: Iterable[str]) -> str:
@@ -276,22 +276,22 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
         AttnvizError: if an option refuses the value of its variable; the message names the variable.
     """
     defaults = {}
-    for name, declared in settable_options().items():
+    for name, declaration in settable_options().items():
         variable = PREFIX + name.upper()
         text = environment.get(variable)
         if not text:
             continue
         try:
-            value = _converted_value(name, _parsed_variable(text, declared), declared)
+            value = _converted_value(name, _parsed_variable(text, declaration), declaration)
         except AttnvizError as error:
             raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
         defaults[name] = Default(value, variable)
     return defaults
 
 
-def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
+def _parsed_variable(text: str, declaration: DeclaredOption) -> str | float | bool:
     """Returns the text of a variable as a boolean or number if the option takes one; else the text."""
-    types = _value_types(declared)
+    types = _value_types(declaration)
     if bool in types:
         return BOOLEAN_WORDS.get(text.lower(), text)
     with suppress(ValueError):
@@ -302,31 +302,35 @@ def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
     return text
 
 
-def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
+def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str | float | bool:
     """Returns a value as the type of its option: an integer as a float, or a number as a string, if needed.
 
     Args:
         name: the name of the option.
         value: the value in a file, or of a variable.
-        declared: the option.
+        declaration: the option.
 
     Raises:
         AttnvizError: if the value has another type, or the option's check refuses it.
     """
-    types = _value_types(declared)
-    converted = value
+    types = _value_types(declaration)
+    plain_value = value
     if type(value) is int and float in types:
-        converted = float(value)
-    if type(converted) in (int, float) and str in types:
-        converted = str(converted)
-    if type(converted) not in types:
-        expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(types[0], "a text in quotes")
-        raise AttnvizError(f"{_file_spelling(name)} is {value!r}; give {expected}")
-    if declared.option.check is not None:
-        declared.option.check(name, converted)
-    return cast("str | float | bool", converted)
+        plain_value = float(value)
+    if type(plain_value) in (int, float) and str in types:
+        plain_value = str(plain_value)
+    if type(plain_value) not in types:
+        expected_type = {bool: "true or false", int: "a whole number", float: "a number"}.get(
+            types[0], "a text in quotes"
+        )
+        raise AttnvizError(f"{_file_spelling(name)} is {value!r}; give {expected_type}")
+    if declaration.option.check is not None:
+        declaration.option.check(name, plain_value)
+    return cast("str | float | bool", plain_value)
 
 
-def _value_types(declared: DeclaredOption) -> tuple[type, ...]:
+def _value_types(declaration: DeclaredOption) -> tuple[type, ...]:
     """Returns the types that an option's value may have, except the type of ``None``."""
-    return tuple(value_type for value_type in get_args(declared.type) or (declared.type,) if value_type is not NoneType)
+    return tuple(
+        value_type for value_type in get_args(declaration.type) or (declaration.type,) if value_type is not NoneType
+    )

@@ -118,8 +118,10 @@ class Command(TyperCommand):
         _write_usage(self, ctx, formatter)
         for title, entries in _panel_entries(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
-        for name, declared in declared_options_of(self).items():
-            rows = [(known, meaning) for known, meaning in declared.option.known_names().items() if meaning]
+        for name, declaration in declared_options_of(self).items():
+            rows = [
+                (known_name, meaning) for known_name, meaning in declaration.option.known_names().items() if meaning
+            ]
             if rows:
                 _write_table(formatter, f"Names for {flag(name)}", rows)
 
@@ -258,15 +260,15 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
     An option has its negative form or the name of its value behind it; a flag has neither. Undeclared parameters, such
     as ``--help``, have only name and sentence.
     """
-    declared = declared_options_of(command).get(parameter.name)
+    declaration = declared_options_of(command).get(parameter.name)
     names = _spelling(parameter)
-    if declared is None:
+    if declaration is None:
         return HelpEntry(names, parameter.help or "")
     if parameter.secondary_opts:
         names += "/" + parameter.secondary_opts[0]
-    elif declared.type is not bool and parameter.param_type_name == "option":
-        names += " " + _value_name(parameter.name, declared)
-    return HelpEntry(names, _help_sentence(declared), declared.option.brief)
+    elif declaration.type is not bool and parameter.param_type_name == "option":
+        names += " " + _value_name(parameter.name, declaration)
+    return HelpEntry(names, _help_sentence(declaration), declaration.option.brief)
 
 
 def _spelling(parameter: Any) -> str:
@@ -285,16 +287,16 @@ def _spelling(parameter: Any) -> str:
     return ", ".join([*letters, main_name])
 
 
-def _value_name(name: str, declared: DeclaredOption) -> str:
+def _value_name(name: str, declaration: DeclaredOption) -> str:
     """Returns the placeholder for an option's value in the help: ``FILE`` for a path, else the option's name."""
-    return "FILE" if "Path" in str(declared.type) else name.upper().replace("_", "-")
+    return "FILE" if "Path" in str(declaration.type) else name.upper().replace("_", "-")
 
 
-def _help_sentence(declared: DeclaredOption) -> str:
+def _help_sentence(declaration: DeclaredOption) -> str:
     """Returns the sentence of an option in the help, followed by its default in brackets.
 
     Defaults of true, false, 0 or ``None`` are not shown.
     """
-    is_empty_default = declared.default in (None, 0, inspect.Parameter.empty)
-    shows_default = not (is_empty_default or isinstance(declared.default, bool))
-    return declared.option.help + (f" [{declared.default}]" if shows_default else "")
+    is_empty_default = declaration.default in (None, 0, inspect.Parameter.empty)
+    shows_default = not (is_empty_default or isinstance(declaration.default, bool))
+    return declaration.option.help + (f" [{declaration.default}]" if shows_default else "")

@@ -339,64 +339,66 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             groups[name] = _group(parameter.annotation)
             parameters += groups[name].parameters
 
-    def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
+    def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
         """Checks the values of all options, joins those of each group, and runs ``command`` with them.
 
         Sets ``TYPED`` to the names of the options that the user typed.
 
         Args:
-            parsed: typer's context of the command line.
+            command_line: typer's context of the command line.
             brief: not used, since ``-h`` exits before.
             values: the values of all options by name.
 
         Raises:
             AttnvizError: if an option refuses its value, has no effect, or names a model that must not be fetched.
         """
-        values = used_defaults(parsed, values)
-        typed = typed_names(parsed, values)
+        values = used_defaults(command_line, values)
+        typed_options = typed_names(command_line, values)
         for name, single_option in single_options.items():
             if single_option.option.check is not None and values.get(name) is not None:
                 single_option.option.check(name, values[name])
-        refuse_ignored(typed, declared, values)
-        TYPED.set(tuple(typed))
+        refuse_ignored(typed_options, declarations, values)
+        TYPED.set(tuple(typed_options))
         if "model" in values and _saved_input(values) is None:
-            refuse_to_fetch(parsed, values["model"])
+            refuse_to_fetch(command_line, values["model"])
         group_values = {
             name: group.make(**{parameter.name: values.pop(parameter.name) for parameter in group.parameters})
             for name, group in groups.items()
         }
         command(**values, **group_values)
 
-    parameters.append(inspect.Parameter("parsed", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
+    parameters.append(inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
     parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=ShortHelp))
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    declared = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
-    expanded.declared = declared  # type: ignore[attr-defined]
+    declarations = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
+    expanded.declared = declarations  # type: ignore[attr-defined]
     return expanded
 
 
-def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
+def typed_names(command_line: Context, values: Mapping[str, Any]) -> list[str]:
     """Returns the names of the options that the user typed on the command line."""
-    return names_from_source(parsed, values, "COMMANDLINE")
+    return names_from_source(command_line, values, "COMMANDLINE")
 
 
-def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
+def refuse_ignored(
+    typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
+) -> None:
     """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the medium.
 
     Args:
-        typed: the names of the typed options.
-        declared: all options of the command by name.
+        typed_options: the names of the typed options.
+        declarations: all options of the command by name.
         values: the values of all options by name.
     """
-    refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
-    if "generate" in typed and values["generate"] == 0:
+    refuse_unmet_needs(typed_options, declarations, {name for name in values if values[name] is not None})
+    if "generate" in typed_options and values["generate"] == 0:
         raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
     saved_file = _saved_input(values)
     if saved_file is not None:
         settings = declared_options(ModelSettings)
-        unused_name = next((name for name in typed if name in settings), None)
+        unused_name = next((name for name in typed_options if name in settings), None)
         if unused_name is not None:
             raise AttnvizError(
                 f"{option(unused_name)} does not apply to a saved file: {saved_file} holds what was computed; "
@@ -406,7 +408,7 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         from attnviz.render.formats import TERMINAL, refuse_ineffective
 
         output = Output(**{name: values[name] for name in declared_options(Output) if name in values})
-        names_with_media = [name for name in typed if declared[name].option.media]
+        names_with_media = [name for name in typed_options if declarations[name].option.media]
         refuse_ineffective(names_with_media, output.suffix or TERMINAL)
 
 
@@ -441,7 +443,7 @@ def _group(annotation: Any) -> OptionGroup:
     make, panel = GROUPS[group]
     options = declared_options(make)
     group_options = {name: options[name] for name in names or options}
-    parameters = [_parameter(name, declared, panel) for name, declared in group_options.items()]
+    parameters = [_parameter(name, declaration, panel) for name, declaration in group_options.items()]
     return OptionGroup(make, group_options, parameters)
 
 
@@ -466,12 +468,12 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
     )
 
 
-def _spellings(name: str, declared: DeclaredOption) -> tuple[str, ...]:
+def _spellings(name: str, declaration: DeclaredOption) -> tuple[str, ...]:
     """Returns the spellings of an option on the command line; an empty tuple if typer derives them from the name."""
-    if declared.type == bool | None:  # a flag and its opposite; neither leaves the choice open
+    if declaration.type == bool | None:  # a flag and its opposite; neither leaves the choice open
         return (f"{flag(name)}/{flag(name, value=False)}",)
     if name in NAMES:
         return NAMES[name]
-    if declared.default is False:  # typer would add --no-name
+    if declaration.default is False:  # typer would add --no-name
         return (flag(name),)
     return (flag(name), flag(ALIASES[name])) if name in ALIASES else ()

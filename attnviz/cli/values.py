@@ -48,13 +48,13 @@ class _PlainFirst:
             TyperException: if a required value is missing, or the value is of another type.
         """
         try:
-            converted = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
+            plain_value = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
         except ValueError:
             raise NotANumber(self._not_a_number_line(value), context, self.parameter) from None
-        if converted is NOT_PLAIN:
+        if plain_value is NOT_PLAIN:
             return self.convert_by_typer(context, value)
         callback = self.parameter.callback
-        return converted if callback is None else callback(context, self.parameter, converted)
+        return plain_value if callback is None else callback(context, self.parameter, plain_value)
 
     def _plain_value(self, value: Any) -> Any:
         """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer.

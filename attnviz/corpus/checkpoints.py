@@ -117,10 +117,12 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -
     survey, entry = from_tensors(file), file.header.entry("progress")
     changed_setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
     if changed_setting is not None:
-        written, given = (values.get(changed_setting) or "not given" for values in (survey.settings, settings))
+        setting_before, setting_now = (
+            values.get(changed_setting) or "not given" for values in (survey.settings, settings)
+        )
         raise AttnvizError(
-            f"{str(path)!r} was written with {option(changed_setting)} {written}, but this run has {given}; give the "
-            "same, or delete the file to start anew"
+            f"{str(path)!r} was written with {option(changed_setting)} {setting_before}, but this run has "
+            f"{setting_now}; give the same, or delete the file to start anew"
         )
     if entry.required_value("model", str) != fingerprint:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")

@@ -94,15 +94,17 @@ class SurveyRun:
         self._gather()
         if not self.processes.is_first:
             return None
-        skipped = dict(self.skipped + Counter({TOO_LONG: progress.too_long}))  # a sum of Counters drops counts of 0
+        skipped_counts = dict(
+            self.skipped + Counter({TOO_LONG: progress.too_long})
+        )  # a sum of Counters drops counts of 0
         if self.survey is None:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped_counts.items()))
             kind = "picture" if self.options.pictures else "text"
-            advice = f"cut them with {option('window', 128)}" if TOO_LONG in skipped else "give another corpus"
+            advice = f"cut them with {option('window', 128)}" if TOO_LONG in skipped_counts else "give another corpus"
             raise AttnvizError(
                 f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'}); {advice}"
             )
-        return replace(self.survey, skipped=skipped)
+        return replace(self.survey, skipped=skipped_counts)
 
     def _starting_progress(self, resume: bool) -> Progress:
         """Returns the progress of the checkpoint, the same in every process.

@@ -197,7 +197,11 @@ class BatchCall:
     """
 
     def __init__(self, module: nn.Module, arguments: Any, tokenizer: Any) -> None:
-        """Finds the ids in the arguments and sets ``texts`` to their tokens, without padding."""
+        """Finds the ids in the arguments and sets ``texts`` to their tokens, without padding.
+
+        Raises:
+            AttnvizError: if there are no ids, a text is empty, or padding is not at the ends of texts.
+        """
         self.module, self.name, self.arguments = module, type(module).__name__, arguments
         self.device = next(module.parameters()).device
         named_arguments = arguments if isinstance(arguments, Mapping) else {}

@@ -47,9 +47,9 @@ def _remarks(before: Effects, after: Effects, common_count: int) -> tuple[str, .
         remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
     if before.model != after.model and _texts_phrase(before) != _texts_phrase(after):
         remarks.append("Both the models and the texts differ, and either may cause the changes.")
-    unmatched = len(before.rows) + len(after.rows) - 2 * common_count
-    if unmatched:
-        sets, verb = ("1 set", "is") if unmatched == 1 else (f"{unmatched} sets", "are")
+    unmatched_count = len(before.rows) + len(after.rows) - 2 * common_count
+    if unmatched_count:
+        sets, verb = ("1 set", "is") if unmatched_count == 1 else (f"{unmatched_count} sets", "are")
         remarks.append(f"{sets} of heads {verb} in only one of the tables and {verb} left out.")
     if min(before.texts, after.texts) > 1:
         remarks.append("± is half of the 95% interval of the change, if the texts of both are independent.")

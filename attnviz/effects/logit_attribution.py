@@ -357,8 +357,10 @@ def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:
-        given = f"a tensor of shape {tuple(tensors[0].shape)}" if tensors else "no tensor"
-        raise AttnvizError(f"the inputs begin with {given}, not with tokens of a text; give ids of shape (1, tokens)")
+        description = f"a tensor of shape {tuple(tensors[0].shape)}" if tensors else "no tensor"
+        raise AttnvizError(
+            f"the inputs begin with {description}, not with tokens of a text; give ids of shape (1, tokens)"
+        )
     if tensors[0].shape[0] != 1:
         raise AttnvizError(f"{tensors[0].shape[0]} texts at once, but logits are attributed on one; give one text")
     return tensors[0].shape[1]

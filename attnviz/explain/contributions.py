@@ -46,7 +46,7 @@ def explain_contributions(head: HeadView) -> Step:
 
 
 def explain_ablation(head: HeadView) -> Step:
-    """Explains how accurate the trained model is without heads, and what earlier heads do for this head's weights."""
+    """Explains how accurate the trained model is without some heads, and what earlier heads do for this one."""
     from attnviz.models.trained import accuracy_without
 
     full_accuracy, accuracies = accuracy_without(REMOVED_SETS)

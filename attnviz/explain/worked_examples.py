@@ -97,9 +97,9 @@ def image_example(computation: Computation, head: int) -> str:
     patches = np.flatnonzero(np.isin(tokens.medium, tokens.image_indices))
     strongest_patches = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
     left, top, right, bottom = tokens.places[strongest_patches[0]].tolist()
-    listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
+    patch_list = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest_patches)
     return (
-        f"“{computation.tokens.labels[-1]}” looks most at {listed}. The first of these patches is at x {left} to "
+        f"“{computation.tokens.labels[-1]}” looks most at {patch_list}. The first of these patches is at x {left} to "
         f"{right}, y {top} to {bottom} of its image."
     )
 

@@ -96,5 +96,5 @@ def _block_units(tokens: Tokens, block_count: int) -> Units:
 
 def _block_tokens(blocks: Units) -> Tokens:
     """Returns one token per block; it is special if the block is a single special token."""
-    joined = blocks.as_tokens()
-    return replace(joined, special=joined.special & (blocks.sizes == 1))
+    joined_tokens = blocks.as_tokens()
+    return replace(joined_tokens, special=joined_tokens.special & (blocks.sizes == 1))

@@ -52,19 +52,19 @@ class CapturedMetrics:
         return {"metrics": list(self.names)}, {f"metric_{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry", heads: int) -> Self:
+    def from_tensors(cls, entry: "StoredEntry", heads: int) -> Self:
         """Returns the metrics that a file entry stores for maps with ``heads`` heads.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
         """
-        names = stored.sentences("metrics")
+        names = entry.sentences("metrics")
         return cls(
             names=names,
-            values=stored.array("metric_values", "float32", (heads, len(names))),
-            counts=stored.array("metric_counts", "int64", (heads, len(names))),
-            sinks=stored.array("metric_sinks", "int64", (heads,)),
-            keys=stored.array("metric_keys", "int64", (heads,)),
+            values=entry.array("metric_values", "float32", (heads, len(names))),
+            counts=entry.array("metric_counts", "int64", (heads, len(names))),
+            sinks=entry.array("metric_sinks", "int64", (heads,)),
+            keys=entry.array("metric_keys", "int64", (heads,)),
         )
 
 

@@ -157,9 +157,11 @@ class ContributionMaps(DerivedMaps):
         """
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
-        pooled = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
+        pooled_cells = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
         largest_norms = self._largest_norms[self.head_indices(heads), None, None]
-        return replace(pooled, mean=pooled.mean * largest_norms, maximum=pooled.maximum * largest_norms)
+        return replace(
+            pooled_cells, mean=pooled_cells.mean * largest_norms, maximum=pooled_cells.maximum * largest_norms
+        )
 
     @cached_property
     def _largest_norms(self) -> FloatArray:
@@ -199,8 +201,8 @@ class NormalizedMaps(DerivedMaps):
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.head_indices(heads), queries]
         zeros = np.zeros_like(window.weights)
-        normalized = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
-        return replace(window, weights=normalized, scores=np.full_like(normalized, np.nan))  # shares have no scores
+        shares = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
+        return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # shares have no scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups, as the source groups them."""

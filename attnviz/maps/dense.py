@@ -36,10 +36,10 @@ class DenseMaps(MaskedMaps):
         super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
         visible_shape = shape if self.visible.ndim == 3 else shape[1:]
-        for name, expected in (("scores", shape), ("weights", shape), ("visible", visible_shape)):
+        for name, expected_shape in (("scores", shape), ("weights", shape), ("visible", visible_shape)):
             array = getattr(self, name)
-            if array.shape != expected:
-                raise AttnvizError(f"layer {self.layer}: {name} has shape {array.shape}, not {expected}")
+            if array.shape != expected_shape:
+                raise AttnvizError(f"layer {self.layer}: {name} has shape {array.shape}, not {expected_shape}")
             array.setflags(write=False)
         if self.factors is not None:
             self.factors.refuse_mismatch(*shape)
@@ -67,11 +67,11 @@ class DenseMaps(MaskedMaps):
         return MapTensors(self.saved_as, visibility_header(self.visible), arrays)
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
+    def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps that a file entry stores.
 
         Args:
-            stored: the entry, with the arrays.
+            entry: the entry, with the arrays.
             call: the fields that maps of all kinds have.
 
         Raises:
@@ -80,7 +80,7 @@ class DenseMaps(MaskedMaps):
         shape = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
         return cls(
             **call,
-            scores=stored.array("scores", "float32", shape),
-            weights=stored.array("weights", "float32", shape),
-            visible=stored.array("visible", "bool", stored_shape(shape, stored.value)),
+            scores=entry.array("scores", "float32", shape),
+            weights=entry.array("weights", "float32", shape),
+            visible=entry.array("visible", "bool", stored_shape(shape, entry.value)),
         )

@@ -148,14 +148,14 @@ class FactoredMaps(CellMaps):
         return MapTensors(self.saved_as, header, arrays | optional_arrays)
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
+    def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps of a file entry; arrays stay in the file until a part of them is indexed.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
         """
         fields: dict[str, Any] = {name: value for name, value in call.items() if name != "scale"}
-        factors = _read_factors(stored, call)
+        factors = _read_factors(entry, call)
         rounding = BFLOAT16_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
         return cls(**fields, factors=factors, rounding=rounding)
 
@@ -211,37 +211,37 @@ def _clipped(span: slice, count: int) -> slice:
     return slice(start, stop)
 
 
-def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
+def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
     """Returns the queries, keys and rules of a file entry; unlisted optional arrays are ``None``.
 
     Args:
-        stored: the entry of the maps.
+        entry: the entry of the maps.
         call: the fields of their attention call, which give the shapes and the scale.
 
     Raises:
         AttnvizError: if a value is missing, out of range or does not fit the call.
     """
-    dtype = stored.required_value("dtype", str)
+    dtype = entry.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
-        raise stored.refusal(f"has factors of the unknown dtype {dtype!r}")
+        raise entry.refusal(f"has factors of the unknown dtype {dtype!r}")
     heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
-    key_heads = _read_key_heads(stored, heads)
+    key_heads = _read_key_heads(entry, heads)
     if call["scale"] is None:
-        raise stored.refusal("has factors without a scale")
-    softcap = stored.number("softcap")
+        raise entry.refusal("has factors without a scale")
+    softcap = entry.number("softcap")
     if softcap is not None and not softcap > 0:
-        raise stored.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
-    features = stored.count("features")
-    optional_arrays = _read_optional_arrays(stored, heads, queries, keys)
+        raise entry.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
+    features = entry.count("features")
+    optional_arrays = _read_optional_arrays(entry, heads, queries, keys)
     bias_arrays = {name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}
     return Factors(
-        queries=_read_factor(stored, "queries", dtype, (heads, queries, features)),
-        keys=_read_factor(stored, "keys", dtype, (1 + max(key_heads), keys, features)),
+        queries=_read_factor(entry, "queries", dtype, (heads, queries, features)),
+        keys=_read_factor(entry, "keys", dtype, (1 + max(key_heads), keys, features)),
         key_heads=key_heads,
         scale=call["scale"],
-        logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
-        mask=_read_mask(stored.entry("mask"), optional_arrays),
-        bias=Bias(**bias_arrays, origin=stored.count("origin")),
+        logsumexp=entry.array("logsumexp", "float32", (heads, queries)),
+        mask=_read_mask(entry.entry("mask"), optional_arrays),
+        bias=Bias(**bias_arrays, origin=entry.count("origin")),
         softcap=softcap,
         sink=optional_arrays["sink"],
     )
@@ -254,11 +254,11 @@ def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _read_optional_arrays(stored: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
+def _read_optional_arrays(entry: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
     """Returns all optional arrays of a file entry by name; ``None`` for an array that the entry does not list.
 
     Args:
-        stored: the entry of the maps.
+        entry: the entry of the maps.
         heads: number of heads.
         queries: number of queries.
         keys: number of keys.
@@ -266,31 +266,31 @@ def _read_optional_arrays(stored: "StoredEntry", heads: int, queries: int, keys:
     Raises:
         AttnvizError: if a listed array is missing, or of another dtype or shape.
     """
-    listed_names = set(stored.lines("arrays"))
+    listed_names = set(entry.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
         "padding": ("bool", (keys,)),
         "mask": ("bool", (queries, keys)),
-        "bias.relative": ("float32", (heads, stored.count("distances"))),
+        "bias.relative": ("float32", (heads, entry.count("distances"))),
         "bias.by_key": ("float32", (heads, keys)),
         "bias.explicit": ("float32", (heads, queries, keys)),
     }
-    return {name: stored.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()}
+    return {name: entry.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()}
 
 
-def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
+def _read_key_heads(entry: "StoredEntry", heads: int) -> tuple[int, ...]:
     """Returns the index of each head's key head; raises AttnvizError unless each head has one below ``heads``."""
-    numbers = stored.required_value("key_heads", list)
+    numbers = entry.required_value("key_heads", list)
     if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
-        raise stored.refusal("has 'key_heads' that do not fit its heads")
+        raise entry.refusal("has 'key_heads' that do not fit its heads")
     return tuple(numbers)
 
 
-def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
+def _read_factor(entry: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
     """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32.
 
     Args:
-        stored: the entry of the maps.
+        entry: the entry of the maps.
         name: ``queries`` or ``keys``.
         dtype: the stored dtype, ``float32`` or ``bfloat16``.
         shape: the shape that the array must have.
@@ -299,8 +299,8 @@ def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int,
         AttnvizError: if the array is missing, or of another dtype or shape.
     """
     if dtype == "bfloat16":
-        return HalfArray(stored.array(name, "uint16", shape))
-    return stored.array(name, "float32", shape)
+        return HalfArray(entry.array(name, "uint16", shape))
+    return entry.array(name, "float32", shape)
 
 
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:

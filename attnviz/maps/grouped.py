@@ -49,9 +49,9 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     if not selected_maps:
         return recording
     refuse_missing_units(selected_maps, grouping)
-    grouped = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in selected_maps]
+    grouped_maps = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in selected_maps]
     remarks = (*_grouping_remarks(selected_maps, grouping), *recording.remarks)
-    return replace(recording, maps=tuple(grouped), remarks=remarks)
+    return replace(recording, maps=tuple(grouped_maps), remarks=remarks)
 
 
 @final
@@ -89,12 +89,14 @@ class GroupedMaps(DerivedMaps):
         columns = self.columns if self.renormalize else self.columns.part(keys)
         if self.has_scores:
             window = cell_maps(self.source).window(heads, rows.token_span, columns.token_span)
-            joined = join_window(window, rows, columns, renormalize=self.renormalize)
+            joined_window = join_window(window, rows, columns, renormalize=self.renormalize)
         else:
-            joined = _mean_of_queries(self.source.group_sums(heads, rows, columns), rows, self.renormalize)
+            joined_window = _mean_of_queries(self.source.group_sums(heads, rows, columns), rows, self.renormalize)
         if self.renormalize:
-            return Window(joined.scores[..., keys], joined.weights[..., keys], joined.visible[..., keys])
-        return joined
+            return Window(
+                joined_window.scores[..., keys], joined_window.weights[..., keys], joined_window.visible[..., keys]
+            )
+        return joined_window
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the head groups of the maps over tokens."""
@@ -115,10 +117,10 @@ def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: b
     """
     if rows.has_only_single_tokens and columns.has_only_single_tokens and not renormalize:
         return window
-    joined = _mean_of_queries(sum_cells(window.weights, window.visible, rows, columns), rows, renormalize)
+    joined_cells = _mean_of_queries(sum_cells(window.weights, window.visible, rows, columns), rows, renormalize)
     scores = window.scores[:, rows.starts - rows.token_span.start][:, :, columns.starts - columns.token_span.start]
     single_tokens = (rows.sizes == 1)[:, None] & (columns.sizes == 1)
-    return replace(joined, scores=np.where(single_tokens, scores, np.float32(np.nan)))
+    return replace(joined_cells, scores=np.where(single_tokens, scores, np.float32(np.nan)))
 
 
 def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:

@@ -142,24 +142,24 @@ class PooledMaps(LayerMaps):
         )
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
+    def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps of a file entry, with metrics if it stores any.
 
         Args:
-            stored: the entry of the maps.
+            entry: the entry of the maps.
             call: the fields of their attention call.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
         """
-        shape = len(call["heads"]), stored.count("rows"), stored.count("columns")
-        has_metrics = stored.optional_value("metrics", list) is not None
+        shape = len(call["heads"]), entry.count("rows"), entry.count("columns")
+        has_metrics = entry.optional_value("metrics", list) is not None
         return cls(
             **call,
-            metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_metrics else None,
-            mean=stored.array("mean", "float32", shape),
-            maximum=stored.array("maximum", "float32", shape),
-            counts=stored.array("counts", "int64", stored_shape(shape, stored.value)),
+            metrics=CapturedMetrics.from_tensors(entry, shape[0]) if has_metrics else None,
+            mean=entry.array("mean", "float32", shape),
+            maximum=entry.array("maximum", "float32", shape),
+            counts=entry.array("counts", "int64", stored_shape(shape, entry.value)),
         )
 
     def _edges(self) -> tuple[IntArray, IntArray]:
@@ -210,11 +210,11 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
         # A head that sees the same cells as the first is not counted again.
         can_reuse_counts = bool(counts) and np.array_equal(first_visible, visible)
         counts.append(counts[0] if can_reuse_counts else reduce_blocks(np.add, visible.astype(np.int64), rows, columns))
-    stacked = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
+    stacks = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
     text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [
         {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": maximum, "counts": count}
-        for total, maximum, count in zip(*stacked, text_counts, strict=True)
+        for total, maximum, count in zip(*stacks, text_counts, strict=True)
     ]
 
 

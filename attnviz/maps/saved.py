@@ -126,11 +126,11 @@ def _from_tensors(file: "Tensors") -> "Recording":
     )
 
 
-def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
+def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
     """Returns the maps of a file entry.
 
     Args:
-        stored: the entry of the maps.
+        entry: the entry of the maps.
         axes: the tokens of the file, which the entry names by their index.
 
     Raises:
@@ -138,30 +138,30 @@ def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
     """
     from attnviz.maps.layer_maps import CallFields
 
-    kind, saved_as = stored.required_value("kind", str), stored.required_value("class", str)
+    kind, saved_as = entry.required_value("kind", str), entry.required_value("class", str)
     if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
-        raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
-    heads = stored.counts("heads")
-    query_tokens, key_tokens = (axes[stored.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
+        raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
+    heads = entry.counts("heads")
+    query_tokens, key_tokens = (axes[entry.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
     call = CallFields(
-        layer=stored.count("layer"),
-        module=stored.line("module"),
+        layer=entry.count("layer"),
+        module=entry.line("module"),
         heads=heads,
         query_tokens=query_tokens,
         key_tokens=key_tokens,
         kind="cross" if kind == "cross" else "self",
-        item=stored.count("item"),
-        scale=stored.number("scale"),
-        fidelity=stored.number("fidelity"),
-        value_norms=_read_value_norms(stored, (len(heads), len(key_tokens))),
-        value_norms_fidelity=stored.number("moved_fidelity"),
+        item=entry.count("item"),
+        scale=entry.number("scale"),
+        fidelity=entry.number("fidelity"),
+        value_norms=_read_value_norms(entry, (len(heads), len(key_tokens))),
+        value_norms_fidelity=entry.number("moved_fidelity"),
     )
-    return _maps_reader(saved_as)(stored, call)
+    return _maps_reader(saved_as)(entry, call)
 
 
-def _read_value_norms(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
+def _read_value_norms(entry: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
     """Returns the norm of each key's value, ``(heads, keys)``; ``None`` if the file has none."""
-    return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
+    return entry.array("moved", "float32", shape) if entry.value.get("has_moved") else None
 
 
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":

@@ -57,8 +57,8 @@ def read_tokens(file: Tensors) -> list[Tokens]:
     Raises:
         AttnvizError: if a value is missing or wrong, or the place of a token is outside its medium.
     """
-    media = [read_medium(stored) for stored in file.stored_entries("media")]
-    return [_read_axis(stored, media) for stored in file.stored_entries("tokens")]
+    media = [read_medium(entry) for entry in file.stored_entries("media")]
+    return [_read_axis(entry, media) for entry in file.stored_entries("tokens")]
 
 
 def read_texts(file: Tensors) -> list[Tokens]:
@@ -67,72 +67,72 @@ def read_texts(file: Tensors) -> list[Tokens]:
     Raises:
         AttnvizError: if a value is missing or wrong, or the offsets of a token are outside its text.
     """
-    return [_read_text(stored) for stored in file.stored_entries("tokens")]
+    return [_read_text(entry) for entry in file.stored_entries("tokens")]
 
 
-def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
+def _read_axis(entry: StoredEntry, media: list[Medium]) -> Tokens:
     """Returns the tokens of one axis.
 
     Args:
-        stored: the entry of the axis.
+        entry: the entry of the axis.
         media: all media of the file, which the entry names by their index.
 
     Raises:
         AttnvizError: if a value is missing or wrong, a medium is missing, or a place is outside its medium.
     """
-    labels = stored.lines("labels")
-    count, medium_indices = len(labels), stored.counts("media")
+    labels = entry.lines("labels")
+    count, medium_indices = len(labels), entry.counts("media")
     if max(medium_indices) >= len(media):
-        raise stored.refusal("has tokens of media that are missing")
+        raise entry.refusal("has tokens of media that are missing")
     axis_media = tuple(media[index] for index in medium_indices)
     place_size = max(medium.place_size for medium in axis_media)
     tokens = Tokens(
         labels=labels,
-        ids=stored.array("ids", "int64", (count,)),
-        special=stored.array("special", "bool", (count,)),
+        ids=entry.array("ids", "int64", (count,)),
+        special=entry.array("special", "bool", (count,)),
         media=axis_media,
-        medium=stored.array("medium", "int64", (count,)),
-        places=stored.array("places", "int64", (count, place_size)),
-        groups={name: _read_groups(stored, name, count) for name in stored.required_value("groups", dict)},
+        medium=entry.array("medium", "int64", (count,)),
+        places=entry.array("places", "int64", (count, place_size)),
+        groups={name: _read_groups(entry, name, count) for name in entry.required_value("groups", dict)},
     )
     if not ((tokens.medium >= -1) & (tokens.medium < len(axis_media))).all():
-        raise stored.refusal("has tokens of media that are missing")
+        raise entry.refusal("has tokens of media that are missing")
     # A token without a medium (-1) is checked as one of the first medium, so that its place is possible too.
     checked_medium = np.maximum(tokens.medium, 0)
     for index, medium in enumerate(axis_media):
         if not medium.contains(tokens.places[checked_medium == index, : medium.place_size]):
-            raise stored.refusal(f"has tokens outside their {medium.name}")
+            raise entry.refusal(f"has tokens outside their {medium.name}")
     return tokens
 
 
-def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
+def _read_groups(entry: StoredEntry, name: str, count: int) -> Groups:
     """Returns the groups of an axis's tokens that are stored under a name.
 
     Raises:
         AttnvizError: if the name cannot be shown, a value is missing or wrong, or only some groups have labels.
     """
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
-        raise stored.refusal("has groups whose name is missing, too long or not printable")
-    labels = Entry(stored.value["groups"], stored.what).lines(name)
-    numbers = stored.array(f"groups.{name}", "int64", (count,))
+        raise entry.refusal("has groups whose name is missing, too long or not printable")
+    labels = Entry(entry.value["groups"], entry.what).lines(name)
+    numbers = entry.array(f"groups.{name}", "int64", (count,))
     if labels and numbers.max(initial=-1) >= len(labels):
-        raise stored.refusal(f"has tokens in groups of {name!r} that have no label")
+        raise entry.refusal(f"has tokens in groups of {name!r} that have no label")
     return Groups(numbers, labels)
 
 
-def _read_text(stored: StoredEntry) -> Tokens:
+def _read_text(entry: StoredEntry) -> Tokens:
     """Returns the tokens of one axis of a file of version 1, where every axis is a text.
 
     Raises:
         AttnvizError: if a value is missing or wrong, or the offsets of a token are outside the text.
     """
-    text, labels = stored.required_value("text", str), stored.lines("labels")
+    text, labels = entry.required_value("text", str), entry.lines("labels")
     count = len(labels)
     arrays = {
-        name: stored.array(name, dtype, (count, 2) if name == "offsets" else (count,))
+        name: entry.array(name, dtype, (count, 2) if name == "offsets" else (count,))
         for name, dtype in TEXT_ARRAYS.items()
     }
     starts, stops = arrays["offsets"].T
     if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
-        raise stored.refusal("has offsets outside its text")
+        raise entry.refusal("has offsets outside its text")
     return Tokens.of_text(text=text, labels=labels, **arrays)

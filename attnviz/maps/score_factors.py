@@ -33,10 +33,10 @@ class ScoreFactors:
         features = self.queries.shape[-1]
         # There may be more key heads than the heads read, but not fewer.
         key_heads = max(1 + max(self.key_heads, default=-1), self.keys.shape[0])
-        for name, shape, expected in (
+        for name, shape, expected_shape in (
             ("queries", self.queries.shape, (heads, queries, features)),
             ("keys", self.keys.shape, (key_heads, keys, features)),
             ("key heads", (len(self.key_heads),), (heads,)),
         ):
-            if tuple(shape) != expected:
-                raise AttnvizError(f"{name} has shape {tuple(shape)}, not {expected}")
+            if tuple(shape) != expected_shape:
+                raise AttnvizError(f"{name} has shape {tuple(shape)}, not {expected_shape}")

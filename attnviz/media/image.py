@@ -94,13 +94,13 @@ class Image:
         return {**sizes, "title": self.title, **length}, {"pixels": self.pixels}
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry") -> Self:
+    def from_tensors(cls, entry: "StoredEntry") -> Self:
         """Returns the image that a file entry stores.
 
         Raises:
             AttnvizError: if a value is missing or wrong.
         """
-        rows, columns = (stored.count(side, MAX_SIDE + 1) for side in ("rows", "columns"))
-        pixels = stored.array("pixels", "uint8", (rows, columns, 3))
-        seconds = stored.number("seconds") or 0.0
-        return cls(pixels, stored.count("width"), stored.count("height"), stored.line("title"), seconds)
+        rows, columns = (entry.count(side, MAX_SIDE + 1) for side in ("rows", "columns"))
+        pixels = entry.array("pixels", "uint8", (rows, columns, 3))
+        seconds = entry.number("seconds") or 0.0
+        return cls(pixels, entry.count("width"), entry.count("height"), entry.line("title"), seconds)

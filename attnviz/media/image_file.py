@@ -117,10 +117,10 @@ def open_image(source: ImageSource) -> "PillowImage":
 
 def image_of(picture: "PillowImage", title: str = "") -> Image:
     """Returns a Pillow image as a medium, reduced to at most ``MAX_SIDE`` pixels a side."""
-    reduced = picture.convert("RGB")
-    reduced.thumbnail((MAX_SIDE, MAX_SIDE))
+    small_picture = picture.convert("RGB")
+    small_picture.thumbnail((MAX_SIDE, MAX_SIDE))
     printable_title = printable_line(title)[:MAX_TITLE_CHARACTERS]
-    return Image(np.array(reduced, dtype=np.uint8), *picture.size, printable_title)
+    return Image(np.array(small_picture, dtype=np.uint8), *picture.size, printable_title)
 
 
 def _refuse_large(size: tuple[int, int], path: Path) -> None:

@@ -18,13 +18,13 @@ Order = Literal["sequence", "grid"]
 MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text, Image, Sound)}
 
 
-def read_medium(stored: "StoredEntry") -> Medium:
+def read_medium(entry: "StoredEntry") -> Medium:
     """Returns the medium that a file entry stores.
 
     Raises:
         AttnvizError: if its kind is unknown, or a value is missing or wrong.
     """
-    name = stored.required_value("medium", str)
+    name = entry.required_value("medium", str)
     if name not in MEDIA:
-        raise stored.refusal(f"has a medium of the unknown kind {name!r}")
-    return MEDIA[name].from_tensors(stored)
+        raise entry.refusal(f"has a medium of the unknown kind {name!r}")
+    return MEDIA[name].from_tensors(entry)

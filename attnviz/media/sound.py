@@ -78,11 +78,11 @@ class Sound:
         return {**sizes, "title": self.title}, {"envelope": self.envelope}
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry") -> Self:
+    def from_tensors(cls, entry: "StoredEntry") -> Self:
         """Returns the sound that a file entry stores.
 
         Raises:
             AttnvizError: if a value is missing or wrong.
         """
-        envelope = stored.array("envelope", "uint8", (stored.count("points", ENVELOPE_POINTS + 1),))
-        return cls(envelope, stored.count("samples"), stored.count("rate"), stored.line("title"))
+        envelope = entry.array("envelope", "uint8", (entry.count("points", ENVELOPE_POINTS + 1),))
+        return cls(envelope, entry.count("samples"), entry.count("rate"), entry.line("title"))

@@ -76,8 +76,8 @@ def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
     """
     if rate == new_rate:
         return samples
-    converted: FloatArray = _library("soxr").resample(samples, rate, new_rate)
-    return converted
+    new_samples: FloatArray = _library("soxr").resample(samples, rate, new_rate)
+    return new_samples
 
 
 def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:

@@ -45,13 +45,13 @@ class Text:
         return {"content": self.content}, {}
 
     @classmethod
-    def from_tensors(cls, stored: "StoredEntry") -> Self:
+    def from_tensors(cls, entry: "StoredEntry") -> Self:
         """Returns the text that a file entry stores.
 
         Raises:
             AttnvizError: if it is missing or not a string.
         """
-        return cls(stored.required_value("content", str))
+        return cls(entry.required_value("content", str))
 
 
 def refuse_surrogates(text: str) -> None:

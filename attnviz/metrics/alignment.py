@@ -149,8 +149,8 @@ def first_frames(weights: FloatArray | Float64Array) -> IntArray:
     # The maxima avoid divisions by 0, for a row without weight on the sound and a frame that all rows see alike.
     shares = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     deviation = np.maximum(shares.std(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    standardised: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
-    cost = -_median_filtered(standardised).mean(axis=0)
+    standard_scores: Float64Array = (shares - shares.mean(axis=1, keepdims=True)) / deviation
+    cost = -_median_filtered(standard_scores).mean(axis=0)
     rows, frames = warping_path(cost)
     is_first = np.diff(rows, prepend=-1) > 0
     return frames[is_first]
@@ -260,8 +260,8 @@ def _median_filtered(rows: Float64Array) -> Float64Array:
     The window is narrower on a shorter axis.
     """
     margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
-    padded = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * margin + 1, axis=-1)
+    padded_rows = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded_rows, 2 * margin + 1, axis=-1)
     return np.median(windows, axis=-1)
 
 

@@ -78,9 +78,9 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
         AttnvizError: for a word that is not part of the language, or an unknown metric.
     """
     # An operator joins the words around it, and a colon the word after it, so that each test is one word.
-    joined = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
+    compact_text = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
-    return HeadFilter(tuple(_word_test(word, names) for word in joined.lower().split()))
+    return HeadFilter(tuple(_word_test(word, names) for word in compact_text.lower().split()))
 
 
 def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:

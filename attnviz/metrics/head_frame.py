@@ -232,8 +232,8 @@ class HeadFrame:
         unknown = self._changed_arrays(
             lambda array: np.concatenate([_nan_array(*values.shape, *array.shape[2:]), array], axis=1)
         )
-        joined = unknown | {"values": np.concatenate([values, self.values], axis=1)}
-        return replace(self, measures=(*measures, *self.measures), **joined)
+        columns = unknown | {"values": np.concatenate([values, self.values], axis=1)}
+        return replace(self, measures=(*measures, *self.measures), **columns)
 
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
         """Returns this frame's values less those of ``other``, where both have the row and measure.
@@ -279,13 +279,15 @@ class HeadFrame:
         if measure is not None:
             is_absent = measure.name not in self.names
             if is_absent or np.isnan(self.column(measure.name)[candidates]).all():
-                raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {self.reason_of(measure)}")
+                raise AttnvizError(
+                    f"no head has the metric {measure.name!r} here: it needs {self.conditions_of(measure)}"
+                )
         return (candidates if sort is None else self.sorted_rows(candidates, sort))[:top]
 
-    def reason_of(self, measure: Measure) -> str:
+    def conditions_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
 
-        A sequence is named as a condition only if the frame has metrics of patches, since a text always is one.
+        Every text is a sequence, so that condition is named only if the frame has metrics of patches.
         """
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)

@@ -482,7 +482,7 @@ def measure_queries(
     maps = normalized_rows(maps)
     metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
-    received = np.zeros((len(heads), len(maps.key_tokens)))
+    received_weights = np.zeros((len(heads), len(maps.key_tokens)))
     has_choice, visible_keys = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
@@ -496,11 +496,11 @@ def measure_queries(
             metric_numbers[rows.head_range, grid.span] = metric.query_values(rows)
         weights = rows.received
         with lock:
-            received[rows.head_range, : weights.shape[-1]] += weights
+            received_weights[rows.head_range, : weights.shape[-1]] += weights
             has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.visible_keys
 
     _process_rows(maps, heads, add, stride)
-    return numbers, Columns(received / max(1, int(has_choice.sum())), visible_keys), has_choice
+    return numbers, Columns(received_weights / max(1, int(has_choice.sum())), visible_keys), has_choice
 
 
 def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:

@@ -85,7 +85,10 @@ class ImagePatches:
         return np.where(self._same_image(other), np.hypot(gaps[..., 0], gaps[..., 1]) / self.diagonals[:, None], 0)
 
     def take(self, indices: IntArray) -> "ImagePatches":
-        """Returns the rectangles of the tokens at these indices; this object, with its caches, for all in order."""
+        """Returns the rectangles of the tokens at these indices.
+
+        If these are the indices of all tokens in order, returns this object itself, which keeps its caches.
+        """
         if np.array_equal(indices, np.arange(len(self.image))):
             return self
         return ImagePatches(*(getattr(self, name)[indices] for name in self.__dataclass_fields__))

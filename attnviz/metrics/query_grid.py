@@ -282,9 +282,9 @@ class QueryGrid(Grid):
 
     def next_keys(self, cells: BoolArray) -> BoolArray:
         """Returns the cells shifted by one key to the right, ``(queries, keys)``."""
-        shifted = np.zeros_like(cells)
-        shifted[:, 1:] = cells[:, :-1]
-        return shifted
+        shifted_cells = np.zeros_like(cells)
+        shifted_cells[:, 1:] = cells[:, :-1]
+        return shifted_cells
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before).

@@ -131,9 +131,9 @@ def written_tokens(tokens: Tokens) -> IntArray:
 
     In other texts, returns the indices of all tokens but the first.
     """
-    generated = tokens.groups.get(GENERATED)
-    if generated is not None:
-        generated_tokens = np.flatnonzero(generated.numbers == 1)  # group 0 is the prompt
+    generated_groups = tokens.groups.get(GENERATED)
+    if generated_groups is not None:
+        generated_tokens = np.flatnonzero(generated_groups.numbers == 1)  # group 0 is the prompt
         if len(generated_tokens):
             return generated_tokens
     for name in (TURNS, PASSAGES):

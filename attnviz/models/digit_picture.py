@@ -33,8 +33,8 @@ def ink_of(picture: "PillowImage") -> "FloatArray":
     """Returns the darkness of each pixel of a picture that is resized to ``(SIDE, SIDE)``: 0 for white, 1 for black."""
     from PIL import Image as Pillow
 
-    resized = picture.convert("L").resize((SIDE, SIDE), Pillow.Resampling.BOX)
-    return (1 - np.asarray(resized, dtype=np.float32) / 255).astype(np.float32)
+    small_picture = picture.convert("L").resize((SIDE, SIDE), Pillow.Resampling.BOX)
+    return (1 - np.asarray(small_picture, dtype=np.float32) / 255).astype(np.float32)
 
 
 def patch_places(width: int, height: int) -> "IntArray":

@@ -113,17 +113,17 @@ class TrainedReader(Reader):
         Raises:
             AttnvizError: if the example has another part than a text and passages, or no tokens.
         """
-        prepared = super().read(example)
-        first_position = first_predictable(prepared.tokens.ids.tolist())
+        prepared_input = super().read(example)
+        first_position = first_predictable(prepared_input.tokens.ids.tolist())
         if first_position is None:
             remark = "No two adjacent tokens repeat, and the model continues repeats, so it predicts none of this text."
-            return replace(prepared, positions_remark=remark)
-        label = prepared.tokens.labels[first_position]
+            return replace(prepared_input, positions_remark=remark)
+        label = prepared_input.tokens.labels[first_position]
         remark = (
             f"Measured from “{label}” on (token {first_position}), where the first repeat begins: nothing before it "
             "tells the next token."
         )
-        return replace(prepared, positions=slice(first_position, None), positions_remark=remark)
+        return replace(prepared_input, positions=slice(first_position, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
         """Returns the id of the first token with this label; in the built-in example, the label is the id.

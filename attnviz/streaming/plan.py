@@ -164,14 +164,14 @@ class TilePlan:
         offset = row.tokens.start - column.tokens.start
         place = (offset,) if is_shared else (row.blocks.start, column.blocks.start)
         cache_key = (*place, *row.grid.shape, *column.grid.shape)
-        hidden = self._hidden.get(cache_key)
-        if hidden is None:
+        hidden_mask = self._hidden.get(cache_key)
+        if hidden_mask is None:
             visible = self.rules.sees(row.interleaved_tokens, column.grid.reshape(-1, 1))
-            hidden = np.where(visible, np.float32(0), HIDDEN)
+            hidden_mask = np.where(visible, np.float32(0), HIDDEN)
             if len(self._hidden) >= MASK_CACHE_SIZE:
                 self._hidden.clear()
-            self._hidden[cache_key] = hidden
-        return hidden
+            self._hidden[cache_key] = hidden_mask
+        return hidden_mask
 
     def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
         """Returns the relative and explicit bias of a tile's exponents, ``(keys, queries)`` in the order of the tile.

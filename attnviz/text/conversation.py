@@ -76,9 +76,9 @@ class Conversation:
         if len(self.messages) > MAX_MESSAGES:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
         documents = [read_document(value, f"document {number}") for number, value in enumerate(self.documents, 1)]
-        checked = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
+        checked_messages = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
         object.__setattr__(self, "original_messages", self.messages)
-        object.__setattr__(self, "messages", tuple(checked))
+        object.__setattr__(self, "messages", tuple(checked_messages))
         object.__setattr__(self, "documents", tuple(map(_document_fields, documents)))
         object.__setattr__(self, "passages", chat_passages(self.original_messages, documents))
         self.changed(_refuse_surrogates)  # passes each text to the check; the result is not needed

@@ -74,7 +74,7 @@ class Groups:
 
     @cached_property
     def starts(self) -> IntArray:
-        """The first token of each group, ``(groups,)``; of a group without tokens the end of the axis."""
+        """The first token of each group, ``(groups,)``; for a group without tokens, the end of ``numbers``."""
         if self.in_order:
             return self.runs.starts
         starts = np.full(len(self), self.first + len(self.numbers), dtype=np.int64)

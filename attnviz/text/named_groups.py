@@ -178,11 +178,11 @@ def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[in
     Raises:
         AttnvizError: if the pattern is not a regular expression, or the search takes too long.
     """
-    compiled = compile_mark(pattern, option_name)
+    compiled_pattern = compile_mark(pattern, option_name)
 
     def matches_as_json() -> str:
         """Returns start and text of each match that is not blank, as JSON, since a bounded process returns a string."""
-        candidates = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled.finditer(text))
+        candidates = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled_pattern.finditer(text))
         return json.dumps([(start, matched_text) for start, matched_text in candidates if matched_text.strip()])
 
     matches: list[tuple[int, str]] = json.loads(

@@ -255,15 +255,15 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     return slice(start, stop)
 
 
-def refuse_missing(chosen: tuple[int, ...] | None, existing: Sequence[int], noun: str) -> None:
+def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[int], noun: str) -> None:
     """Raises AttnvizError if a chosen number does not exist.
 
     Args:
-        chosen: numbers of layers or heads; ``None`` for all.
+        chosen_numbers: numbers of layers or heads; ``None`` for all.
         existing: the numbers of the layers or heads that exist.
         noun: ``layer`` or ``head``, for the message.
     """
-    missing_numbers = [number for number in chosen or () if number not in existing]
+    missing_numbers = [number for number in chosen_numbers or () if number not in existing]
     if missing_numbers:
         numbers = number_ranges(existing)
         choice = f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}"

@@ -181,17 +181,19 @@ def _joined_chunks(chunks: Sequence[Json]) -> Json:
     The lists ``tokens`` and ``completion_probabilities`` are concatenated, and the first choices of the chunks are
     joined to one; other fields keep their last value.
     """
-    joined: dict[str, Any] = {}
+    joined_answer: dict[str, Any] = {}
     for chunk in chunks:
-        joined.update({field: value for field, value in chunk.items() if value is not None and field != "choices"})
+        joined_answer.update(
+            {field: value for field, value in chunk.items() if value is not None and field != "choices"}
+        )
     for field in ("tokens", "completion_probabilities"):
         parts = [chunk[field] for chunk in chunks if isinstance(chunk.get(field), list)]
         if parts:
-            joined[field] = [entry for part in parts for entry in part]
+            joined_answer[field] = [entry for part in parts for entry in part]
     choices = [_first_choice(chunk) for chunk in chunks if chunk.get("choices")]
     if choices:
-        joined["choices"] = [_joined_choices(choices)]
-    return joined
+        joined_answer["choices"] = [_joined_choices(choices)]
+    return joined_answer
 
 
 def _joined_choices(choices: Sequence[Json]) -> Json:
@@ -200,16 +202,16 @@ def _joined_choices(choices: Sequence[Json]) -> Json:
     Ids and log-probabilities are concatenated; the ids of the prompt are the first that were sent; other fields keep
     their last value. Ids are ``None`` if no part has any.
     """
-    joined: dict[str, Any] = {
+    joined_answer: dict[str, Any] = {
         field: value for choice in choices for field, value in choice.items() if value is not None
     }
-    joined["token_ids"] = _concatenated(choices, "token_ids") or None
+    joined_answer["token_ids"] = _concatenated(choices, "token_ids") or None
     prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
-    joined["prompt_token_ids"] = prompts[0] if prompts else None
+    joined_answer["prompt_token_ids"] = prompts[0] if prompts else None
     logprobs = [_mapping(choice.get("logprobs")) for choice in choices]
     lists = {field: _concatenated(logprobs, field) for field in ("content", "token_logprobs", "tokens")}
-    joined["logprobs"] = {field: entries for field, entries in lists.items() if entries}
-    return joined
+    joined_answer["logprobs"] = {field: entries for field, entries in lists.items() if entries}
+    return joined_answer
 
 
 def _concatenated(objects: Sequence[Json], field: str) -> list[Any]:

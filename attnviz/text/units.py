@@ -147,9 +147,9 @@ def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntAr
     order = np.argsort(first_index)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    renumbered = np.full(len(numbers), -1, dtype=np.int64)
-    renumbered[has_unit] = rank[inverse]
-    return renumbered, np.flatnonzero(has_unit)[first_index[order]]
+    new_numbers = np.full(len(numbers), -1, dtype=np.int64)
+    new_numbers[has_unit] = rank[inverse]
+    return new_numbers, np.flatnonzero(has_unit)[first_index[order]]
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:

@@ -132,9 +132,9 @@ class _Sources(NamedTuple):
     @property
     def sentence(self) -> str:
         """The sources in one line, the most important first."""
-        written = "" if np.isnan(self.written_weight) else f" · own {self.written_weight:.0%}"
+        written_part = "" if np.isnan(self.written_weight) else f" · own {self.written_weight:.0%}"
         parts = [part for part in (self.unit, self.keys) if part]
-        return f"{_short(self.token) or '(next)'} ← {' · '.join(parts)}{written}"
+        return f"{_short(self.token) or '(next)'} ← {' · '.join(parts)}{written_part}"
 
 
 def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop: int) -> str:

@@ -111,8 +111,8 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
         return cells
-    pooled = pool_weights(cells.values[None], cells.visible, min(rows, height), min(columns, width))
-    return CellBlock((pooled.mean if mean else pooled.maximum)[0], pooled.visible)
+    pooled_weights = pool_weights(cells.values[None], cells.visible, min(rows, height), min(columns, width))
+    return CellBlock((pooled_weights.mean if mean else pooled_weights.maximum)[0], pooled_weights.visible)
 
 
 def pooled_blocks(

@@ -85,9 +85,11 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
 
     def feed_forward(values: Tensor) -> Tensor:
         """Returns the values after two linear maps with an activation between them, all read from ``arguments``."""
-        hidden = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
-        hidden = functional.gelu(hidden) if arguments["use_gelu"] else functional.relu(hidden)
-        return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
+        hidden_features = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
+        hidden_features = (
+            functional.gelu(hidden_features) if arguments["use_gelu"] else functional.relu(hidden_features)
+        )
+        return functional.linear(hidden_features, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
 
     residual = tokens + attention_output
     if arguments["norm_first"]:  # the first layer norm was applied before the attention

@@ -398,12 +398,12 @@ class DenseCall(AttentionCall):
         In masked cells the scores are NaN, and the weights 0.
         """
         scores = self.logits[:, list(heads), queries]
-        hidden = hidden_cells(scores)
+        is_hidden = hidden_cells(scores)
         weights = self.probabilities[:, list(heads), queries]  # a copy: the model keeps its tensor
-        if not hidden.any():
-            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])  # all heads see all cells
-        scores = scores.float().masked_fill_(hidden, float("nan"))
-        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), shared_or_per_head_cells(~hidden))
+        if not is_hidden.any():
+            return AttentionMaps(scores.float(), weights.float(), ~is_hidden[:, :1])  # all heads see all cells
+        scores = scores.float().masked_fill_(is_hidden, float("nan"))
+        return AttentionMaps(scores, weights.float().masked_fill_(is_hidden, 0), shared_or_per_head_cells(~is_hidden))
 
     def of_texts(self, texts: slice) -> "DenseCall":
         """Returns this call restricted to some texts of the batch, with its maps and note alone."""
@@ -411,8 +411,8 @@ class DenseCall(AttentionCall):
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
-        hidden = hidden_cells(self.logits[:, list(heads), queries])
-        return self.probabilities[:, list(heads), queries].masked_fill(hidden, 0)
+        is_hidden = hidden_cells(self.logits[:, list(heads), queries])
+        return self.probabilities[:, list(heads), queries].masked_fill(is_hidden, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights that multiply the values, ``(batch, heads, queries, keys)``.

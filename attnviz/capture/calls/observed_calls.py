@@ -279,14 +279,14 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)
-    expected = scores.softmax(-1).nan_to_num() * sums
+    expected_weights = scores.softmax(-1).nan_to_num() * sums
     tolerance: float | Tensor = WEIGHT_TOLERANCE
     if not is_exact:  # an exponential's relative error is the rounding error of its score
         finite_scores = scores.nan_to_num(nan=0, posinf=0, neginf=0)
         rounding = torch.finfo(torch.bfloat16).eps * finite_scores.abs().amax(-1, keepdim=True)
-        tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected
+        tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected_weights
     largest_sum = 1 + (WEIGHT_TOLERANCE if is_exact else HALF_SUM_TOLERANCE)
-    return bool(((expected - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
+    return bool(((expected_weights - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
 
 
 def _has_partial_rows(probabilities: Tensor) -> bool:

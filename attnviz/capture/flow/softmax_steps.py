@@ -67,11 +67,13 @@ def steps_after(
 
 
 def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:
-    """Returns the progress after a subtraction; ``None`` if it is no step of a softmax.
+    """Returns the progress of a softmax after a subtraction; ``None`` if the subtraction is no step of a softmax.
+
+    It is a step if the maximum or the log-sum-exp of ``source`` is subtracted.
 
     Args:
         source: the tensor that is subtracted from.
-        subtrahend: the progress that gave the other tensor, which must be the maximum or log-sum-exp of the first.
+        subtrahend: the progress of the softmax in the tensor that is subtracted.
     """
     if subtrahend.stage not in ("logsumexp", "maximum") or subtrahend.logits is not source:
         return None

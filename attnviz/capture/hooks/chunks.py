@@ -38,7 +38,7 @@ class Chunks:
     is_step: bool = False
 
     @classmethod
-    def begin(cls, site: CallSite, call: AttentionCall, observed: ObservedCall) -> "Chunks | None":
+    def begin(cls, site: CallSite, call: AttentionCall, observed_call: ObservedCall) -> "Chunks | None":
         """Returns the chunks with this call as the first; ``None`` if it cannot be the first.
 
         It can if its queries are the first piece of a longer tensor, or if it may be a step of a recurrent decoder.
@@ -46,20 +46,20 @@ class Chunks:
         Args:
             site: the place of the call in the model.
             call: the call.
-            observed: the call as it was observed, with the lineage of queries and keys.
+            observed_call: the call as it was observed, with the lineage of queries and keys.
         """
         first_pieces = tuple(
-            piece for piece in observed.queries.pieces if piece.is_first and piece.rows == call.shape[2]
+            piece for piece in observed_call.queries.pieces if piece.is_first and piece.rows == call.shape[2]
         )
-        is_step = observed.may_be_step and call.shape[2] == 1
+        is_step = observed_call.may_be_step and call.shape[2] == 1
         if not first_pieces and not is_step:
             return None
-        key_starts = [_key_starts(call, observed.keys.pieces)]
-        return cls(site, observed.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
+        key_starts = [_key_starts(call, observed_call.keys.pieces)]
+        return cls(site, observed_call.shape, [_with_copies(call)], first_pieces, key_starts, is_step=is_step)
 
-    def may_add_step(self, observed: ObservedCall) -> bool:
+    def may_add_step(self, observed_call: ObservedCall) -> bool:
         """True if these chunks and a call may both be single steps of a recurrent decoder."""
-        return self.is_step and observed.may_be_step
+        return self.is_step and observed_call.may_be_step
 
     def add_step(self, call: AttentionCall) -> bool:
         """Adds a call as the next step if it is one query over the same keys and values; returns True if it did.

@@ -26,7 +26,7 @@ def exempt_from_compiling(function: Callable[..., Any]) -> None:
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
 
 
-def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
+def unobserved_modules(modules: Mapping[str, nn.Module], observed_names: Collection[str]) -> list[str]:
     """Returns the paths of modules whose attention was not observed because they, or modules around them, are compiled.
 
     In each compiled module, these are the modules of a class that attended elsewhere in the model. If there are none,
@@ -34,17 +34,17 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[st
 
     Args:
         modules: the modules of the model by path.
-        observed: the paths of the modules whose attention was observed.
+        observed_names: the paths of the modules whose attention was observed.
     """
-    attention_classes = {type(modules[path]) for path in observed if path in modules}
+    attention_classes = {type(modules[path]) for path in observed_names if path in modules}
     unobserved_paths: list[str] = []
     compiled_paths = [path for path, module in modules.items() if _is_compiled(module)]
     for compiled_path in compiled_paths:
         inner_modules = {path: module for path, module in modules.items() if _is_within(path, compiled_path)}
         paths = [path for path, module in inner_modules.items() if type(module) in attention_classes]
-        if not paths and not any(path in observed for path in inner_modules):
+        if not paths and not any(path in observed_names for path in inner_modules):
             paths = [path for path, module in inner_modules.items() if ATTENTION_NAME.search(type(module).__name__)]
-        unobserved_paths += [path for path in paths if path not in observed]
+        unobserved_paths += [path for path in paths if path not in observed_names]
     return list(dict.fromkeys(unobserved_paths))
 
 

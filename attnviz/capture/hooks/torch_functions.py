@@ -318,8 +318,8 @@ class Observer:
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
         build = partial(use_call, use_copy, layout, gather)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
-        observed = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
-        self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.from_token_pairs))
+        observed_call = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
+        self.listener.on_attention(observed_call._replace(is_additive=scores is None and candidate.from_token_pairs))
 
     def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
         """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common.
@@ -401,10 +401,10 @@ class Observer:
         product = None if scores is None else scores.product
         if product is None or not product.left_letters.endswith(product.summed_letters):
             return self._find_windows(None, None)
-        transposed = not product.right_letters.endswith(product.summed_letters)
-        return self._find_windows(product.left, product.right, transposed=transposed)
+        is_transposed = not product.right_letters.endswith(product.summed_letters)
+        return self._find_windows(product.left, product.right, is_transposed=is_transposed)
 
-    def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
+    def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False) -> None:
         """Sets `windows` to the windows of a call, or to ``None`` if it has none.
 
         After a call without windows, tokens are no longer followed, and later calls have none.
@@ -412,14 +412,14 @@ class Observer:
         Args:
             queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.
             keys: the keys, in the same form.
-            transposed: True if the keys are ``(..., features, tokens)``.
+            is_transposed: True if the keys are ``(..., features, tokens)``.
         """
         self.windows = None
         if not self.token_places.is_active:
             return
         origins = [None if tensor is None else self.token_places.origin_of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
-            self.windows = windows_of(origins[0], origins[1].transposed() if transposed else origins[1])
+            self.windows = windows_of(origins[0], origins[1].transposed() if is_transposed else origins[1])
         if self.windows is None:
             self.token_places.stop()
 

@@ -191,7 +191,7 @@ def _measure_band(rows: TextsRows) -> _Band:
     Metrics are computed in the order of ``grid.sums`` and returned in that of ``grid.metrics``.
     """
     grid, weights = rows.grid, rows.softmax.weights
-    row_numbers, defined = _row_numbers(rows)
+    row_numbers, defined_queries = _row_numbers(rows)
     row_maxima, order = row_numbers.amax(0), grid.sums.order
     buffer = None if grid.cell_bins is not None else diagonal_buffer(weights)
 
@@ -209,9 +209,9 @@ def _measure_band(rows: TextsRows) -> _Band:
 
     return _Band(
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
-        counts=defined.counts[:, order],
-        best=row_maxima.permute(1, 2, 0).masked_fill((defined.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=_first_largest(row_numbers, row_maxima, defined, grid.rows.start)[order].permute(1, 2, 0),
+        counts=defined_queries.counts[:, order],
+        best=row_maxima.permute(1, 2, 0).masked_fill((defined_queries.counts == 0)[:, None], UNDEFINED)[..., order],
+        places=_first_largest(row_numbers, row_maxima, defined_queries, grid.rows.start)[order].permute(1, 2, 0),
         received=_received(weights, grid),
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),
@@ -242,13 +242,13 @@ def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
     return weights.sum(2)  # queries that see no key have no weight
 
 
-def _first_largest(numbers: Tensor, best: Tensor, defined: DefinedQueries, start: int) -> Tensor:
+def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQueries, start: int) -> Tensor:
     """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it.
 
     Args:
         numbers: the numbers of each row, ``(queries, metrics, texts, heads)``.
         best: the largest of them, ``(metrics, texts, heads)``.
-        defined: the queries for which each metric is defined.
+        defined_queries: the queries for which each metric is defined.
         start: the position of the first row.
     """
     # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
@@ -256,7 +256,7 @@ def _first_largest(numbers: Tensor, best: Tensor, defined: DefinedQueries, start
     ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
     first = (numbers - best).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
     places = count - first.long() + start
-    return torch.where(best > 0, places, defined.first_rows.T[..., None])
+    return torch.where(best > 0, places, defined_queries.first_rows.T[..., None])
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
@@ -271,8 +271,8 @@ def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
     row_metric_count = len(sums.row_metrics)
     for column, number in enumerate(sums.row_metrics):
         row_numbers[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
-    defined = grid.defined_queries(row_numbers[:, :row_metric_count])
-    for column in defined.partial_columns:
+    defined_queries = grid.defined_queries(row_numbers[:, :row_metric_count])
+    for column in defined_queries.partial_columns:
         row_numbers[:, column].nan_to_num_()
     sums.write(rows.softmax.weights, rows.place_sums, row_numbers[:, row_metric_count:])
-    return row_numbers.mul_(grid.has_choice.T[:, None, :, None]), defined
+    return row_numbers.mul_(grid.has_choice.T[:, None, :, None]), defined_queries

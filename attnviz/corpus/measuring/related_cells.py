@@ -31,27 +31,27 @@ class RelatedCells:
     factors: Tensor
 
     @classmethod
-    def of(cls, related: Tensor) -> Self:
+    def of(cls, is_related: Tensor) -> Self:
         """Returns the cells of relations, as indices or masks.
 
         A relation with a small share of related cells keeps the index of each cell, for a gather; any other keeps a
         mask, for a product.
 
         Args:
-            related: True for each related cell, ``(relations, texts, queries, keys)``.
+            is_related: True for each related cell, ``(relations, texts, queries, keys)``.
         """
-        _, texts, _, keys = related.shape
+        _, texts, _, keys = is_related.shape
         max_share = MAX_GATHERED_SHARE if texts > 1 else MAX_GATHERED_SHARE_OF_ONE
-        is_sparse = related.sum((1, 2, 3)) <= max_share * related.shape[1:].numel()
+        is_sparse = is_related.sum((1, 2, 3)) <= max_share * is_related.shape[1:].numel()
         sparse_relations, dense_relations = is_sparse.nonzero()[:, 0].tolist(), (~is_sparse).nonzero()[:, 0].tolist()
-        cell_relations, cell_texts, cell_queries, cell_keys = related[sparse_relations].nonzero(as_tuple=True)
+        cell_relations, cell_texts, cell_queries, cell_keys = is_related[sparse_relations].nonzero(as_tuple=True)
         return cls(
             sparse=sparse_relations,
             texts=cell_texts,
             cells=cell_queries * keys + cell_keys,
             sums=(cell_queries * len(sparse_relations) + cell_relations) * texts + cell_texts,
             dense=dense_relations,
-            factors=related[dense_relations].permute(1, 2, 3, 0).flatten(0, 1).float(),
+            factors=is_related[dense_relations].permute(1, 2, 3, 0).flatten(0, 1).float(),
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:

@@ -172,9 +172,9 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
 def _column_metric(metric: Metric, numbers: CallNumbers) -> Any:
     """Returns a metric of columns, ``(texts, heads)``; NaN for a text in which no query sees two keys."""
     assert metric.columns is not None
-    received = numbers.received.double().cpu().numpy()
-    values = metric.columns(Columns(received, numbers.visible_keys.cpu().numpy()))
-    return np.where(np.isnan(received).any(axis=-1), np.nan, values)
+    received_weights = numbers.received.double().cpu().numpy()
+    values = metric.columns(Columns(received_weights, numbers.visible_keys.cpu().numpy()))
+    return np.where(np.isnan(received_weights).any(axis=-1), np.nan, values)
 
 
 def label_number(label: str) -> int:

@@ -139,9 +139,9 @@ class TextsGrid(Grid):
 
     def next_keys(self, cells: Tensor) -> Tensor:
         """Returns cells shifted one key to the right, ``(..., queries, keys)``; those of the first key are False."""
-        shifted = torch.zeros_like(cells)
-        shifted[..., 1:] = cells[..., :-1]
-        return shifted
+        shifted_cells = torch.zeros_like(cells)
+        shifted_cells[..., 1:] = cells[..., :-1]
+        return shifted_cells
 
     @cached_property
     def offsets(self) -> Tensor:

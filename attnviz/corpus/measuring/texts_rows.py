@@ -96,9 +96,9 @@ class TextsRows(Rows):
         in_cells = cells.broadcast_mask() & self.grid.visible
         return self.where(in_cells.any(-1)[:, None], (self.softmax.weights * in_cells[:, None]).sum(-1))
 
-    def where(self, defined: Tensor, numbers: Tensor) -> Tensor:
-        """Returns the numbers where ``defined`` is True, else NaN."""
-        return torch.where(defined, numbers, math.nan)
+    def where(self, is_defined: Tensor, numbers: Tensor) -> Tensor:
+        """Returns the numbers where ``is_defined`` is True, else NaN."""
+        return torch.where(is_defined, numbers, math.nan)
 
     def not_applicable(self) -> Tensor:
         """Returns NaN for every query, ``(texts, heads, queries)``."""

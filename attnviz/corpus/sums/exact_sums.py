@@ -45,10 +45,10 @@ class ExactSums:
             AttnvizError: for a number that overflows the fixed-point format.
         """
         without_nan = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
-        scaled = np.rint(np.ldexp(without_nan, bits))
-        if np.abs(scaled).max(initial=0) >= 2.0**MAX_BITS:
+        scaled_numbers = np.rint(np.ldexp(without_nan, bits))
+        if np.abs(scaled_numbers).max(initial=0) >= 2.0**MAX_BITS:
             raise AttnvizError(f"a number of {np.abs(without_nan).max():.3g} is too large to sum up; check the model")
-        integers = scaled.astype(np.int64)
+        integers = scaled_numbers.astype(np.int64)
         return cls(*_carry((integers >> WORD_BITS).sum(axis=0), (integers & MASK).sum(axis=0)), bits)
 
     def __add__(self, other: "ExactSums") -> "ExactSums":

@@ -133,13 +133,13 @@ class Examples:
             np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
         )
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]  # by descending value, then by id
-        sampled = np.concatenate([self.sampled, other.sampled])
-        sample_indices = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
+        sampled_examples = np.concatenate([self.sampled, other.sampled])
+        sample_indices = np.argsort(sampling_hashes(sampled_examples))[:SAMPLE_SIZE]
         joint_examples = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
             places=np.take_along_axis(places, order, axis=-1),
-            sampled=sampled[sample_indices],
+            sampled=sampled_examples[sample_indices],
             sample=np.concatenate([self.sample, other.sample])[sample_indices],
             texts={},
         )

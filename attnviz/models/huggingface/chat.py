@@ -202,16 +202,16 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     )
 
 
-def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
+def chat_remarks(chat: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     """Returns a remark if the template left out turns, and one for each special token in a message; else no remarks."""
     remarks = []
-    if rendered.missing_turns:
-        remarks.append(f"The chat template left out: {', '.join(rendered.missing_turns)}.")
+    if chat.missing_turns:
+        remarks.append(f"The chat template left out: {', '.join(chat.missing_turns)}.")
     for token in sorted({str(token) for token in tokenizer.all_special_tokens}, key=len, reverse=True):
-        matches = re.finditer(re.escape(token), rendered.text)
-        turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}  # -1: the template
+        matches = re.finditer(re.escape(token), chat.text)
+        turns = {int(chat.turns[match.start()]) for match in matches} - {-1}  # -1: the template
         if turns:
-            labels = ", ".join(rendered.labels[turn] for turn in sorted(turns))
+            labels = ", ".join(chat.labels[turn] for turn in sorted(turns))
             noun = "turns" if len(turns) > 1 else "turn"
             remarks.append(f"The tokenizer reads {token!r}, written in {noun} {labels}, as its special token.")
     return tuple(remarks)
@@ -228,11 +228,11 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     conversation = example.conversation
     if conversation is None:
         return example.with_groups(tokenize_text(tokenizer, example.text, example.pair)), ()
-    rendered = render(tokenizer, conversation, starts_answer=True)
-    tokens = tokenize_text(tokenizer, rendered.text, example.pair, chat=True)
+    chat = render(tokenizer, conversation, starts_answer=True)
+    tokens = tokenize_text(tokenizer, chat.text, example.pair, chat=True)
     if example.passages:
-        tokens = example.with_groups(tokens, _message_start(rendered, example.text))
-    return replace(tokens, groups={**tokens.groups, **rendered.groups(tokens)}), chat_remarks(rendered, tokenizer)
+        tokens = example.with_groups(tokens, _message_start(chat, example.text))
+    return replace(tokens, groups={**tokens.groups, **chat.groups(tokens)}), chat_remarks(chat, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
@@ -258,7 +258,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
     return with_generated_from(replace(tokens, groups={**tokens.groups, **answer_groups}), count)
 
 
-def _message_start(rendered: RenderedChat, text: str) -> int:
+def _message_start(chat: RenderedChat, text: str) -> int:
     """Returns the index of the message in the rendered text, minus the number of its leading spaces; may be negative.
 
     Added to an index in the message, it gives the index in the rendered text, because the template strips the spaces
@@ -268,8 +268,8 @@ def _message_start(rendered: RenderedChat, text: str) -> int:
         AttnvizError: if the template changes the message, so its passages cannot be found.
     """
     stripped_message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
-    start = int(np.argmax(rendered.turns >= 0))  # the first character that is of a turn
-    if not rendered.text.startswith(stripped_message, start):
+    start = int(np.argmax(chat.turns >= 0))  # the first character that is of a turn
+    if not chat.text.startswith(stripped_message, start):
         raise AttnvizError(
             f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
         )

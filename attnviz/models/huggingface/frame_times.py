@@ -232,9 +232,9 @@ def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> 
     with OwnFrameConvolution() as own_frames:
         output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
     if output is None or output.dim() != 3:
-        found = "has no" if output is None else f"is {tuple(output.shape)}, not a"
+        fault = "has no" if output is None else f"is {tuple(output.shape)}, not a"
         raise AttnvizError(
-            f"the model's output {found} sequence of frames, "
+            f"the model's output {fault} sequence of frames, "
             "so the seconds of frames are not known; record the model in Python with attnviz.record(model)"
         )
     if own_frames.lengths and output.shape[1] not in own_frames.lengths:

@@ -208,16 +208,16 @@ class PictureTextReader(FolderReader):
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
         elif self.settings.attention != TEXT_TOWER:
             context = picture_keys(images, picture_numbers, places)
-        prepared = Prepared(
+        prepared_input = Prepared(
             inputs,
             tokens,
             context=context,
             title=f"{example.text} ({title})",
             remarks=self._remarks(picture_numbers, len(new_ids)),
         )
-        return self._with_metric(prepared) if self.use == "answers" else prepared
+        return self._with_metric(prepared_input) if self.use == "answers" else prepared_input
 
-    def _with_metric(self, prepared: Prepared) -> Prepared:
+    def _with_metric(self, prepared_input: Prepared) -> Prepared:
         """Returns the example with the logit of the model's next token as its metric; no metric without logits.
 
         Effects are measured from the last token of a picture on; at all tokens if no token is of a picture.
@@ -226,14 +226,14 @@ class PictureTextReader(FolderReader):
         import torch
 
         with self.running(), torch.inference_mode():
-            output = self.module(**prepared.inputs)
-        parts = np.flatnonzero(prepared.tokens.ids < 0)
+            output = self.module(**prepared_input.inputs)
+        parts = np.flatnonzero(prepared_input.tokens.ids < 0)
         positions = slice(int(parts[-1]), None) if len(parts) else slice(None)
         attention: AttentionPart | None = None
         if self.cross_module is not None:
             attention = "encoder" if self.settings.attention in TOWERS else CROSS
         example = replace(
-            prepared,
+            prepared_input,
             attention=attention,
             positions=positions,
             positions_remark="Measured after the picture, where words are predicted." if len(parts) else "",
@@ -275,17 +275,17 @@ class PictureTextReader(FolderReader):
         placed_maps = tuple(self._tower_maps(example, recording.maps))
         return replace(recording, maps=placed_maps, remarks=())
 
-    def recorded_part(self, prepared: Prepared) -> "tuple[nn.Module, Prepared]":
+    def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the decoder with the inputs that the model gives it, or the whole model for the tower's attention."""
         if self.settings.attention == PICTURE_TOWER:
-            return self.module, prepared
+            return self.module, prepared_input
         import torch
 
         from attnviz.models.huggingface.picture_places import module_arguments
 
         with torch.inference_mode():
-            arguments = module_arguments(self.module, self.decoder, prepared.inputs)
-        return self.decoder, replace(prepared, inputs=arguments)
+            arguments = module_arguments(self.module, self.decoder, prepared_input.inputs)
+        return self.decoder, replace(prepared_input, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
         """Returns the recording with only the maps of selected layers; all of the maps without a selection.

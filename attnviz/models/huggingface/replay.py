@@ -60,10 +60,10 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
     spans: list[tuple[int, int]] = []
     last_start, next_start = 0, 0  # the first id of the group that was decoded last, and of the group that follows
     for stop in range(1, len(ids) + 1):
-        decoded = _decode(tokenizer, ids[last_start:stop])
-        if decoded.endswith(UNFINISHED) and stop - next_start < MAX_CHARACTER_BYTES and stop < len(ids):
+        decoded_text = _decode(tokenizer, ids[last_start:stop])
+        if decoded_text.endswith(UNFINISHED) and stop - next_start < MAX_CHARACTER_BYTES and stop < len(ids):
             continue
-        piece = decoded[len(_decode(tokenizer, ids[last_start:next_start])) :]
+        piece = decoded_text[len(_decode(tokenizer, ids[last_start:next_start])) :]
         spans += [(len(text), len(text) + len(piece))] * (stop - next_start)
         text += piece
         last_start, next_start = next_start, stop

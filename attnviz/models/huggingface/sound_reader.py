@@ -166,8 +166,8 @@ class SoundReader(FolderReader):
 
     def _features(self, samples: "FloatArray") -> "torch.Tensor":
         """Returns the model's input, ``(1, ...)``, for samples at the model's rate, on the device of its inputs."""
-        extracted = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
-        features: torch.Tensor = extracted[self._input_name]
+        extractor_output = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
+        features: torch.Tensor = extractor_output[self._input_name]
         device = "cpu" if self.device.type == "meta" else self.device
         return features.to(device=device, dtype=next(self.module.parameters()).dtype)
 
@@ -285,8 +285,8 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     Raises:
         AttnvizError: if the text has no tokens.
     """
-    spaced = f" {text.strip()}"
-    ids: list[int] = tokenizer(spaced, add_special_tokens=False)["input_ids"]
+    text_after_space = f" {text.strip()}"
+    ids: list[int] = tokenizer(text_after_space, add_special_tokens=False)["input_ids"]
     if not ids:
         raise AttnvizError("no tokens in the text; give the words of the sound, or none")
     return ids

@@ -118,7 +118,7 @@ class LayerCalls:
         self.result, self.has_bias = array_of(projection.result), projection.bias is not None
 
 
-def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
+def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, name: str) -> Computation:
     """Returns every number of one attention layer of a model over an example.
 
     Arrays that the capture does not see are empty: the features before the projections, the query weights, and the
@@ -126,7 +126,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
 
     Args:
         model: the model.
-        prepared: the model's inputs, and the tokens of its maps.
+        prepared_input: the model's inputs, and the tokens of its maps.
         layer: number of the layer.
         name: name of the model.
 
@@ -136,10 +136,10 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
     """
     import torch
 
-    queries, keys = _query_and_key_tokens(prepared)
+    queries, keys = _query_and_key_tokens(prepared_input)
     with torch.inference_mode():
-        layer_calls = LayerCalls(model, layer, prepared.attention)
-        site, call = layer_calls.run(prepared.inputs)
+        layer_calls = LayerCalls(model, layer, prepared_input.attention)
+        site, call = layer_calls.run(prepared_input.inputs)
         _refuse_size(call)
         factors = _factors(site, call)
         steps = _step_arrays(call, factors)
@@ -150,7 +150,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         layer=layer,
         tokens=queries,
         key_tokens=keys,
-        cross=prepared.attention == "cross",
+        cross=prepared_input.attention == "cross",
         vocabulary=_vocabulary_size(model),
         features=no_features,
         context_features=np.zeros((len(keys), 0), dtype=np.float32),
@@ -172,9 +172,9 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
     )
 
 
-def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
+def _query_and_key_tokens(prepared_input: "Prepared") -> "tuple[Tokens, Tokens]":
     """Returns the tokens of the queries and of the keys."""
-    tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
+    tokens, context, attention = prepared_input.tokens, prepared_input.context, prepared_input.attention
     if context is not None and attention == "encoder":
         return context, context
     if context is not None and attention == "cross":

@@ -274,9 +274,9 @@ class Reader(ABC):
         """The path of the part of the module whose heads are ablated; ``None`` for all heads."""
         return None
 
-    def recorded_part(self, prepared: "Prepared") -> "tuple[nn.Module, Prepared]":
+    def recorded_part(self, prepared_input: "Prepared") -> "tuple[nn.Module, Prepared]":
         """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
-        return self.module, prepared
+        return self.module, prepared_input
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """Returns the recording of one example, with the model's name, its settings and all remarks.
@@ -291,20 +291,20 @@ class Reader(ABC):
         """
         self.refuse_absent(selection)
         with self.running():
-            prepared = self.read(example)
+            prepared_input = self.read(example)
             from attnviz.models.reading.captured import record_module
 
-            module, prepared = self.recorded_part(prepared)
+            module, prepared_input = self.recorded_part(prepared_input)
             recording = record_module(
                 module,
-                prepared,
+                prepared_input,
                 selection,
                 values=values,
                 dense=self.settings.dense,
                 factors=self.keeps_factors,
                 refuse_broken=self.refuse_broken,
             )
-            doubts = self.doubts(prepared.tokens)
+            doubts = self.doubts(prepared_input.tokens)
         tower_setting = {"tower": self.tower} if self.tower else {}  # absent in files of models with one tower
         return replace(
             recording,
@@ -312,7 +312,7 @@ class Reader(ABC):
             untrained=not self.is_trained,
             settings=self.settings.as_json() | {"architecture": type(self.module).__name__} | tower_setting,
             version=__version__,
-            remarks=(*prepared.remarks, *doubts, *recording.remarks),
+            remarks=(*prepared_input.remarks, *doubts, *recording.remarks),
         )
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
@@ -343,5 +343,5 @@ class Reader(ABC):
         self.refuse_absent(Selection(layers=(layer,)))
         from attnviz.models.reading.captured_computation import computation_of
 
-        module, prepared = self.recorded_part(self.read(example))
-        return computation_of(module, prepared, layer, self.name)
+        module, prepared_input = self.recorded_part(self.read(example))
+        return computation_of(module, prepared_input, layer, self.name)

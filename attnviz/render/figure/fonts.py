@@ -58,18 +58,18 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
     Reads font files only if the texts have characters that some fonts lack.
     """
     characters = set[str]().union(*texts)
-    uncovered = {character for character in characters if _may_be_missing(character)}
+    missing_characters = {character for character in characters if _may_be_missing(character)}
     families = [DEFAULT_FAMILY]
-    if uncovered:
+    if missing_characters:
         for family, file in _font_files().items():
-            font_characters = uncovered & _characters_of(file)
+            font_characters = missing_characters & _characters_of(file)
             if font_characters:
                 if family != DEFAULT_FAMILY:
                     families.append(family)
-                uncovered -= font_characters
-            if not uncovered:
+                missing_characters -= font_characters
+            if not missing_characters:
                 break
-    return Fonts(tuple(families), frozenset(uncovered))
+    return Fonts(tuple(families), frozenset(missing_characters))
 
 
 def _may_be_missing(character: str) -> bool:

@@ -117,7 +117,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         _about_head(cells, head, texts, visible_counts) | _given_name(report, cells)
         for cells, head in zip(numbers.heads, heads, strict=True)
     ]
-    sides = [packed for head in heads for packed in head.sides]
+    sides = [packed_side for head in heads for packed_side in head.sides]
     has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
     return {
         "title": report.title,
@@ -205,11 +205,11 @@ class _AxisTexts:
                 single tokens, the text says when each of its words is spoken.
         """
         media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
-        spoken = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
-        identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken)
+        spoken_seconds = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
+        identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken_seconds)
         if identity not in self.index_of_identity:
             self.index_of_identity[identity] = len(self.descriptions)
-            about_words = {"spoken": spoken} if spoken else {}
+            about_words = {"spoken": spoken_seconds} if spoken_seconds else {}
             self.descriptions.append(_about_text(tokens, span, self.plan) | about_words)
         return self.index_of_identity[identity]
 

@@ -151,9 +151,9 @@ def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]
     """
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
-    scaled = np.ldexp(numbers, -exponent)
-    half_numbers = scaled.astype(np.float16)
-    return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled, equal_nan=True))
+    scaled_numbers = np.ldexp(numbers, -exponent)
+    half_numbers = scaled_numbers.astype(np.float16)
+    return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled_numbers, equal_nan=True))
 
 
 def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:

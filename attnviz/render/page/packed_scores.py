@@ -95,6 +95,6 @@ def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, b
     step = np.uint16(1 << (FRACTION_BITS - KEPT_BITS))
     bits = half_numbers.view(np.uint16)
     # Adding half a step and clearing the bits below it rounds to the nearest step.
-    rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
-    short_numbers = np.where(np.isfinite(half_numbers), rounded, half_numbers).astype(np.float16)
+    rounded_numbers = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
+    short_numbers = np.where(np.isfinite(half_numbers), rounded_numbers, half_numbers).astype(np.float16)
     return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half_numbers, equal_nan=True))

@@ -115,8 +115,8 @@ def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     step = np.uint32(1 << (FRACTION_BITS - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     # Adding half a step and clearing the bits below it rounds to the nearest step.
-    rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
-    return np.asarray(np.where(np.isfinite(numbers), rounded, numbers))
+    rounded_fractions = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
+    return np.asarray(np.where(np.isfinite(numbers), rounded_fractions, numbers))
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:

@@ -104,7 +104,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from shaded_texts(panels, look)
             needs_legend = bool(look.colors) or _has_shades(report)
         case Thumbnails():
-            yield from thumbnails(panels, look, filled=report.filled)
+            yield from thumbnails(panels, look, fills_rows=report.filled)
             needs_legend = True
         case _:
             has_numbers = not isinstance(report, Heatmaps) or report.numbers

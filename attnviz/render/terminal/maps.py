@@ -233,8 +233,10 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
     stacks = [_letters_down(label, MAX_HEADER_LINES) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
     indent = max(0, (grid.cell - 1) // 2) if grid.has_numbers else 0
-    padded = [[""] * (height - len(stack)) + stack for stack in stacks]
-    return ["".join(set_cell_size(" " * indent + stack[row], grid.cell) for stack in padded) for row in range(height)]
+    padded_stacks = [[""] * (height - len(stack)) + stack for stack in stacks]
+    return [
+        "".join(set_cell_size(" " * indent + stack[row], grid.cell) for stack in padded_stacks) for row in range(height)
+    ]
 
 
 def _position_line(columns: Axis, cell: int, width: int) -> str:

@@ -27,29 +27,29 @@ def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Lo
     """Returns the cells of one column of a table, all of the same width: the header, then texts with any bars."""
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
-    has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
-    bar_width = BAR_COLUMNS * (1 + has_signs) + 1 if any(length is not None for length in bars) else 0
+    has_negative = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
+    bar_width = BAR_COLUMNS * (1 + has_negative) + 1 if any(length is not None for length in bars) else 0
     width = max(widest_label(texts), cell_len(header) - bar_width)
     title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right_aligned(header, width)
     spans = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
     return [
         [Span(title, style="bold")],
         *(
-            [span, Span(" "), *_bar_spans(length, has_signs, look)] if bar_width else [span]
+            [span, Span(" "), *_bar_spans(length, has_negative, look)] if bar_width else [span]
             for span, length in zip(spans, bars, strict=True)
         ),
     ]
 
 
-def _bar_spans(length: float | None, has_signs: bool, look: Look) -> list[Span]:
-    """Returns the spans of a bar of `BAR_COLUMNS` columns; with signs twice as many, and zero in their middle.
+def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:
+    """Returns the spans of a bar: `BAR_COLUMNS` columns right of zero, and as many left of it if any bar is negative.
 
     A bar is precise to an eighth of a column to the right of zero, to half a column to its left, where Unicode has no
     other characters, and to a whole column in ASCII.
 
     Args:
         length: the length of the bar, from -1 to 1; ``None`` for none.
-        has_signs: True if some bar of the table's column is negative.
+        has_negative: True if some bar of the table's column is negative.
         look: the colours and characters of the terminal.
     """
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
@@ -57,7 +57,7 @@ def _bar_spans(length: float | None, has_signs: bool, look: Look) -> list[Span]:
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
     right_bar = "#" * round(to_right) if look.ascii else blocks(round(8 * to_right))
     positive_bar = Span(right_bar.ljust(BAR_COLUMNS), ink=color)
-    if not has_signs:
+    if not has_negative:
         return [positive_bar]
     full_blocks, half_blocks = divmod(round(2 * to_left), 2)
     left_bar = "#" * round(to_left) if look.ascii else "▐" * half_blocks + "█" * full_blocks

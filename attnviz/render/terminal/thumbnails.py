@@ -20,25 +20,25 @@ def thumbnail_cells(look: Look) -> int:
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
-def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterator[Line]:
+def thumbnails(panels: list[Panel], look: Look, fills_rows: bool = False) -> Iterator[Line]:
     """Yields the lines of thumbnails, those of each group side by side in as few bands as the width allows.
 
     Args:
         panels: the panels, sorted by group.
         look: the width of the terminal, its colours and characters.
-        filled: True to ignore groups and fill bands in the order of the panels.
+        fills_rows: True to ignore groups and fill bands in the order of the panels.
     """
     max_width = max(max(_cells_width(panel), cell_len(panel.title)) for panel in panels)
     max_across = max(1, (look.width + 1) // (max_width + 1))
     names_repeat = len({panel.title for panel in panels}) < len(panels)
-    for name, group in groupby(panels, lambda panel: "" if filled else panel.group):
+    for name, group in groupby(panels, lambda panel: "" if fills_rows else panel.group):
         members = list(group)
         if names_repeat and name:
             yield [Span(fit(name, look.width).rstrip(), style="bold")]
         bands = math.ceil(len(members) / max_across)
         across = math.ceil(len(members) / bands)  # about as many in each band
         for start in range(0, len(members), across):
-            yield from _thumbnail_band(members[start : start + across], look, max_width if filled else 0)
+            yield from _thumbnail_band(members[start : start + across], look, max_width if fills_rows else 0)
 
 
 def _cells_width(panel: Panel) -> int:

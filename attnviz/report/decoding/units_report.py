@@ -180,7 +180,9 @@ def _column_remarks(checks: UnitChecks) -> tuple[str, ...]:
         f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on the {unit}."
     ]
     if checks.calibrated is not None:
-        remarks.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
+        remarks.append(
+            f"Calibrated: weight of the question's rows on the {unit}, minus that if “N/A” is asked (QRHead)."
+        )
     if checks.reversed is not None:
         remarks.append("Reversed: the share if the passages stand in reverse order, to show the effect of their order.")
     return tuple(remarks)

@@ -407,7 +407,7 @@ def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
     reasons: dict[str, list[str]] = {}
     for metric in table.inapplicable:
-        reasons.setdefault(table.reason_of(metric), []).append(metric.name)
+        reasons.setdefault(table.conditions_of(metric), []).append(metric.name)
     not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
 

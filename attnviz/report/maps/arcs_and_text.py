@@ -183,11 +183,12 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     largest = panels[0].quantity.text(max(panel.peak for panel in panels))
     noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     up_to = f", up to {largest}" if look.limits == "shared" else ""
-    masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
+    masked_remark = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     low = 0.0 if look.limits == "head" else panels[0].scale.low
     uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
     no_line = f" A {noun} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
-    return f"A line joins a query (left) to a key (right); it is stronger for a larger {noun}{up_to}.{no_line}{masked}"
+    strength = f"it is stronger for a larger {noun}{up_to}"
+    return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
 
 
 def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
@@ -294,8 +295,8 @@ def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, p
 
 def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns the remark on masked tokens; empty if the query sees all."""
-    masked = not all(panel.visible.all() for panel in panels)
-    return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
+    has_masked_cells = not all(panel.visible.all() for panel in panels)
+    return ("Masked tokens have no shade: the query cannot see them.",) if has_masked_cells else ()
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:

@@ -186,7 +186,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
-    filled = options.sort is not None or not are_adjacent(layers)
+    fills_rows = options.sort is not None or not are_adjacent(layers)
     panels = share_scales(_difference_panels(comparison, options), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
@@ -198,7 +198,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
             *order_remarks(options.sort),
             ONLY_CHANGE.format(len(panels), option("heads", comparison.pairs[0][0].name)),
         ),
-        filled=filled,
+        filled=fills_rows,
         summary=_summary(comparison),
         look=options.look,
         about=comparison.about,

@@ -318,8 +318,8 @@ def _thumbnails(
 ) -> Thumbnails:
     """Returns the report of every head as a thumbnail: a row per layer.
 
-    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead, and each
-    title has the number that sorts them.
+    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead. The
+    title of a sorted head has the number that sorts it.
 
     Args:
         recording: the recording of the heads.
@@ -329,9 +329,9 @@ def _thumbnails(
     """
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
-    filled = options.sort is not None or not are_adjacent(groups)
-    thumbnail_options = _thumbnail_options(heads, options, filled)
-    titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in ranking]
+    fills_rows = options.sort is not None or not are_adjacent(groups)
+    thumbnail_options = _thumbnail_options(heads, options, fills_rows)
+    titles = [_thumbnail_title(recording, head, value) if fills_rows else head.name for head, value in ranking]
     panels = [
         panel
         for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
@@ -352,7 +352,7 @@ def _thumbnails(
             *scale_remarks(options.look, colored_panels),
             *recording_remarks(recording),
         ),
-        filled=filled,
+        filled=fills_rows,
         look=options.look,
         about={"recording": origin(recording)},
     )
@@ -385,16 +385,16 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
     return f"Use {option('heads', example)} to open one head, {option('layers', int(layer))}{heads_option} for a layer."
 
 
-def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
+def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:
     """Returns the options with as many cells per thumbnail as fit, at least `MIN_MAP_CELLS` if the medium allows them.
 
     Args:
         heads: the heads to draw.
         options: the look and the medium.
-        filled: True if full rows hold heads of several layers, False if each layer has a row.
+        fills_rows: True if full rows hold heads of several layers, False if each layer has a row.
     """
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
-    rows = math.ceil(math.sqrt(len(heads))) if filled else layers
+    rows = math.ceil(math.sqrt(len(heads))) if fills_rows else layers
     grows = options.medium.one_page and options.look.inches is None
     cells = MAX_OVERVIEW_CELLS // rows if grows else options.medium.max_cells
     return limit_cells(options, min(max(cells, MIN_MAP_CELLS), options.medium.thumbnail_cells))

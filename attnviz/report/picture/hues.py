@@ -20,8 +20,8 @@ def mixed_hues(strengths: Float64Array) -> ByteArray:
             most `MAX_OVERLAID` heads.
     """
     complements = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
-    absorbed = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * complements[:, None, :]).sum(axis=0)
-    colors: ByteArray = np.rint((255 - absorbed).clip(0, 255)).astype(np.uint8)
+    absorbed_light = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * complements[:, None, :]).sum(axis=0)
+    colors: ByteArray = np.rint((255 - absorbed_light).clip(0, 255)).astype(np.uint8)
     return colors
 
 

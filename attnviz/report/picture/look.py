@@ -103,7 +103,7 @@ class Look:
     color_scale: Annotated[
         str | None,
         Option(
-            "Scale the colours: linear, sqrt, log or lift (times uniform attention); default: what suits the weights.",
+            "Scale the colours: linear, sqrt, log or lift (weight / uniform weight); default: what suits the weights.",
             OneOf(COLOR_SCALES),
             media=PICTURE_MEDIA,
         ),
@@ -296,8 +296,8 @@ def refuse_style(look: Look, picture: str) -> None:
 
 def refuse_uninspected(look: Look) -> None:
     """Raises AttnvizError if an option is set that the full-screen inspector ignores."""
-    for name, declared in declared_options(Look).items():
-        if not declared.option.inspector and getattr(look, name) != declared.default:
+    for name, declaration in declared_options(Look).items():
+        if not declaration.option.inspector and getattr(look, name) != declaration.default:
             raise AttnvizError(f"{option(name)} has no effect in browse; leave it out, or use it with attnviz show")
 
 

@@ -87,8 +87,8 @@ class Quantity:
         magnitude = abs(largest) * (100 if self.unit == "%" else 1)
         if not 0 < magnitude < math.inf:
             return None
-        needed = min(max(1 - math.floor(math.log10(magnitude)), 0), MAX_DECIMALS)
-        return needed if self.unit or self.rounded or needed > self.format_decimals else None
+        needed_count = min(max(1 - math.floor(math.log10(magnitude)), 0), MAX_DECIMALS)
+        return needed_count if self.unit or self.rounded or needed_count > self.format_decimals else None
 
     @property
     def format_decimals(self) -> int:

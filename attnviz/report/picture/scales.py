@@ -225,9 +225,9 @@ def _largest_number(numbers: FloatArray, cells: BoolArray) -> float:
 
 def _finite_numbers(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     """Returns the finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
-    selected = numbers.ravel() if cells.all() else numbers[cells]
-    finite = np.isfinite(selected)
-    return np.asarray(selected if finite.all() else selected[finite])
+    selected_numbers = numbers.ravel() if cells.all() else numbers[cells]
+    finite = np.isfinite(selected_numbers)
+    return np.asarray(selected_numbers if finite.all() else selected_numbers[finite])
 
 
 def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:

@@ -131,5 +131,7 @@ def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Sectio
         Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length_of(pair.times)),
         Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
     ]
-    unlisted = f", {len(pairs) - len(shown_pairs)} rarer ones not listed" if len(pairs) > len(shown_pairs) else ""
-    return Section(f"head {name}: {len(pairs)} pairs{unlisted}", list_summary(shown_pairs, columns))
+    unlisted_phrase = (
+        f", {len(pairs) - len(shown_pairs)} rarer ones not listed" if len(pairs) > len(shown_pairs) else ""
+    )
+    return Section(f"head {name}: {len(pairs)} pairs{unlisted_phrase}", list_summary(shown_pairs, columns))

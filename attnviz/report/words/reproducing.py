@@ -73,9 +73,9 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
 
     Settings that are ``None``, that are lists, or that the command does not have, are left out.
     """
-    words, declared = list[str](), declared_options(ModelSettings)
+    words, declarations = list[str](), declared_options(ModelSettings)
     for name, value in recording["settings"].items():
-        if name not in declared or value in (None, declared[name].default):
+        if name not in declarations or value in (None, declarations[name].default):
             continue
         if isinstance(value, bool):
             words.append(flag(name, value))
