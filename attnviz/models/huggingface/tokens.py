@@ -133,7 +133,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
         ids: the ids of the text's tokens.
     """
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
-    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    names = _names(tokenizer, ids)
     places: list[tuple[int, int]] = []
     position = 0
     pending_ids: list[int] = []  # ids that may be bytes of one character
@@ -174,8 +174,14 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
             places += [(start, len(tokens.text) + len(decoded_text))] * unplaced_tokens
             unplaced_tokens, placed_text = 0, decoded_text
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
-    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    names = _names(tokenizer, ids)
     return tokens.joined(tokens_of_pieces(tokens.text + placed_text, ids, names, places, special))
+
+
+def _names(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
+    """Returns the name of each token; ``[512]`` for an id that only the model knows, whose embeddings may be padded."""
+    names = tokenizer.convert_ids_to_tokens(ids)
+    return [f"[{token_id}]" if name is None else str(name) for token_id, name in zip(ids, names, strict=True)]
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:

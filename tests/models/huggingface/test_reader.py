@@ -23,7 +23,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.models.huggingface.folder import describe_name
 from attnviz.models.huggingface.loading import refuse_random_weights
-from attnviz.models.huggingface.tokens import tokenize_text
+from attnviz.models.huggingface.tokens import tokenize_text, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -167,6 +167,12 @@ def test_generated_tokens_follow_and_attention_is_causal_over_the_whole(llama: s
     assert np.array_equal(maps.visible, np.tri(7, dtype=bool))
     assert "generated" in recording.remarks[0]
     assert maps.query_tokens.text == "the cat" + "".join(labels(maps)[4:]).replace("␣", " ")
+
+
+def test_a_generated_id_outside_of_the_vocabulary_is_labelled_by_its_number(llama: str) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(llama)
+    tokens = with_generated(tokenizer, tokenize_text(tokenizer, "the cat"), [tokenizer.vocab_size + 500])
+    assert tokens.labels[-1] == f"[{tokenizer.vocab_size + 500}]"
 
 
 def test_the_likeliest_tokens_are_generated_whatever_the_folder_says(llama: str, tmp_path: Path) -> None:
