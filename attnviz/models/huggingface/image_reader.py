@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
+NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 
 
@@ -133,11 +134,14 @@ class ImageReader(FolderReader):
     def read(self, example: Example) -> Prepared:
         """Prepares an image for the forward pass: its pixels and, unless labels are measured, the place of each token.
 
+        If the tokens have no places, they are numbered, and a remark says why.
+
         Raises:
-            AttnvizError: if the file is no image, the model does not exist or cannot be loaded safely, or the places of
-                tokens cannot be measured.
+            AttnvizError: if the file is no image, or is too small or too thin for the model's patches, or the model
+                does not exist or cannot be loaded safely.
         """
         from attnviz.media.image_file import image_of, open_image
+        from attnviz.models.huggingface.patch_places import UnknownPlacesError
 
         self.refuse_parts(example)
         assert example.image is not None
@@ -145,7 +149,11 @@ class ImageReader(FolderReader):
         if self.labels:
             return self._classifier_input(image_file, example.image.name)
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
-            pixels, places = self._pixels_of(image_file), self._places(image_file)
+            pixels = self._pixels_of(image_file)
+            try:
+                places = self._places(image_file)
+            except UnknownPlacesError as error:
+                return _without_places(pixels, example.image.name, error)
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
@@ -183,29 +191,42 @@ class ImageReader(FolderReader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
 
+        Tokens are numbered if no recorded layer has the tokens of the model's output, whose places alone are known.
+
         Args:
             example: the image.
             selection: the layers and heads to record.
             values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the image cannot be read, a selected layer or head does not exist, or a recorded layer has
-                other tokens than the model's output, since only the places of the output's tokens are known.
+            AttnvizError: if the image cannot be read, a selected layer or head does not exist, or only some of the
+                recorded layers have the tokens of the model's output.
         """
         recording = super().record(example, selection, values)
         unplaced_maps = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
+        if len(unplaced_maps) == len(recording.maps):
+            return with_reason(recording)
         if unplaced_maps:
-            placed_layers = sorted({maps.layer for maps in recording.maps} - {maps.layer for maps in unplaced_maps})
-            advice = (
-                f"choose {option('layers', ','.join(map(str, placed_layers)))}"
-                if placed_layers
-                else "record the model in Python with attnviz.record(model)"
-            )
-            raise AttnvizError(
-                f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
-                f"places are known only of the tokens that the model outputs; {advice}"
-            )
+            raise self._mixed_layers(recording.maps, unplaced_maps)
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
+
+    def _mixed_layers(self, maps: "Sequence[LayerMaps]", unplaced_maps: "Sequence[LayerMaps]") -> AttnvizError:
+        """Returns the refusal of layers of which only some have tokens with places.
+
+        Args:
+            maps: the recorded maps.
+            unplaced_maps: those whose tokens have no places.
+        """
+        unplaced_layers = {layer_maps.layer for layer_maps in unplaced_maps}
+        placed_layers = {layer_maps.layer for layer_maps in maps} - unplaced_layers
+        placed, unplaced = (
+            option("layers", ",".join(map(str, sorted(layers)))) for layers in (placed_layers, unplaced_layers)
+        )
+        return AttnvizError(
+            f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
+            f"places are known only of the tokens that the model outputs; choose {placed}, or {unplaced} for numbered "
+            "tokens"
+        )
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
@@ -239,6 +260,26 @@ class ImageReader(FolderReader):
             raise
         self._places_of_size[image.size] = places
         return places
+
+
+def _without_places(pixels: "torch.Tensor", title: str, error: AttnvizError) -> Prepared:
+    """Returns an image whose tokens will be numbered, with the reason why they have no places as a remark.
+
+    Args:
+        pixels: the input of the model.
+        title: the name of the image.
+        error: the reason.
+    """
+    # One token has the length of no layer, so that each layer numbers its own tokens.
+    return Prepared({"pixel_values": pixels}, Tokens.numbered(1), title=title, remarks=(f"{NUMBERED} {error}.",))
+
+
+def with_reason(recording: "Recording") -> "Recording":
+    """Returns a recording of numbered tokens with a remark why they have no places, unless it has one already."""
+    if any(remark.startswith(NUMBERED) for remark in recording.remarks):
+        return recording
+    remark = f"{NUMBERED} places are known only of the tokens that the model outputs."
+    return replace(recording, remarks=(*recording.remarks, remark))
 
 
 def reads_images(module: "nn.Module") -> bool:

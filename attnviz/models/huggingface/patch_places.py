@@ -37,8 +37,12 @@ WHITE = 255
 MIN_BLUE = 0.5  # a pixel with a smaller share of blue belongs to the padding
 
 
+class UnknownPlacesError(AttnvizError):
+    """The model or its image processor does not give each token a part of the image; the message says why."""
+
+
 class OwnValueAttention(TorchFunctionMode):
-    """Attention that gives each query the value of its own key."""
+    """Attention that gives each query the value of its own key, and nothing if the keys are other tokens."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -46,7 +50,8 @@ class OwnValueAttention(TorchFunctionMode):
         """Returns the result of a function of torch, with attention replaced.
 
         An attention kernel with as many queries as keys returns its values, repeated for each query head. A softmax
-        over square scores returns the identity. Other functions run unchanged.
+        over square scores returns the identity. With another number of keys, as for latents that read an image, both
+        return zeros. Other functions run unchanged.
 
         Args:
             func: the function of torch.
@@ -59,15 +64,28 @@ class OwnValueAttention(TorchFunctionMode):
         if name == "scaled_dot_product_attention":
             query = args[0] if args else arguments["query"]
             value = args[2] if len(args) > 2 else arguments["value"]
-            has_four_axes = query.dim() == 4  # (batch, heads, tokens, features)
-            if has_four_axes and query.shape[-2] == value.shape[-2]:
-                return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+            if query.dim() == 4:  # (batch, heads, tokens, features)
+                return _own_values(query, value)
         if name == "softmax" and args and args[0].dim() >= 3:
             scores = args[0]
             query_count, key_count = scores.shape[-2:]
             if query_count == key_count:
                 return torch.eye(key_count, dtype=scores.dtype, device=scores.device).expand(scores.shape)
+            if scores.dim() == 4:  # (batch, heads, queries, keys)
+                return torch.zeros_like(scores)
         return func(*args, **arguments)
+
+
+def _own_values(query: "Tensor", value: "Tensor") -> "Tensor":
+    """Returns the value of each query's own key, ``(batch, heads, queries, features)``; zeros for other keys.
+
+    Args:
+        query: ``(batch, heads, queries, features)``.
+        value: ``(batch, key heads, keys, features)``.
+    """
+    if query.shape[-2] == value.shape[-2]:
+        return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    return value.new_zeros(*query.shape[:-1], value.shape[-1])
 
 
 def measured_places(
@@ -90,13 +108,14 @@ def measured_places(
             its forward passes; a new result is added in place. ``None`` keeps nothing.
 
     Raises:
-        AttnvizError: if ``pixels`` has another shape, tokens overlap, patches are smaller than a pixel, the model's
-            output is not one row of tokens, or the processor does more than resize, crop and pad.
+        UnknownPlacesError: if ``pixels`` has another shape, tokens overlap or have no place, the model's output
+            is not one row of tokens or is shuffled, or the processor does more than resize, crop and pad.
+        AttnvizError: if patches are smaller than a pixel, or the processor leaves nothing of the image.
     """
     if pixels.dim() != 4 or pixels.shape[:2] != (1, 3):
-        raise AttnvizError(
-            f"the image processor gives numbers of shape {tuple(pixels.shape)}, and attnviz needs one image of "
-            "(1, 3, rows, columns); record the model in Python with attnviz.record(model)"
+        raise UnknownPlacesError(
+            f"the image processor gives numbers of shape {tuple(pixels.shape)}, and not one image of "
+            "(1, 3, rows, columns)"
         )
     results = {} if measured_pixels is None else measured_pixels
     shape = tuple(pixels.shape)
@@ -107,6 +126,8 @@ def measured_places(
     token_numbers = np.where(is_inside, numbers, NO_TOKEN)
     extents = np.array([extent_of(token_numbers == token) for token in range(count)])
     has_place = extents[:, RIGHT] > 0
+    if not has_place.any():
+        raise UnknownPlacesError("no token of the model's output belongs to a part of the image alone")
     places = np.zeros((count, 4), dtype=np.int64)
     width, height = size
     for low, high, (first_edge, step), side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
@@ -148,7 +169,7 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int
     """Returns the token number of each pixel, ``(rows, columns)``, -1 for no token, and the number of tokens.
 
     Raises:
-        AttnvizError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
+        UnknownPlacesError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
     """
     gradient, coded_gradient, count = coded_gradients(module, pixels, lambda leaf: _token_features(module, leaf)[0])
     return _token_numbers(gradient[0], coded_gradient[0]), count
@@ -179,8 +200,10 @@ def coded_gradients(
         directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
         projections = (features * directions.to(features)).sum(-1)
         codes = torch.arange(1, len(projections) + 1).to(projections)
-        (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True)
-        (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf)
+        if not projections.requires_grad:  # no pixel reaches a token
+            return np.zeros(leaf.shape), np.zeros(leaf.shape), len(projections)
+        (gradient,) = torch.autograd.grad(projections.sum(), leaf, retain_graph=True, materialize_grads=True)
+        (coded_gradient,) = torch.autograd.grad((projections * codes).sum(), leaf, materialize_grads=True)
     return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(projections)
 
 
@@ -210,19 +233,17 @@ def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
     """Returns the features of each token, ``(1, tokens, features)``.
 
     Raises:
-        AttnvizError: if the output has no ``last_hidden_state`` with one row of tokens, or the model draws at random.
+        UnknownPlacesError: if the output has no ``last_hidden_state`` with one row of tokens, or the model draws at
+            random.
     """
     random_state = torch.get_rng_state()
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)
     if features is None or features.dim() != 3:
-        raise AttnvizError(
-            "the model's output is not one row of tokens, so their places are not known; record it in Python with "
-            "attnviz.record(model)"
-        )
+        raise UnknownPlacesError("the model's output is not one row of tokens")
     if not torch.equal(random_state, torch.get_rng_state()):
-        raise AttnvizError(
+        raise UnknownPlacesError(
             "the model draws random numbers, perhaps to leave out or shuffle patches, so its tokens change places in "
-            "every run; use a model that keeps the order of patches"
+            "every run"
         )
     return features
 
@@ -237,13 +258,12 @@ def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntA
         coded_gradient: ``(colours, rows, columns)``, the gradient of Σ (j + 1) yⱼ.
 
     Raises:
-        AttnvizError: if many pixels belong to several tokens.
+        UnknownPlacesError: if many pixels belong to several tokens.
     """
     numbers = whole_token_numbers(gradient, coded_gradient)
     if numbers is None:
-        raise AttnvizError(
-            "each pixel belongs to several tokens of this model, as in models with overlapping patches; their places "
-            "are not known, so record the model in Python with attnviz.record(model)"
+        raise UnknownPlacesError(
+            "each pixel belongs to several tokens of this model, as in models with overlapping patches"
         )
     return np.asarray(numbers.max(axis=0))
 
@@ -285,7 +305,8 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
         pixels of the image; and ``(rows, columns)``, true for pixels of the image, false for padding.
 
     Raises:
-        AttnvizError: if the processor leaves out the image, or does more than resize, crop and pad.
+        UnknownPlacesError: if the processor does more than resize, crop and pad.
+        AttnvizError: if the processor leaves nothing of the image.
     """
     from PIL import Image as Pillow
 
@@ -306,10 +327,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
             step, first_centre = np.polyfit(places[is_inside], positions[is_inside] * side, 1)
         deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
         if np.quantile(deviation, STRAIGHT_SHARE) > max(MAX_BEND * side, MAX_BEND_PIXELS, abs(step)):
-            raise AttnvizError(
-                "the image processor does more than resize, crop and pad, as when it cuts tiles; record the model in "
-                "Python with attnviz.record(model)"
-            )
+            raise UnknownPlacesError("the image processor does more than resize, crop and pad, as when it cuts tiles")
         lines.append((first_centre - step / 2, step))
     return lines[0], lines[1], is_inside
 

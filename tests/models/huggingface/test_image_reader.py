@@ -112,6 +112,26 @@ def test_windows_are_in_their_places_after_merging_and_refused_before(tmp_path: 
         recorded(folder, photo)
 
 
+def test_layers_before_merging_have_numbered_tokens(tmp_path: Path, photo: Path) -> None:
+    config = t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    folder = folder_of(tmp_path, t.SwinModel(config), t.ViTImageProcessor(size={"height": 64, "width": 64}))
+    recording = recorded(folder, photo, layers=(0, 1))
+    assert {len(maps.key_tokens) for maps in recording.maps} == {256}
+    assert recording.maps[0].key_tokens.labels[:2] == ("0", "1")
+    assert "Tokens are numbered, not placed on the image, since places are known only of" in " ".join(recording.remarks)
+
+
+def test_tokens_without_places_are_numbered_and_the_reason_is_said(tmp_path: Path, photo: Path) -> None:
+    stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+    model = t.SegformerModel(t.SegformerConfig(**stages))
+    folder = folder_of(tmp_path, model, t.SegformerImageProcessor(size={"height": 64, "width": 64}))
+    recording = recorded(folder, photo)
+    shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps]
+    assert shapes == [(256, 4), (64, 4), (16, 4), (4, 4)]
+    [remark] = [remark for remark in recording.remarks if "numbered" in remark]
+    assert remark.endswith("since the model's output is not one row of tokens.")
+
+
 def test_refuses_a_processor_that_makes_huge_images(tmp_path: Path, photo: Path) -> None:
     model = t.ViTModel(t.ViTConfig(**SMALL, image_size=32, patch_size=16))
     folder = folder_of(tmp_path, model, t.ViTImageProcessor(size={"height": 10**6, "width": 10**6}))

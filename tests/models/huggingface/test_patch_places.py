@@ -10,7 +10,7 @@ import transformers as t
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.patch_places import in_precision, measured_places, ramp_of
+from attnviz.models.huggingface.patch_places import UnknownPlacesError, in_precision, measured_places, ramp_of
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -120,20 +120,38 @@ def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() 
     assert np.abs(whole - half).max() <= 3
 
 
+def test_keys_of_other_tokens_move_no_place() -> None:
+    stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+    config = t.PvtConfig(image_size=128, **stages)  # queries of 32 x 32 patches, keys of 4 x 4
+    places = places_in(config, t.PvtModel, resized_axis(128, 128))
+    assert not places[0].any()  # [CLS]
+    assert places[1].tolist() == [0, 0, 160, 107]
+    assert places[16].tolist() == [480, 320, 640, 427]
+
+
 def test_refuses_tokens_that_overlap() -> None:
-    config = t.PvtConfig(image_size=64)
-    with pytest.raises(AttnvizError, match="each pixel belongs to several tokens"):
-        places_in(config, t.PvtModel, resized_axis(64, 64))
+    stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+    config = t.SegformerConfig(**stages, reshape_last_stage=False)
+    with pytest.raises(UnknownPlacesError, match="each pixel belongs to several tokens"):
+        places_in(config, t.SegformerModel, resized_axis(128, 128))
+
+
+def test_refuses_queries_that_are_no_part_of_the_image() -> None:
+    sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
+    backbone = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+    config = t.DetrConfig(backbone_config=backbone, **sizes, num_queries=7)
+    with pytest.raises(UnknownPlacesError, match="no token of the model's output belongs to a part"):
+        places_in(config, t.DetrModel, resized_axis(64, 64))
 
 
 def test_refuses_a_random_order_of_patches() -> None:
     config = t.ViTMAEConfig(**PATCHES, mask_ratio=0.0)
-    with pytest.raises(AttnvizError, match="draws random numbers"):
+    with pytest.raises(UnknownPlacesError, match="draws random numbers"):
         places_in(config, t.ViTMAEModel, resized_axis(64, 64))
 
 
 def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
-    with pytest.raises(AttnvizError, match="not one row of tokens"):
+    with pytest.raises(UnknownPlacesError, match="not one row of tokens"):
         places_in(t.SegformerConfig(), t.SegformerModel, resized_axis(64, 64))
 
 
