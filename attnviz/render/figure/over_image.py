@@ -17,7 +17,7 @@ from attnviz.render.figure.text_blocks import MAX_TITLE_LINES, ROUNDING_INCHES, 
 from attnviz.render.figure.theme import Theme
 from attnviz.render.terminal.over_sound import ROUND_SECONDS
 from attnviz.report.picture.overlays import band_tops, outline_segments, panel_image, query_box
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import NOTE, Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 SIDE = 3.6  # inches: width of an image in 14 points, where the page has space for it
 LARGEST_FONT = 14.0  # points, at which images have this width
 TITLE_POINTS = 11.0  # most points of a head's title
-MIN_TITLE_POINTS = 6.0
+MIN_TITLE_POINTS, SMALLEST_POINTS = 6.0, 3.5  # of titles that are cut, and of the names of heads over tiny images
 AXIS_POINTS = 8.0  # of seconds and bands of a spectrogram
 GAP = 0.18  # inches between images
+MAX_GAP_SHARE = 0.15  # of the space of an image, where images are small
 MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
 MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
 OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths over images of half the largest width or more
@@ -86,18 +87,15 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
         scale: the size of other fonts relative to those of a slide.
         ruler: measures the text.
     """
-    panels, gap = picture.panels, GAP * scale
+    panels = picture.panels
     across = _images_across([panel.group for panel in panels])
+    gap = min(GAP * scale, MAX_GAP_SHARE * width / across)
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     first_image = panel_image(panels[0])
     heights = [image_width * panel_image(panel).height / panel_image(panel).width for panel in panels]
     # If the shapes of images differ, the space of each is at most a square, or all of them are upright.
     image_height = min(max(heights), max(image_width, min(heights)))
-    # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
-    title_width = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))
-    title_points = min(
-        max(TITLE_POINTS * scale * min(image_width / title_width, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
-    )
+    title_points = _title_points(panels, image_width, scale, ruler)
     titles = _titles(panels, title_points, image_width, ruler)
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     title_height = max(map(len, titles)) * line_height
@@ -121,6 +119,26 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
         images=tuple(images),
     )
     return _with_axes(content, AXIS_POINTS * scale, ruler) if first_image.seconds else content
+
+
+def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ruler) -> float:
+    """Returns the largest font size up to `TITLE_POINTS` at which titles fit, or the smallest if none does.
+
+    The smallest is `MIN_TITLE_POINTS`, or less if the name of a head is wider than its image.
+
+    Args:
+        panels: the panels.
+        width: the width of an image in inches.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    names = tuple(panel.title.removeprefix("head ").partition(NOTE)[0].rpartition(" ")[2] for panel in panels)
+    # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
+    title_width, name_width = (
+        max(1e-6, ruler.longest_width(texts, 1.0)) for texts in (tuple(panel.title for panel in panels), names)
+    )
+    smallest = max(min(MIN_TITLE_POINTS, width / name_width), SMALLEST_POINTS)
+    return min(max(width / title_width, smallest), TITLE_POINTS * scale)
 
 
 def _titles(panels: Sequence[Panel], points: float, width: float, ruler: Ruler) -> list[list[str]]:

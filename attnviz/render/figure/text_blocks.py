@@ -96,14 +96,39 @@ def fitting_title(title: str, points: float, max_lines: int, width: float, ruler
     for text in (title, short_title):
         if ruler.width(text, points) <= width + ROUNDING_INCHES:
             return text
-    wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler) if max_lines > 1 else ""
-    if wrapped_title:
-        return wrapped_title
-    words = short_title.split(" ")
-    word_counts = range(len(words) - 1, 1, -1)  # at least two words stay
-    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in word_counts)
-    fitting_titles = (text for text in cut_titles if ruler.width(text, points) <= width)
-    return next(fitting_titles, ruler.cut(short_title, points, width))
+    if max_lines > 1:
+        wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler)
+        return wrapped_title or _title_and_note(short_title, points, width, ruler)
+    return _cut_after_word(short_title, points, width, ruler, min_words=2)
+
+
+def _title_and_note(title: str, points: float, width: float, ruler: Ruler) -> str:
+    """Returns a title and its note in a line each, cut to the width; the title alone if no word of the note fits."""
+    name, _, note = title.partition(NOTE)
+    names = (name, name.rpartition(" ")[2])  # "text 0.3" without its tower
+    fitting_names = (text for text in names if ruler.width(text, points) <= width + ROUNDING_INCHES)
+    line = next(fitting_names, ruler.cut(names[-1], points, width))
+    first_word = note.partition(" ")[0]
+    if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
+        return line
+    return f"{line}\n{_cut_after_word(note, points, width, ruler)}"
+
+
+def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_words: int = 1) -> str:
+    """Returns a text unchanged if it fits, else cut after as many words as fit; within a word if they are too few.
+
+    Args:
+        text: one line of text.
+        points: the font size.
+        width: the largest width in inches.
+        ruler: measures the text.
+        min_words: the smallest number of words before the cut.
+    """
+    words = text.split(" ")
+    counts = range(len(words) - 1, min_words - 1, -1)
+    texts = (text, *(" ".join(words[:count]).rstrip(" ·,") + ELLIPSIS for count in counts))
+    fitting_texts = (each for each in texts if ruler.width(each, points) <= width + ROUNDING_INCHES)
+    return next(fitting_texts, ruler.cut(text, points, width))
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:

@@ -76,3 +76,16 @@ def test_title_wider_than_its_image_takes_two_lines_and_is_not_cut_inside_a_numb
     texts = [line.text for line in images.lines]
     assert "head 0.1" in texts
     assert not any("…" in text for text in texts)
+
+
+def test_tiny_images_keep_the_names_of_their_heads() -> None:
+    options = options_for_medium(ReportOptions(look=Look(size="column")), ".png")
+    report = build_report(image_recording(layers=2), options)
+    assert isinstance(report, ShadedText)
+    panels = [replace(panel, group=str(index // 16)) for index, panel in enumerate(report.panels * 20)][:96]
+    named = tuple(
+        replace(panel, title=f"{index // 16}.{index % 16} · 99% on image") for index, panel in enumerate(panels)
+    )
+    images = arrange_images(picture_of(replace(report, panels=named)), RULER)
+    texts = {line.text for line in images.lines}
+    assert {f"{layer}.{head}" for layer in range(6) for head in range(16)} <= texts
