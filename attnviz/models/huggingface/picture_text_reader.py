@@ -47,6 +47,7 @@ CROSS: AttentionPart = "cross"
 CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
 READ_TASK = "cannot read this text and picture with"  # the begin of a message if the processor or the model fails
 PICTURE_ENDS = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
+BLANK_TEXT, BLANK_SIZE = "a", (64, 64)  # to see what the processor writes before a text
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
 
@@ -97,7 +98,7 @@ class PictureTextReader(FolderReader):
 
     @cached_property
     def decoder(self) -> "nn.Module":
-        """The part of the model that attends over words and pictures.
+        """The part of the model that attends over words and pictures; of an encoder-decoder, its encoder.
 
         Raises:
             AttnvizError: if the model reads no pictures, or no text.
@@ -108,7 +109,7 @@ class PictureTextReader(FolderReader):
             raise AttnvizError(
                 f"{self.settings.model} reads no text with pictures; leave {option('image')} or the text out"
             )
-        module: nn.Module = decoder
+        module: nn.Module = decoder.get_encoder() if decoder.config.is_encoder_decoder else decoder
         return module
 
     @cached_property
@@ -204,9 +205,9 @@ class PictureTextReader(FolderReader):
         title = ", ".join(image.title for image in images)
         context = None
         tokens = text_tokens
-        if self.cross_module is None:
+        if self.cross_module is None and (picture_numbers >= 0).any():
             tokens = with_pictures(text_tokens, images, picture_numbers, places)
-        elif self.settings.attention != TEXT_TOWER:
+        elif self.cross_module is not None and self.settings.attention != TEXT_TOWER:
             context = picture_keys(images, picture_numbers, places)
         prepared_input = Prepared(
             inputs,
@@ -251,7 +252,8 @@ class PictureTextReader(FolderReader):
         """Records the attention of the decoder, or of the tower that reads pictures.
 
         For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, else of
-        its cross-attention. The tower's maps have patches as tokens, and its recording has no remarks.
+        its cross-attention. The tower's maps have patches as tokens; layers whose keys are other tokens are left out,
+        as a remark says.
 
         Args:
             example: the text and its pictures.
@@ -272,8 +274,11 @@ class PictureTextReader(FolderReader):
         decoder_prefix = f"{names[id(self.decoder)]}."
         tower_maps = [maps for maps in whole_recording.maps if not maps.module.startswith(decoder_prefix)]
         recording = self._with_layers(whole_recording, tower_maps, selection)
-        placed_maps = tuple(self._tower_maps(example, recording.maps))
-        return replace(recording, maps=placed_maps, remarks=())
+        size = len(recording.maps[0].key_tokens)
+        patch_maps = [maps for maps in recording.maps if len(maps.key_tokens) == size]
+        other_modules = dict.fromkeys(maps.module for maps in recording.maps if len(maps.key_tokens) != size)
+        placed_maps = tuple(self._tower_maps(example, patch_maps))
+        return replace(recording, maps=placed_maps, remarks=_left_out(list(other_modules)))
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the decoder with the inputs that the model gives it, or the whole model for the tower's attention."""
@@ -316,10 +321,10 @@ class PictureTextReader(FolderReader):
 
         Args:
             example: the text and its pictures.
-            maps: the maps of the tower, not empty, with numbered tokens.
+            maps: the maps of the tower, not empty, with numbered tokens and one number of keys.
 
         Raises:
-            AttnvizError: if the places cannot be measured, or a layer has another number of tokens than the first.
+            AttnvizError: if the places cannot be measured.
         """
         from attnviz.media.image_file import image_of, open_image
         from attnviz.models.huggingface.picture_tower import tower_maps
@@ -365,7 +370,8 @@ class PictureTextReader(FolderReader):
     def _prompt(self, example: Example) -> str:
         """Returns the text with a token for each picture.
 
-        If the text has none, the chat template places them; without a template they come before the text.
+        If the text has none, the chat template places them; without a template they come before the text, and are left
+        to a processor that writes them itself.
 
         Raises:
             AttnvizError: if the text has such tokens, but not one for each picture, or adjacent ones that the model
@@ -386,6 +392,8 @@ class PictureTextReader(FolderReader):
                 lambda: str(processor.apply_chat_template(messages, add_generation_prompt=True)),
                 "the model's chat template",
             )
+        if not mark_count and self._writes_marks:
+            return example.text
         start, end = self._picture_ends
         if mark_count:
             mark_pattern = re.escape(picture_mark)
@@ -397,6 +405,18 @@ class PictureTextReader(FolderReader):
             return example.text
         marks = [picture_mark] if count == 1 else [f"{start}{picture_mark}{end}"] * count
         return " ".join([*marks, example.text])
+
+    @cached_property
+    def _writes_marks(self) -> bool:
+        """True if the processor puts the tokens of a picture before a text that has none, as that of BLIP-2 does."""
+        from PIL import Image as Pillow
+
+        blank = Pillow.new("RGB", BLANK_SIZE)
+        try:
+            encoding = self.loaded[1](images=[blank], text=BLANK_TEXT, return_tensors="pt")
+        except Exception:  # every processor that misses the tokens has an error of its own
+            return False
+        return self._picture_id in encoding["input_ids"][0].tolist()
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
         """Returns the model's keyword arguments for a prompt and its pictures, without a cache.
@@ -485,14 +505,25 @@ class PictureTextReader(FolderReader):
             generated_count: the number of generated tokens.
         """
         count = int((picture_numbers >= 0).sum())
+        noun = "pictures" if picture_numbers.max(initial=0) else "picture"
+        part_remark = f"{count} tokens are parts of the {noun}."
+        if not count:
+            part_remark = "No token has a place in the picture: each reads it as a whole, such as by latents."
         text_remark = (
             f"The last {generated_count} tokens were generated; the attention is from one forward pass over all tokens."
         )
         tower_option = (argument if self.is_live else flag)("attention", PICTURE_TOWER)
         advice = f" For the picture tower: {tower_option}." if self.tower == TEXT_TOWER else ""
-        noun = "pictures" if picture_numbers.max(initial=0) else "picture"
-        picture_remark = f"{count} tokens are parts of the {noun}.{advice}"
+        picture_remark = f"{part_remark}{advice}"
         return (text_remark, picture_remark) if generated_count else (picture_remark,)
+
+
+def _left_out(modules: Sequence[str]) -> tuple[str, ...]:
+    """Returns a remark on the attention modules of a tower that are left out; none if there are no such modules."""
+    if not modules:
+        return ()
+    others = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
+    return (f"Left out, since its keys are no patches of the first layer: {modules[0]}{others}.",)
 
 
 class JoinedProcessor:

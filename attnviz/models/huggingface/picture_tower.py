@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.media.image import Image
 from attnviz.models.huggingface.image_reader import image_tokens, with_probe
@@ -20,13 +19,11 @@ def tower_maps(
     """Returns the maps with patches as tokens, at their places; maps of tiles without a picture are left out.
 
     Args:
-        maps: the maps of the tower, one for each layer and tile, with numbered tokens; ``item`` is the tile's number.
+        maps: the maps of the tower, one for each layer and tile, with numbered tokens and one number of keys; ``item``
+            is the tile's number.
         images: the pictures.
         picture_numbers: the picture of each token of all tiles, -1 for none.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
-
-    Raises:
-        AttnvizError: if a layer has another number of keys than the first one, as after merging.
     """
     tokens_of_tiles: dict[int, Tokens] = {}
     size = len(maps[0].key_tokens)
@@ -36,31 +33,22 @@ def tower_maps(
         if picture >= 0:
             tokens_of_tiles[item] = image_tokens(images[picture], places[tile])
     return [
-        _with_tile_tokens(layer_maps, tokens_of_tiles[layer_maps.item], size)
+        _with_tile_tokens(layer_maps, tokens_of_tiles[layer_maps.item])
         for layer_maps in maps
         if layer_maps.item in tokens_of_tiles
     ]
 
 
-def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens", size: int) -> LayerMaps:
+def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens") -> LayerMaps:
     """Returns maps with the tokens of their tile as queries and keys.
 
-    If the number of queries differs from ``size``, only the keys are replaced; a single query, of an attention pooling,
-    is labelled ``[probe]``.
+    If the queries are other tokens, only the keys are replaced; a single query, of an attention pooling, is labelled
+    ``[probe]``.
 
     Args:
         maps: the maps of one layer and one tile.
         tokens: the tokens of the tile.
-        size: the number of keys in the first layer.
-
-    Raises:
-        AttnvizError: if the layer has another number of keys.
     """
-    if len(maps.key_tokens) != size:
-        raise AttnvizError(
-            f"layer {maps.layer} of the picture tower has {len(maps.key_tokens)} tokens, and the first chosen layer "
-            f"has {size}; record the model in Python with attnviz.record(model)"
-        )
-    if len(maps.query_tokens) == size:
+    if len(maps.query_tokens) == len(tokens):
         return replace(maps, query_tokens=tokens, key_tokens=tokens)
     return with_probe(replace(maps, key_tokens=tokens))

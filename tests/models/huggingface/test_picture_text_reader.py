@@ -121,6 +121,26 @@ def mllama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random BLIP-2: 6 latents read the picture, and its processor puts them before the text."""
+    torch.manual_seed(0)
+    folder, tokenizer = tmp_path_factory.mktemp("blip"), word_tokenizer("<image>")
+    small = {name: TEXT[name] for name in list(TEXT)[:4]}
+    text = {"model_type": "opt", "vocab_size": 200, "hidden_size": 32, "ffn_dim": 64, "word_embed_proj_dim": 32}
+    config = t.Blip2Config(
+        vision_config={**small, "image_size": 64, "patch_size": 16},
+        qformer_config={**small, "vocab_size": 200, "encoder_hidden_size": 32},
+        text_config={**text, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 1},
+        num_query_tokens=6,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )
+    t.Blip2ForConditionalGeneration(config).save_pretrained(folder)
+    images = t.BlipImageProcessorPil(size={"height": 64, "width": 64})
+    t.Blip2Processor(images, tokenizer, num_query_tokens=6).save_pretrained(folder)
+    return folder
+
+
 def recorded(
     folder: Path, *photos: Path, text: str = QUESTION, layers: str | None = None, **settings: Any
 ) -> Recording:
@@ -318,6 +338,24 @@ def test_cross_attention_of_generated_words_and_the_other_parts(mllama: Path, ph
     assert [maps.layer for maps in recorded(mllama, photo, attention="text").maps] == [0, 2]
     tower = recorded(mllama, photo, attention="picture").maps
     assert {"vision" in maps.module for maps in tower} == {True}
+
+
+def test_latents_are_tokens_without_a_place_before_the_text(blip: Path, photo: Path) -> None:
+    recording = recorded(blip, photo)
+    tokens = recording.maps[0].key_tokens
+    assert tokens.labels == ("<image>",) * 6 + tuple(QUESTION.split())
+    assert not any(isinstance(medium, Image) for medium in tokens.media)
+    assert recording.remarks[0].startswith("No token has a place in the picture: each reads it as a whole")
+
+
+def test_latents_look_at_patches_and_attention_among_latents_is_left_out(blip: Path, photo: Path) -> None:
+    recording = recorded(blip, photo, attention="picture")
+    shapes = [(len(maps.query_tokens), maps.key_tokens.labels[:2]) for maps in recording.maps]
+    assert sorted(shapes) == [(6, ("[CLS]", "r0c0")), (17, ("[CLS]", "r0c0")), (17, ("[CLS]", "r0c0"))]
+    remark = (
+        "Left out, since its keys are no patches of the first layer: qformer.encoder.layer.0.attention.attention and 1"
+    )
+    assert recording.remarks == (f"{remark} more.",)
 
 
 @pytest.mark.parametrize(
