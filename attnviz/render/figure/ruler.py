@@ -1,6 +1,6 @@
 """Measures text in inches as matplotlib draws it, and cuts and wraps text to a width."""
 
-from functools import cached_property
+from functools import cache, lru_cache
 from typing import Any
 
 POINTS_PER_INCH = 72
@@ -8,10 +8,11 @@ LINE_HEIGHT = 1.3  # in font sizes
 MEASURED_POINTS = 40.0  # font size at which text is measured
 SLACK = 1.03  # hinting makes small text up to a few percent wider than text of the measured size
 ELLIPSIS = "…"
+CACHED_WIDTHS = 8192  # texts; a notebook draws many figures with the same ones
 
 
 class Ruler:
-    """Measures text in some font families; caches the width of each text.
+    """Measures text in some font families.
 
     Args:
         families: the names of the families, in the order in which they are tried for each character.
@@ -19,7 +20,6 @@ class Ruler:
 
     def __init__(self, families: tuple[str, ...]) -> None:
         self._families = families
-        self._widths: dict[tuple[str, bool], float] = {}
 
     def width(self, text: str, points: float, bold: bool = False) -> float:
         """Returns the width of a text in inches.
@@ -29,9 +29,7 @@ class Ruler:
             points: the font size.
             bold: True for bold letters.
         """
-        if (text, bold) not in self._widths:
-            self._widths[text, bold] = self._measure(text, bold)
-        return self._widths[text, bold] * points
+        return _width_per_point(self._families, text, bold) * points
 
     def longest_width(self, texts: tuple[str, ...], points: float) -> float:
         """Returns the width of the widest text in inches; 0 if there is no text."""
@@ -111,18 +109,20 @@ class Ruler:
         """Returns the width of a text inside of a line, in inches, with the space before its first and last letter."""
         return self.width(f"|{text}|", points, bold) - self.width("||", points, bold)
 
-    @cached_property
-    def _renderer(self) -> Any:
-        """Matplotlib's renderer, which measures texts."""
-        from matplotlib.backends.backend_agg import RendererAgg
 
-        return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
+@cache
+def _renderer() -> Any:
+    """Returns matplotlib's renderer, which measures texts."""
+    from matplotlib.backends.backend_agg import RendererAgg
 
-    def _measure(self, text: str, bold: bool) -> float:
-        """Returns the width of a text in inches per point of the font size, `SLACK` times as wide as measured."""
-        from matplotlib.font_manager import FontProperties
+    return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
-        weight = "bold" if bold else "normal"
-        font = FontProperties(family=list(self._families), size=MEASURED_POINTS, weight=weight)
-        pixels, _, _ = self._renderer.get_text_width_height_descent(text, font, ismath=False)
-        return float(pixels) / POINTS_PER_INCH / MEASURED_POINTS * SLACK
+
+@lru_cache(maxsize=CACHED_WIDTHS)
+def _width_per_point(families: tuple[str, ...], text: str, bold: bool) -> float:
+    """Returns the width of a text in inches per point of the font size, `SLACK` times as wide as measured."""
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(family=list(families), size=MEASURED_POINTS, weight="bold" if bold else "normal")
+    pixels, _, _ = _renderer().get_text_width_height_descent(text, font, ismath=False)
+    return float(pixels) / POINTS_PER_INCH / MEASURED_POINTS * SLACK
