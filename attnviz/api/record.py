@@ -26,7 +26,7 @@ class LiveRecording(DrawableRecording):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if vars(self).get("failed"):
             raise AttnvizError(f"the recording has no {name}, since its with block failed; record again")
-        raise AttnvizError(f"a recording has its {name} only after its with block; read {name} there")
+        raise AttnvizError(f"the recording has no {name} while its with block runs; read {name} after the block")
 
     def __repr__(self) -> str:
         """Returns a sentence that says whether the ``with`` block still runs, or has failed."""

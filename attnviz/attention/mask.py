@@ -189,15 +189,17 @@ class Mask:
         return counts
 
 
-def _capped_sums(values: IntArray, rows: IntArray, caps: IntArray) -> IntArray:
+def _capped_sums(values: IntArray, edges: IntArray, caps: IntArray) -> IntArray:
     """Returns the sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``.
 
     Args:
         values: ``(rows,)``, ascending.
-        rows: ``(blocks + 1,)``, the first row of each block, and the end of the last.
+        edges: ``(blocks + 1,)``, the first row of each block, and the end of the last.
         caps: ``(caps,)``, ascending.
     """
     sums = np.concatenate([[0], np.cumsum(values)])
     first_above = np.searchsorted(values, caps, side="right")
-    cap_rows = np.clip(first_above[None, :], rows[:-1, None], rows[1:, None])  # the first row of a block above the cap
-    return np.asarray(sums[cap_rows] - sums[rows[:-1], None] + (rows[1:, None] - cap_rows) * caps)
+    cap_rows = np.clip(
+        first_above[None, :], edges[:-1, None], edges[1:, None]
+    )  # the first row of a block above the cap
+    return np.asarray(sums[cap_rows] - sums[edges[:-1], None] + (edges[1:, None] - cap_rows) * caps)

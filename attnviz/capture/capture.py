@@ -72,7 +72,10 @@ class Capture:
         self.observer.search = None if self.value_norms is None else self.value_norms.search
 
     def on_attention(self, call: ObservedCall) -> None:
-        """Adds a call to the waiting chunks of queries or begins a new one; other threads wait meanwhile."""
+        """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call.
+
+        Other threads wait meanwhile.
+        """
         with self.lock:
             self._on_attention(call)
 

@@ -175,6 +175,6 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
         )
     if suffix in (RECORDING, *PICKLED) and RECORDING not in suffixes:
         raise AttnvizError(
-            f"attnviz record writes recordings; use attnviz record TEXT -o {path.with_suffix(RECORDING)}"
+            f"this command does not write {suffix}; use attnviz record TEXT -o {path.with_suffix(RECORDING)}"
         )
     raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, suffixes)}")

@@ -332,6 +332,6 @@ def _number_of_entry(entry: Any) -> Any:
 
 
 def _logprob(number: Any) -> float:
-    """Returns a log-probability; NaN if it is not a number, at most ``LEAST_LOGPROB``, or above ``MAX_LOGPROB``."""
+    """Returns a log-probability; NaN for all but numbers above ``LEAST_LOGPROB`` and up to ``MAX_LOGPROB``."""
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     return float(number) if is_number and LEAST_LOGPROB < number <= MAX_LOGPROB else math.nan

@@ -632,7 +632,7 @@ def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path
             lambda: recording.save(tmp_path / "x.safetensors"),
         ):
             with pytest.raises(
-                AttnvizError, match=r"a recording has its (\w+) only after its with block; read \1 there"
+                AttnvizError, match=r"the recording has no (\w+) while its with block runs; read \1 after the block"
             ):
                 use()
         assert not hasattr(recording, "no_such_name")

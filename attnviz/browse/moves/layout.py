@@ -212,10 +212,11 @@ class MapPane:
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
-    """Returns the layout of the overview, with the largest tiles at which all heads fit, if any fit.
+    """Returns the layout of the overview.
 
-    Otherwise tiles are small, and the overview is scrolled. In both cases the state's zoom changes their size. If all
-    maps are short, the text of the chosen head gets as many lines below as can be free.
+    If all maps are short, the text of the chosen head gets as many lines below as leave room for all heads. In the
+    other lines, tiles are as large as they can be with all heads on the screen. If no tiles are small enough for that,
+    the overview is scrolled. In all cases the state's zoom changes the size of tiles.
 
     Args:
         session: the recording, and what is computed from it.

@@ -66,12 +66,14 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
 
 
 def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
-    """Returns the range of an axis of a tensor that a view of it covers; ``None`` if the view does not lie in the axis.
+    """Returns the places along an axis of a tensor that a view of the tensor covers.
+
+    Returns ``None`` if the view begins between two places of the axis, or ends beyond its last place.
 
     Args:
         source: the tensor.
-        result: a view of it.
-        axis: the axis of the source along which the view is cut.
+        result: the view.
+        axis: the axis of the source along which the view is cut; a view that lacks this axis covers one place.
     """
     step, offset = source.stride(axis), result.storage_offset() - source.storage_offset()
     rows = result.shape[axis] if _same_rank(source, result) else 1

@@ -51,7 +51,8 @@ def open_survey_model(
             layer or head does not exist, or the window is longer than the model reads.
     """
     if not reader_class(settings.model).is_trained:
-        raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
+        advice = f"{option('model', 'trained')} or {option('model', './my-bert')}"
+        raise AttnvizError(f"the {settings.model} model is untrained, and a survey needs a trained one; use {advice}")
     if pictures:
         reader = open_reader(settings, "images", selection.tower)
         reader.refuse_absent(selection)

@@ -338,7 +338,10 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
 
 
 def error_line(error: BaseException) -> str:
-    """Returns an error's message on one line, cut if it is long; the error's type precedes one word, or no message."""
+    """Returns an error's message on one line, cut if it is long.
+
+    A message of a single word follows the error's type; without a message, the type stands alone.
+    """
     message = " ".join(str(error).split())
     short_message = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
     return short_message if " " in message else f"{type(error).__name__} {short_message}".strip()

@@ -283,7 +283,8 @@ class HuggingFaceReader(FolderReader):
     ) -> ModelInput:
         """Returns the tokens of an example, followed by generated tokens if the settings ask for them.
 
-        A server's answer has the tokens of its ids. For an encoder-decoder, see `_read_encoder_decoder`.
+        A server's answer is not tokenized: its tokens have the ids that the server returned (see `_read_answer`). For
+        an encoder-decoder, see `_read_encoder_decoder`.
 
         Raises:
             AttnvizError: if the example or the settings need an encoder-decoder or a picture, and there is none, or the

@@ -127,8 +127,8 @@ def refuse_kernels(name: str, config: dict[str, Any]) -> None:
         kernel = next((choice for choice in choices if "/" in choice), None)
         if kernel is not None:
             raise AttnvizError(
-                f"config.json of {name!r} names {kernel!r} in {key}, which is native code of the hub; remove {key} "
-                "from it"
+                f"config.json of {name!r} has {kernel!r} in {key}, a kernel of the hub, which is native code; "
+                f"remove {key} from config.json"
             )
 
 

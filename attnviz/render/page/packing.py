@@ -206,7 +206,7 @@ def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview)
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
         top=_largest_informative_weight(
-            overview.maximum[0], overview.visible, _visible_key_counts(maps, head, overview.visible.shape[0])
+            overview.maximum[0], overview.visible, _mean_visible_key_counts(maps, head, overview.visible.shape[0])
         ),
     )
 
@@ -255,7 +255,7 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """
     height, width = _blocks_shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    visible_keys = _visible_key_counts(maps, head, height)
+    visible_keys = _mean_visible_key_counts(maps, head, height)
     return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_keys)
 
 
@@ -296,8 +296,11 @@ def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> F
     )
 
 
-def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
-    """Returns the mean number of keys that the queries of each of ``rows`` blocks can see, ``(rows,)``."""
+def _mean_visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
+    """Returns the mean number of keys that a query can see in each of ``rows`` blocks of queries, ``(rows,)``.
+
+    Queries that see no key do not count.
+    """
     first, stop = head.queries.start, head.queries.stop
     return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 

@@ -68,7 +68,10 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey: its noun for examples, classes, offsets, positions, axes, and examples.
+    """Returns the JSON values of a survey.
+
+    They are its classes, offsets, positions and axes, the examples of each head, the metric that each head is shown by,
+    and the noun that names an example.
 
     Args:
         report: the survey.

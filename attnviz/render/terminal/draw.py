@@ -119,7 +119,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 
 
 def _has_shades(report: ShadedText) -> bool:
-    """True if weights are characters of shades where there are no colours; over a text, they are numbers."""
+    """True if a terminal without colours draws the weights as shades; over a text, it writes them as numbers."""
     return not isinstance(report.panels[0].columns.canvas, Text)
 
 

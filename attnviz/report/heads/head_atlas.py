@@ -174,7 +174,8 @@ def _alignment_columns(
         else f"the mean of the {len(named_heads)} alignment heads listed in the model's folder"
     )
     remark = (
-        f"Lag: the median of a head's word ends minus those of {source}; alignment: their mean distance from the lag."
+        f"Lag: how much later a head ends words than {source}, as the median; alignment: the mean distance of these "
+        "differences from the lag."
     )
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
 

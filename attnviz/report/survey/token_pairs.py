@@ -18,8 +18,8 @@ from attnviz.report.words.captions import count_phrase
 LISTED = 20  # pairs of a head that a screen lists
 MAX_HEADS = 16  # heads whose maps of every text are computed
 HOW = (
-    "A pair is a query and the key that it attends to most, in a text of the survey's sample; weight is the mean over "
-    "these queries. Queries that see one key are left out."
+    "Each query of the survey's sample is paired with the key that it attends to most; weight is the mean over all "
+    "pairs of the same two tokens. Queries that see one key are left out."
 )
 
 
