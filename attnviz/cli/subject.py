@@ -142,7 +142,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 )
 
 
-def _nearest_file_question(argument: str) -> str:
+def _nearest_question(argument: str) -> str:
     """Returns a question with the name of the file nearest to a path in its folder; "" if no name is near.
 
     At most ``MAX_NEAR`` names are compared.
@@ -371,7 +371,7 @@ class Subject:
                 f"{source!r} is a {medium} of a kind that attnviz does not read; convert it to {formats}"
             )
         advice = {
-            Kind.MISSING: f"there is no file {source!r}; {_nearest_file_question(source)}printf %s {shlex.quote(source)} | "
+            Kind.MISSING: f"there is no file {source!r}; {_nearest_question(source)}printf %s {shlex.quote(source)} | "
             "attnviz show - draws these words",
             Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
             f"attnviz compare {source} OTHER.json",
