@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
+from attnviz.base.errors import AttnvizError, did_you_mean, flag, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
 from attnviz.models.huggingface.folder import find_model
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
+    from attnviz.models.huggingface.patch_places import PixelTokens
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
+OVERLAP = "Patches overlap; each is drawn as the cell around its centre."
 NUMBERED = "Tokens are numbered, not placed on the image, since"  # the begin of a remark
 READ_TASK = "cannot read this image with"  # the begin of a message if the processor or the model fails on an image
 
@@ -55,7 +57,7 @@ class ImageReader(FolderReader):
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
     ) -> None:
         super().__init__(settings, built_in, use, loaded)
-        self._measured_pixels: dict[tuple[int, ...], tuple[IntArray, int]] = {}  # by shape of the pixels
+        self._measured_pixels: dict[tuple[int, ...], PixelTokens] = {}  # by shape of the pixels
         self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
 
     def find_folder(self) -> Path:
@@ -168,6 +170,7 @@ class ImageReader(FolderReader):
             title=image.title,
             positions=positions,
             positions_remark=positions_remark,
+            remarks=(OVERLAP,) if self._measured_pixels[tuple(pixels.shape)].overlap else (),
         )
 
     def _classifier_input(self, image_file: "PillowImage", title: str) -> Prepared:
@@ -191,7 +194,8 @@ class ImageReader(FolderReader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image; the learned query of an attention pooling is labelled ``[probe]``.
 
-        Tokens are numbered if no recorded layer has the tokens of the model's output, whose places alone are known.
+        Places are known only of the tokens that the model outputs. If no recorded layer has them, tokens are numbered.
+        If some have, and no layers are chosen, the others are left out. A remark says so.
 
         Args:
             example: the image.
@@ -200,33 +204,42 @@ class ImageReader(FolderReader):
 
         Raises:
             AttnvizError: if the image cannot be read, a selected layer or head does not exist, or only some of the
-                recorded layers have the tokens of the model's output.
+                chosen layers have the tokens of the model's output.
         """
         recording = super().record(example, selection, values)
-        unplaced_maps = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
-        if len(unplaced_maps) == len(recording.maps):
-            return with_reason(recording)
-        if unplaced_maps:
-            raise self._mixed_layers(recording.maps, unplaced_maps)
+        placed_maps = list(filter(has_places, recording.maps))
+        if not placed_maps:
+            return with_reason(replace(recording, maps=tuple(map(numbered, recording.maps))))
+        if len(placed_maps) < len(recording.maps):
+            recording = self._placed_alone(recording, placed_maps, is_choice=bool(selection.chosen_layers))
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
 
-    def _mixed_layers(self, maps: "Sequence[LayerMaps]", unplaced_maps: "Sequence[LayerMaps]") -> AttnvizError:
-        """Returns the refusal of layers of which only some have tokens with places.
+    def _placed_alone(self, recording: "Recording", maps: "Sequence[LayerMaps]", is_choice: bool) -> "Recording":
+        """Returns a recording of only the maps whose tokens have places; a remark names the layers left out.
 
         Args:
-            maps: the recorded maps.
-            unplaced_maps: those whose tokens have no places.
+            recording: the recording.
+            maps: its maps whose tokens have places.
+            is_choice: true if layers are chosen.
+
+        Raises:
+            AttnvizError: if layers are chosen.
         """
-        unplaced_layers = {layer_maps.layer for layer_maps in unplaced_maps}
-        placed_layers = {layer_maps.layer for layer_maps in maps} - unplaced_layers
-        placed, unplaced = (
-            option("layers", ",".join(map(str, sorted(layers)))) for layers in (placed_layers, unplaced_layers)
+        placed = {layer_maps.layer for layer_maps in maps}
+        other_maps = [layer_maps for layer_maps in recording.maps if layer_maps.layer not in placed]
+        placed_layers, other_layers = (
+            ",".join(map(str, sorted(layers))) for layers in (placed, {layer_maps.layer for layer_maps in other_maps})
         )
-        return AttnvizError(
-            f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
-            f"places are known only of the tokens that the model outputs; choose {placed}, or {unplaced} for numbered "
-            "tokens"
-        )
+        if is_choice and other_maps:
+            raise AttnvizError(
+                f"layer {other_maps[0].layer} of {self.name} has {len(other_maps[0].key_tokens)} tokens, and places "
+                f"are known only of the tokens that the model outputs; choose {option('layers', placed_layers)}, or "
+                f"{option('layers', other_layers)} for numbered tokens"
+            )
+        choice = f"layers=[{other_layers}]" if self.is_live else flag("layers", other_layers)
+        advice = f" For other layers, with numbered tokens: {choice}." if other_maps else ""
+        remark = f"Places are known only of the tokens that the model outputs.{advice}"
+        return replace(recording, maps=tuple(maps), remarks=(*recording.remarks, remark))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
@@ -275,16 +288,34 @@ def _without_places(pixels: "torch.Tensor", title: str, error: AttnvizError) -> 
 
 
 def with_reason(recording: "Recording") -> "Recording":
-    """Returns a recording of numbered tokens with a remark why they have no places, unless it has one already."""
-    if any(remark.startswith(NUMBERED) for remark in recording.remarks):
-        return recording
-    remark = f"{NUMBERED} places are known only of the tokens that the model outputs."
-    return replace(recording, remarks=(*recording.remarks, remark))
+    """Returns a recording of numbered tokens with a remark why they have no places, and none on their cells."""
+    remarks = [remark for remark in recording.remarks if remark != OVERLAP]
+    if not any(remark.startswith(NUMBERED) for remark in remarks):
+        remarks.append(f"{NUMBERED} places are known only of the tokens that the model outputs.")
+    return replace(recording, remarks=tuple(remarks))
 
 
 def reads_images(module: "nn.Module") -> bool:
     """True if a module of transformers says that pixels are its main input."""
     return getattr(module, "main_input_name", "") == "pixel_values"
+
+
+def has_places(maps: "LayerMaps") -> bool:
+    """True if queries and keys have the places of the output's tokens; one query may be outside, as of a pooling.
+
+    With other queries, the keys are other tokens too, of which there happen to be as many.
+    """
+    has_query_places = len(maps.query_tokens) == 1 or isinstance(maps.query_tokens.canvas, Image)
+    return has_query_places and isinstance(maps.key_tokens.canvas, Image)
+
+
+def numbered(maps: "LayerMaps") -> "LayerMaps":
+    """Returns maps with numbered tokens in place of those of an image."""
+    queries, keys = (
+        Tokens.numbered(len(tokens)) if isinstance(tokens.canvas, Image) else tokens
+        for tokens in (maps.query_tokens, maps.key_tokens)
+    )
+    return replace(maps, query_tokens=queries, key_tokens=keys)
 
 
 def with_probe(maps: "LayerMaps") -> "LayerMaps":

@@ -7,8 +7,9 @@ tokens, so that the gradient of a token reaches only the pixels from which it is
 of token j, the gradients of Σ j·yⱼ and Σ yⱼ at a pixel have the ratio j, which is the number of the pixel's token.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,60 @@ class OwnValueAttention(TorchFunctionMode):
         return func(*args, **arguments)
 
 
+class CentralTaps(OwnValueAttention):
+    """The same attention, and convolutions that read only the middle of windows that overlap.
+
+    A token then reaches the middle pixel of the windows from which it is computed.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns the result of a function of torch, with attention and 2-D convolutions replaced.
+
+        Args:
+            func: the function of torch.
+            types: the types of its arguments, as torch passes them; not used.
+            args: its positional arguments.
+            kwargs: its keyword arguments; ``None`` for none.
+        """
+        if getattr(func, "__name__", "") == "conv2d" and len(args) > 3:  # input, weight, bias, stride, …
+            strides = (args[3],) * 2 if isinstance(args[3], int) else args[3]
+            args = (args[0], _central_taps(args[1], strides), *args[2:])
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def _central_taps(weight: "Tensor", strides: Sequence[int]) -> "Tensor":
+    """Returns the weight of a convolution, with zeros beside the middle of each axis whose windows overlap.
+
+    Args:
+        weight: ``(outputs, inputs, rows, columns)``.
+        strides: the strides of rows and columns.
+    """
+    is_kept = torch.zeros_like(weight)
+    rows, columns = (
+        slice((size - 1) // 2, (size - 1) // 2 + 1) if size > stride else slice(None)
+        for size, stride in zip(weight.shape[2:], strides, strict=True)
+    )
+    is_kept[:, :, rows, columns] = 1
+    return weight * is_kept
+
+
+@dataclass(frozen=True, eq=False)
+class PixelTokens:
+    """The token of each pixel of a model's input.
+
+    Attributes:
+        numbers: ``(rows, columns)``, the number of the token; -1 for none.
+        count: the number of tokens.
+        overlap: true if tokens overlap, so that these are the cells around their centres.
+    """
+
+    numbers: IntArray
+    count: int
+    overlap: bool
+
+
 def _own_values(query: "Tensor", value: "Tensor") -> "Tensor":
     """Returns the value of each query's own key, ``(batch, heads, queries, features)``; zeros for other keys.
 
@@ -93,11 +148,12 @@ def measured_places(
     pixels: "Tensor",
     process: Process,
     size: tuple[int, int],
-    measured_pixels: "dict[tuple[int, ...], tuple[IntArray, int]] | None" = None,
+    measured_pixels: dict[tuple[int, ...], PixelTokens] | None = None,
 ) -> IntArray:
     """Returns left, top, right and bottom of each token, ``(tokens, 4)`` in pixels of the image; all 0 for no place.
 
-    Costs about three forward passes, and three runs of the image processor.
+    The place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six
+    for such tokens, and three runs of the image processor.
 
     Args:
         module: a vision model whose output has ``last_hidden_state``, ``(1, tokens, features)``.
@@ -121,7 +177,7 @@ def measured_places(
     shape = tuple(pixels.shape)
     if shape not in results:
         results[shape] = token_of_pixel(module, pixels)
-    numbers, count = results[shape]
+    numbers, count = results[shape].numbers, results[shape].count
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
     token_numbers = np.where(is_inside, numbers, NO_TOKEN)
     extents = np.array([extent_of(token_numbers == token) for token in range(count)])
@@ -165,28 +221,58 @@ def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
     return np.rint(np.where(edges < margin, 0, moved_to_far_border)).astype(np.int64)
 
 
-def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int]:
-    """Returns the token number of each pixel, ``(rows, columns)``, -1 for no token, and the number of tokens.
+def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:
+    """Returns the token of each pixel; of tokens that overlap, the one whose centre is nearest.
 
     Raises:
-        UnknownPlacesError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
+        UnknownPlacesError: if pixels belong to several tokens by more than convolutions, or the model has no row of
+            tokens, or shuffles them.
     """
-    gradient, coded_gradient, count = coded_gradients(module, pixels, lambda leaf: _token_features(module, leaf)[0])
-    return _token_numbers(gradient[0], coded_gradient[0]), count
+    for attention in (OwnValueAttention, CentralTaps):
+        gradient, coded_gradient, count = coded_gradients(
+            module, pixels, lambda leaf: _token_features(module, leaf)[0], attention
+        )
+        numbers = whole_token_numbers(gradient[0], coded_gradient[0])
+        if numbers is not None:
+            overlap = attention is CentralTaps
+            pixel_numbers = numbers.max(axis=0)
+            return PixelTokens(_nearest_tokens(pixel_numbers) if overlap else pixel_numbers, count, overlap)
+    raise UnknownPlacesError("each pixel belongs to several tokens of this model")
+
+
+def _nearest_tokens(numbers: IntArray) -> IntArray:
+    """Returns the token whose middle is nearest to each pixel, ``(rows, columns)``; -1 for all pixels without tokens.
+
+    Args:
+        numbers: ``(rows, columns)``, the tokens at their middles, which are a lattice; -1 at other pixels.
+    """
+    is_middle = numbers != NO_TOKEN
+    if not is_middle.any():
+        return numbers
+    rows, columns = (np.flatnonzero(is_middle.any(axis=axis)) for axis in (1, 0))
+    nearest_row, nearest_column = (
+        places[np.abs(places - np.arange(size)[:, None]).argmin(axis=1)]
+        for places, size in zip((rows, columns), numbers.shape, strict=True)
+    )
+    return numbers[np.ix_(nearest_row, nearest_column)]
 
 
 def coded_gradients(
-    module: "nn.Module", pixels: "Tensor", features_of: Callable[["Tensor"], "Tensor"]
+    module: "nn.Module",
+    pixels: "Tensor",
+    features_of: Callable[["Tensor"], "Tensor"],
+    attention: type[OwnValueAttention] = OwnValueAttention,
 ) -> tuple[Float64Array, Float64Array, int]:
     """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ with respect to the pixels, and the number of tokens.
 
     yⱼ is the projection of the features of token j on a random direction. At a pixel of token j alone, the second
-    gradient divided by the first is j + 1. Attention is replaced as in `OwnValueAttention`.
+    gradient divided by the first is j + 1.
 
     Args:
         module: the model, which computes in the dtype of the pixels, or in float32 if they are halves.
         pixels: the model's input, of any shape; the gradients have the same shape.
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
+        attention: replaces attention while the model runs.
     """
     dtype = torch.promote_types(pixels.dtype, torch.float32)
     leaf = pixels.detach().to(dtype, copy=True).requires_grad_()
@@ -194,7 +280,7 @@ def coded_gradients(
         in_precision(module, dtype),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
-        OwnValueAttention(),
+        attention(),
     ):
         features = features_of(leaf)
         directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
@@ -230,42 +316,24 @@ def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
 
 
 def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
-    """Returns the features of each token, ``(1, tokens, features)``.
+    """Returns the features of each token, ``(1, tokens, features)``; those of a feature map are its rows in turn.
 
     Raises:
-        UnknownPlacesError: if the output has no ``last_hidden_state`` with one row of tokens, or the model draws at
-            random.
+        UnknownPlacesError: if the output has no ``last_hidden_state`` with one row or map of tokens, or the model draws
+            at random.
     """
     random_state = torch.get_rng_state()
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)
+    if features is not None and features.dim() == 4:  # (1, features, rows, columns)
+        features = features.flatten(2).transpose(1, 2)
     if features is None or features.dim() != 3:
-        raise UnknownPlacesError("the model's output is not one row of tokens")
+        raise UnknownPlacesError("the model's output is not one row or map of tokens")
     if not torch.equal(random_state, torch.get_rng_state()):
         raise UnknownPlacesError(
             "the model draws random numbers, perhaps to leave out or shuffle patches, so its tokens change places in "
             "every run"
         )
     return features
-
-
-def _token_numbers(gradient: Float64Array, coded_gradient: Float64Array) -> IntArray:
-    """Returns the token number of each pixel, ``(rows, columns)``, from the ratio of two gradients; -1 for none.
-
-    A pixel gets the largest token number of its colours.
-
-    Args:
-        gradient: ``(colours, rows, columns)``, the gradient of Σ yⱼ.
-        coded_gradient: ``(colours, rows, columns)``, the gradient of Σ (j + 1) yⱼ.
-
-    Raises:
-        UnknownPlacesError: if many pixels belong to several tokens.
-    """
-    numbers = whole_token_numbers(gradient, coded_gradient)
-    if numbers is None:
-        raise UnknownPlacesError(
-            "each pixel belongs to several tokens of this model, as in models with overlapping patches"
-        )
-    return np.asarray(numbers.max(axis=0))
 
 
 def whole_token_numbers(

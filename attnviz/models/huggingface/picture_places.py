@@ -16,6 +16,9 @@ from attnviz.models.huggingface.patch_places import (
     MIN_BLUE,
     MIN_CONTRAST,
     WHITE,
+    CentralTaps,
+    OwnValueAttention,
+    UnknownPlacesError,
     coded_gradients,
     ramp_of,
     refuse_small_patches,
@@ -101,8 +104,10 @@ def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any
     return features.flatten(0, -2)
 
 
-def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
-    """Returns the token of each value of ``pixel_values``, in its shape, -1 for none, and the number of tokens.
+def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int, bool]:
+    """Returns the token of each value of ``pixel_values``, -1 for none, the number of tokens, and whether they overlap.
+
+    Of tokens that overlap because of convolutions, only the middle has values.
 
     Args:
         model: the whole model.
@@ -110,18 +115,20 @@ def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, A
         inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
-        AttnvizError: if many values belong to several tokens, or the model does not call the part with features.
+        UnknownPlacesError: if many values belong to several tokens.
+        AttnvizError: if the model does not call the part with features.
     """
-    gradient, coded_gradient, count = coded_gradients(
-        model, inputs["pixel_values"], lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf})
-    )
-    numbers = whole_token_numbers(gradient, coded_gradient)
-    if numbers is None:
-        raise AttnvizError(
-            "each pixel belongs to several tokens of this model, as in models whose latents read a picture; record it "
-            "in Python with attnviz.record(model)"
+    for attention in (OwnValueAttention, CentralTaps):
+        gradient, coded_gradient, count = coded_gradients(
+            model,
+            inputs["pixel_values"],
+            lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf}),
+            attention,
         )
-    return numbers, count
+        numbers = whole_token_numbers(gradient, coded_gradient)
+        if numbers is not None:
+            return numbers, count, attention is CentralTaps
+    raise UnknownPlacesError("each pixel belongs to several tokens of this model")
 
 
 def picture_places(
@@ -130,10 +137,11 @@ def picture_places(
     inputs: dict[str, Any],
     process: Process,
     sizes: Sequence[tuple[int, int]],
-) -> tuple[IntArray, IntArray]:
-    """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
+) -> tuple[IntArray, IntArray, bool]:
+    """Returns the picture of each token, ``(tokens,)``, -1 for none, its rectangle there, and whether tokens overlap.
 
-    A rectangle is left, top, right and bottom in pixels of the picture; all 0 for a token without a picture. Costs one
+    A rectangle, of ``(tokens, 4)``, is left, top, right and bottom in pixels of the picture; all 0 for a token without
+    a picture. Those of tokens that overlap are the cells around their centres. Costs one
     forward and two backward passes of the tower, and two runs of the image processor plus one for each picture.
 
     Args:
@@ -144,12 +152,12 @@ def picture_places(
         sizes: width and height of each picture.
 
     Raises:
-        AttnvizError: if pixels belong to several tokens, patches are smaller than a pixel, or the model does not call
-            the part with features of tokens.
+        UnknownPlacesError: if pixels belong to several tokens.
+        AttnvizError: if patches are smaller than a pixel, or the model does not call the part with features of tokens.
     """
     from PIL import Image as Pillow
 
-    tokens, count = token_of_number(model, module, inputs)
+    tokens, count, overlap = token_of_number(model, module, inputs)
     owners = _pixel_colours(tokens).max(axis=-1)
     black = _pixel_values(process, [Pillow.new("RGB", size) for size in sizes])
     white = _pixel_values(process, [Pillow.new("RGB", size, (WHITE,) * 3) for size in sizes])
@@ -170,7 +178,7 @@ def picture_places(
             picture_numbers[picture_tokens] = number
             boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
             refuse_small_patches(boxes[picture_tokens], size)
-    return picture_numbers, boxes
+    return picture_numbers, boxes, overlap
 
 
 def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
@@ -212,8 +220,9 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
         tokens = remaining[is_same_size]
         for axis in (0, 1):
             lows, highs = extents[tokens, axis], extents[tokens, axis + 2]
-            edges = _shared_edges((lows + highs) / 2, float((highs - lows).mean()))
-            margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances from the border
+            margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances
+            side = float((highs - lows).mean()) or 2 * margin  # 0 if only the middle of each token is known
+            edges = _shared_edges((lows + highs) / 2, side)
             moved_to_far_border = np.where(edges > size[axis] - margin, size[axis], edges)
             boxes[tokens, axis], boxes[tokens, axis + 2] = np.where(edges < margin, 0, moved_to_far_border)
         remaining = remaining[~is_same_size]

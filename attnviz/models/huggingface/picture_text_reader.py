@@ -13,7 +13,7 @@ from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, find_model
 from attnviz.models.huggingface.folder_reader import FolderReader
-from attnviz.models.huggingface.image_reader import load_processor
+from attnviz.models.huggingface.image_reader import OVERLAP, load_processor
 from attnviz.models.huggingface.loading import (
     forbid_pickles_and_network,
     load_model,
@@ -48,6 +48,7 @@ CROSS_ARGUMENT, CROSS_MASK = "cross_attention_states", "cross_attention_mask"
 READ_TASK = "cannot read this text and picture with"  # the begin of a message if the processor or the model fails
 PICTURE_ENDS = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
 BLANK_TEXT, BLANK_SIZE = "a", (64, 64)  # to see what the processor writes before a text
+NO_PLACES = "No token has a place in the picture: no pixel belongs to one token alone, as where latents read it."
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
 
@@ -193,7 +194,7 @@ class PictureTextReader(FolderReader):
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             decoder, prompt = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
-            picture_numbers, places = self._places(self.cross_module or decoder, inputs, pictures)
+            picture_numbers, places, overlap = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             text_tokens = tokens_of_ids(self._tokenizer, prompt, ids)
             new_ids = self._generate(inputs) if self.settings.generate else []
@@ -214,7 +215,7 @@ class PictureTextReader(FolderReader):
             tokens,
             context=context,
             title=f"{example.text} ({title})",
-            remarks=self._remarks(picture_numbers, len(new_ids)),
+            remarks=(*((OVERLAP,) if overlap else ()), *self._remarks(picture_numbers, len(new_ids))),
         )
         return self._with_metric(prepared_input) if self.use == "answers" else prepared_input
 
@@ -277,8 +278,11 @@ class PictureTextReader(FolderReader):
         size = len(recording.maps[0].key_tokens)
         patch_maps = [maps for maps in recording.maps if len(maps.key_tokens) == size]
         other_modules = dict.fromkeys(maps.module for maps in recording.maps if len(maps.key_tokens) != size)
-        placed_maps = tuple(self._tower_maps(example, patch_maps))
-        return replace(recording, maps=placed_maps, remarks=_left_out(list(other_modules)))
+        placed_maps, overlap = self._tower_maps(example, patch_maps)
+        if not placed_maps:
+            return replace(recording, remarks=(NO_PLACES,))
+        remarks = ((OVERLAP,) if overlap else ()) + _left_out(list(other_modules))
+        return replace(recording, maps=tuple(placed_maps), remarks=remarks)
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the decoder with the inputs that the model gives it, or the whole model for the tower's attention."""
@@ -316,8 +320,8 @@ class PictureTextReader(FolderReader):
             raise AttnvizError(f"{missing_part}; the {part} of {self.name} has layers {existing_layers}{advice}")
         return replace(recording, maps=tuple(chosen_maps))
 
-    def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
-        """Returns the maps of the tower with patches at their measured places as tokens.
+    def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
+        """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap.
 
         Args:
             example: the text and its pictures.
@@ -333,9 +337,9 @@ class PictureTextReader(FolderReader):
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
             inputs = self._inputs(self._prompt(example), pictures)
             first_module = self.module.get_submodule(maps[0].module)
-            picture_numbers, places = self._places(first_module, inputs, pictures)
+            picture_numbers, places, overlap = self._places(first_module, inputs, pictures)
         images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
-        return tower_maps(maps, images, picture_numbers, places)
+        return tower_maps(maps, images, picture_numbers, places), overlap
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model, or its decoder for inputs without pixels, fails without the capture too."""
@@ -443,8 +447,14 @@ class PictureTextReader(FolderReader):
 
     def _places(
         self, module: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
-    ) -> "tuple[IntArray, IntArray]":
-        """Returns the picture of each token of the inputs, -1 for none, and its rectangle; see `picture_places`."""
+    ) -> "tuple[IntArray, IntArray, bool]":
+        """Returns the picture of each token of the inputs, -1 for none, its rectangle, and whether tokens overlap.
+
+        If places cannot be measured, all tokens of the text are without one.
+        """
+        import numpy as np
+
+        from attnviz.models.huggingface.patch_places import UnknownPlacesError
         from attnviz.models.huggingface.picture_places import picture_places
 
         def process(images: "Sequence[PillowImage]") -> "torch.Tensor":
@@ -454,6 +464,9 @@ class PictureTextReader(FolderReader):
 
         try:
             return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
+        except UnknownPlacesError:
+            count = inputs["input_ids"].shape[1]
+            return np.full(count, -1), np.zeros((count, 4), dtype=np.int64), False
         except AttnvizError:
             raise
         except Exception:
@@ -508,7 +521,7 @@ class PictureTextReader(FolderReader):
         noun = "pictures" if picture_numbers.max(initial=0) else "picture"
         part_remark = f"{count} tokens are parts of the {noun}."
         if not count:
-            part_remark = "No token has a place in the picture: each reads it as a whole, such as by latents."
+            part_remark = NO_PLACES
         text_remark = (
             f"The last {generated_count} tokens were generated; the attention is from one forward pass over all tokens."
         )

@@ -10,7 +10,13 @@ import transformers as t
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.patch_places import UnknownPlacesError, in_precision, measured_places, ramp_of
+from attnviz.models.huggingface.patch_places import (
+    UnknownPlacesError,
+    in_precision,
+    measured_places,
+    ramp_of,
+    token_of_pixel,
+)
 
 SIZE = (640, 427)  # of the image
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -121,7 +127,11 @@ def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() 
 
 
 def test_keys_of_other_tokens_move_no_place() -> None:
-    stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
+    stages: dict[str, Any] = {
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1, 1, 1, 1],
+        "num_attention_heads": [1, 2, 2, 4],
+    }
     config = t.PvtConfig(image_size=128, **stages)  # queries of 32 x 32 patches, keys of 4 x 4
     places = places_in(config, t.PvtModel, resized_axis(128, 128))
     assert not places[0].any()  # [CLS]
@@ -129,16 +139,46 @@ def test_keys_of_other_tokens_move_no_place() -> None:
     assert places[16].tolist() == [480, 320, 640, 427]
 
 
-def test_refuses_tokens_that_overlap() -> None:
-    stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4]}
-    config = t.SegformerConfig(**stages, reshape_last_stage=False)
-    with pytest.raises(UnknownPlacesError, match="each pixel belongs to several tokens"):
-        places_in(config, t.SegformerModel, resized_axis(128, 128))
+def test_a_token_that_overlaps_others_has_the_cell_around_its_centre() -> None:
+    stages: dict[str, Any] = {
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1, 1, 1, 1],
+        "num_attention_heads": [1, 2, 2, 4],
+    }
+    model: Any = t.SegformerModel(t.SegformerConfig(**stages))  # kernels of 7, 3, 3, 3; strides of 4, 2, 2, 2
+    tokens = token_of_pixel(model.eval(), torch.zeros(1, 3, 128, 192))
+    assert (tokens.count, tokens.overlap) == (24, True)
+    centres = np.arange(24).reshape(4, 6)  # of row r and column c at pixel (32 r, 32 c), as padding places them
+    np.testing.assert_array_equal(tokens.numbers[::32, ::32], centres)
+    cells = np.minimum((np.arange(192) + 15) // 32, 5)  # whose edges are between middles; the last reaches the border
+    np.testing.assert_array_equal(tokens.numbers[0], cells)
+    np.testing.assert_array_equal(tokens.numbers[:, 0] // 6, np.minimum(cells[:128], 3))
+
+
+def test_refuses_an_output_without_tokens() -> None:
+    with pytest.raises(UnknownPlacesError, match="not one row or map of tokens"):
+        places_in(t.DPTConfig(**PATCHES), WithoutTokens, resized_axis(64, 64))
+
+
+class WithoutTokens(torch.nn.Linear):
+    """A model whose output has no features of tokens."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(2, 3)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return pixel_values
 
 
 def test_refuses_queries_that_are_no_part_of_the_image() -> None:
-    sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
-    backbone = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+    sizes: dict[str, Any] = {
+        "d_model": 32,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    }
+    backbone = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])  # type: ignore[call-arg]
     config = t.DetrConfig(backbone_config=backbone, **sizes, num_queries=7)
     with pytest.raises(UnknownPlacesError, match="no token of the model's output belongs to a part"):
         places_in(config, t.DetrModel, resized_axis(64, 64))
@@ -148,11 +188,6 @@ def test_refuses_a_random_order_of_patches() -> None:
     config = t.ViTMAEConfig(**PATCHES, mask_ratio=0.0)
     with pytest.raises(UnknownPlacesError, match="draws random numbers"):
         places_in(config, t.ViTMAEModel, resized_axis(64, 64))
-
-
-def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
-    with pytest.raises(UnknownPlacesError, match="not one row of tokens"):
-        places_in(t.SegformerConfig(), t.SegformerModel, resized_axis(64, 64))
 
 
 def test_colours_are_coordinates_and_take_little_more_memory_than_their_image() -> None:

@@ -345,7 +345,7 @@ def test_latents_are_tokens_without_a_place_before_the_text(blip: Path, photo: P
     tokens = recording.maps[0].key_tokens
     assert tokens.labels == ("<image>",) * 6 + tuple(QUESTION.split())
     assert not any(isinstance(medium, Image) for medium in tokens.media)
-    assert recording.remarks[0].startswith("No token has a place in the picture: each reads it as a whole")
+    assert recording.remarks[0].startswith("No token has a place in the picture: no pixel belongs to one token")
 
 
 def test_latents_look_at_patches_and_attention_among_latents_is_left_out(blip: Path, photo: Path) -> None:
