@@ -71,7 +71,7 @@ export function tickTexts(values, scale) {
 }
 
 /** A percentage under the legend. @param {number} value @param {Scale} scale @param {number} digits significant ones, at least 2 */
-export function tickText(value, scale, digits = 2) {
+function tickText(value, scale, digits = 2) {
   if (scale.steps === "lift" && !scale.change) return `${Number(value.toPrecision(digits))}×`;
   if (scale.scores) return withMinus(value.toFixed(digits - (scale.high - scale.low < 1 ? 0 : 1)));
   const percent = Math.abs(100 * value);
