@@ -169,7 +169,7 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         ({"num_labels": 10**12}, "num_labels 1e+12, above the limit of 1000000"),
         ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, above the limit of 1024"),
         ({"attention_types": [[["global", "local"], 10**9]]}, "has attention_types for more than 1024 layers"),
-        ({"attn_implementation": "evil/kernel"}, "names 'evil/kernel' in attn_implementation"),
+        ({"attn_implementation": "evil/kernel"}, "has 'evil/kernel' in attn_implementation"),
         (
             {"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}},
             "'evil/kernel@main' in _attn",
