@@ -144,9 +144,10 @@ class Computing:
             self.stage.redraw()
 
     def measure(self, metric: str) -> None:
-        """Measures a metric in a thread, and then chooses the first head in its order.
+        """Measures a metric in a thread, and then chooses the first head in its order if heads are still sorted by it.
 
-        Does nothing if heads are no longer sorted by the metric, or it is already measured.
+        Does nothing if heads are no longer sorted by the metric, if it is already measured, or while other work of this
+        kind runs.
         """
         if metric == self.stage.state.view.order and metric not in self.stage.session.ranking.measured_names:
             self.background.start(

@@ -173,7 +173,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
 @contextmanager
 def forbid_pickles_and_network() -> Iterator[None]:
-    """Turns the hub's client offline, and lets the loading of pickles raise AttnvizError, until the end of the block.
+    """Turns the hub's client offline, and makes every attempt to load a pickle raise AttnvizError, during the block.
 
     The functions that load pickles are ``torch.load``, ``pickle.load`` and ``pickle.loads``.
     """

@@ -130,7 +130,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     length_of = bar_length(values.ravel().tolist())
 
     def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
-        """Returns the column of a head: the amount that each key adds, and after the last of ``labels`` their sum."""
+        """Returns the column of a head: the amount that each key adds, and in the last row the sum of all."""
         return Column(
             head.name,
             lambda key: f"{amounts[key] if key < len(labels) else head.adds:+.4f}",

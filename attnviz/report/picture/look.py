@@ -207,7 +207,8 @@ class Look:
     def drawn_style(self) -> str:
         """The style that is drawn: ``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (shaded).
 
-        Without a style it is ``text`` if a query is given. An overlay is drawn as arcs, or as text if a query is given.
+        Without a style it is ``text`` if a query is given, else ``heatmap``. An overlay is drawn as arcs, or as text if
+        a query is given.
         """
         if self.style == OVERLAY:
             return "arcs" if self.query is None else "text"

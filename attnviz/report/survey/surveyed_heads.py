@@ -67,7 +67,7 @@ class ChosenExample(NamedTuple):
 def surveyed_heads_report(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str], options: ReportOptions
 ) -> SurveyedHeads:
-    """Returns the report of some heads of a survey: their numbers, and example texts unless points are drawn.
+    """Returns the report of some heads of a survey: their numbers, and example texts unless it is a picture of points.
 
     A page also has examples of the other metrics, each with one row of weights, unless they are more than
     `MAX_OTHER_EXAMPLES`; a remark then says so. Bins of offsets without a pair, and of positions without a row, are
