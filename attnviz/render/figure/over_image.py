@@ -65,7 +65,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) ->
     from_pixels = Affine2D().scale(x_scale, -y_scale).translate(box.x, box.y + box.height) + inches
     if panel.inside is not None and panel.columns.places is not None:
         segments = outline_segments(panel.columns.places, panel.inside)
-        codes = [Path.MOVETO, Path.LINETO] * len(segments)  # one path: an artist for each segment takes far longer
+        codes = [Path.MOVETO, Path.LINETO] * len(segments)  # one path: one for each segment takes far longer
         outline = PathPatch(Path(np.reshape(segments, (-1, 2)), codes), fill=False, edgecolor="white")
         outline.set(linewidth=OUTLINE_POINTS * line_size, capstyle="round", transform=from_pixels)
         matplotlib_figure.add_artist(outline)

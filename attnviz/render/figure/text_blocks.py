@@ -105,9 +105,9 @@ def fitting_title(title: str, points: float, max_lines: int, width: float, ruler
 def _title_and_note(title: str, points: float, width: float, ruler: Ruler) -> str:
     """Returns a title and its note in a line each, cut to the width; the title alone if no word of the note fits."""
     name, _, note = title.partition(NOTE)
-    names = (name, name.rpartition(" ")[2])  # "text 0.3" without its tower
-    fitting_names = (text for text in names if ruler.width(text, points) <= width + ROUNDING_INCHES)
-    line = next(fitting_names, ruler.cut(names[-1], points, width))
+    line = name
+    if ruler.width(name, points) > width + ROUNDING_INCHES:
+        line = ruler.cut(name.rpartition(" ")[2], points, width + ROUNDING_INCHES)  # "text 0.3" without its tower
     first_word = note.partition(" ")[0]
     if not note or ruler.width(first_word + ELLIPSIS, points) > width + ROUNDING_INCHES:
         return line
@@ -128,7 +128,7 @@ def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_wo
     counts = range(len(words) - 1, min_words - 1, -1)
     texts = (text, *(" ".join(words[:count]).rstrip(" ·,") + ELLIPSIS for count in counts))
     fitting_texts = (each for each in texts if ruler.width(each, points) <= width + ROUNDING_INCHES)
-    return next(fitting_texts, ruler.cut(text, points, width))
+    return next(fitting_texts, None) or ruler.cut(text, points, width)
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
