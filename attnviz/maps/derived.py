@@ -40,7 +40,7 @@ class DerivedMaps(CellMaps):
         """Returns the visible cells of a head's window, ``(queries, keys)``."""
         return self.window((head,), queries, keys).visible
 
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``."""
         return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 

@@ -88,7 +88,7 @@ class FactoredMaps(CellMaps):
             _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         )
 
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``."""
         span = _clipped(queries, len(self.query_tokens))
         query_edges = np.arange(span.start, span.stop + 1)  # each query is a block

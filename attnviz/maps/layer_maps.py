@@ -157,7 +157,7 @@ class LayerMaps(ABC):
         """Returns the heads grouped by their visible cells; a single group if all heads have the same mask."""
 
     @abstractmethod
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query of a head, ``(queries,)``; the block's mean if pooled."""
 
     @abstractmethod
@@ -225,7 +225,7 @@ class CellMaps(LayerMaps):
         """Returns the visible cells of one head, bool ``(queries, keys)``."""
 
 
-def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
+def mean_visible_key_counts(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
     """Returns the mean number of visible keys of the queries of each block, ``(blocks,)``.
 
     Queries without visible keys do not count; a block of such queries has 0.
@@ -235,7 +235,7 @@ def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float
         head: number of the head.
         edges: ``(blocks + 1,)``, the first query of each block, then the end of the last block.
     """
-    counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
+    counts = maps.visible_key_counts(head, slice(edges[0], edges[-1]))
     starts = np.asarray(edges[:-1]) - edges[0]
     totals = np.add.reduceat(counts, starts)
     seeing_queries = np.add.reduceat((counts > 0).astype(np.float64), starts)

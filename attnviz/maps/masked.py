@@ -28,7 +28,7 @@ class MaskedMaps(CellMaps):
         """Returns the visible cells of a block, sliced from the array."""
         return visible_to_heads(self.visible[..., queries, keys], self.head_indices((head,)))
 
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``."""
         return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 

@@ -119,7 +119,7 @@ class PooledMaps(LayerMaps):
         """Returns the heads in groups with equal counts of visible cells."""
         return heads_by_visibility(self.counts, heads, self.head_indices(heads))
 
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         """Returns the mean number of visible keys in the block of each query, ``(queries,)``."""
         edges, _ = self._edges()
         means = visible_to_heads(self.counts, self.head_indices((head,))).sum(axis=1) / np.diff(edges)

@@ -34,7 +34,7 @@ def refuse_expanding_tokenizer(path: Path) -> None:
             growth *= _step_growth(step)
             if growth > MAX_GROWTH or number >= MAX_STEPS:
                 raise AttnvizError(
-                    f"the {name} of {str(path)!r} makes more than {MAX_GROWTH} characters of one, or has more than "
+                    f"the {name} of {str(path)!r} turns one character into more than {MAX_GROWTH}, or has more than "
                     f"{MAX_STEPS} steps; give the tokenizer that the model was trained with"
                 )
     if _longest_list(value.get("post_processor")) > MAX_TEMPLATE:
@@ -53,7 +53,7 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _step_growth(step: dict[str, Any]) -> float:
-    """Returns an upper bound of the number of characters that a step makes of one; 1 unless its type adds some."""
+    """Returns an upper bound of the number of characters that a step writes for one character."""
     if step.get("type") != "Replace":
         return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")

@@ -143,7 +143,7 @@ class ComputedMaps(CellMaps):
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         return np.ones((queries.stop - queries.start, keys.stop - keys.start), dtype=bool)
 
-    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+    def visible_key_counts(self, head: int, queries: slice) -> Float64Array:
         return np.full(queries.stop - queries.start, float(len(self.key_tokens)))
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:

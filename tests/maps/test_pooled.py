@@ -150,7 +150,7 @@ def test_pooled_heads_count_their_own_keys_and_sum_to_their_own_rows(tmp_path: P
     edges = block_edges(QUERIES, 14)
     for head in range(3):
         counts = np.add.reduceat(maps.visible[head].sum(1), edges[:-1]) / np.diff(edges)
-        np.testing.assert_allclose(pooled.visible_keys(head, slice(0, QUERIES))[edges[:-1]], counts)
+        np.testing.assert_allclose(pooled.visible_key_counts(head, slice(0, QUERIES))[edges[:-1]], counts)
         window = blocks.window((head,), slice(0, 14), slice(0, 14))
         sums = np.add.reduceat(maps.weights[head].sum(1), edges[:-1]) / np.diff(edges)
         np.testing.assert_allclose(window.weights[0].sum(1), sums, atol=1e-6)

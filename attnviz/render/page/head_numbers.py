@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
-from attnviz.maps.layer_maps import LayerMaps, mean_visible_keys
+from attnviz.maps.layer_maps import LayerMaps, mean_visible_key_counts
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
 from attnviz.report.picture.numbers import Numbers
@@ -76,7 +76,7 @@ class VisibleCounts:
         """
         identity = id(maps), head, queries.start, queries.stop
         if identity not in self.index_of_queries:
-            counts = mean_visible_keys(maps, head, edges)
+            counts = mean_visible_key_counts(maps, head, edges)
             content = counts.tobytes()
             if content not in self.index_of_counts:
                 self.index_of_counts[content] = len(self.descriptions)

@@ -57,10 +57,10 @@ def _block_lifts(look: FirstLook, shape: tuple[int, int], counts: Float64Array) 
     """
     rows, columns = shape
     edges, largest_code = block_edges(len(counts), rows), PRECISIONS[-1].largest
-    mean_visible_keys = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)
+    mean_visible_key_counts = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)
     maxima = np.frombuffer(look.thumbnail, np.uint8)[rows * columns :].reshape(rows, columns)  # they follow the means
-    sees_several_keys = mean_visible_keys > 1
+    sees_several_keys = mean_visible_key_counts > 1
     codes = maxima[sees_several_keys]
     # Codes are on a square-root scale; those above the largest code stand for masked cells and NaN.
     weights = look.thumbnail_highs[1] * (np.minimum(codes, largest_code) / largest_code) ** 2
-    return np.asarray((weights * mean_visible_keys[sees_several_keys, None])[codes <= largest_code])
+    return np.asarray((weights * mean_visible_key_counts[sees_several_keys, None])[codes <= largest_code])

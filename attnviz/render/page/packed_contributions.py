@@ -91,8 +91,8 @@ def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
     cells = window.weights[0]
     visible_cells = np.where(window.visible, cells, np.float32(-1))
     high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
-    visible_keys = maps.visible_keys(head.head, head.queries)
+    visible_key_counts = maps.visible_key_counts(head.head, head.queries)
     page_cells = PageCells(
-        weights=cells, second_array=cells, largest=cells, visible=window.visible, visible_keys=visible_keys
+        weights=cells, second_array=cells, largest=cells, visible=window.visible, visible_key_counts=visible_key_counts
     )
     return first_look_at_cells(page_cells, visible_cells, high)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
-from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_keys
+from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_key_counts
 from attnviz.render.page.encoding import PRECISIONS, Precision, encode_weights, without_nan
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
@@ -70,14 +70,14 @@ class PageCells:
             ``(queries,)``; if pooled, maxima ``(queries, keys)``.
         largest: ``(queries, keys)``, the weights; maxima if pooled.
         visible: ``(queries, keys)``.
-        visible_keys: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
+        visible_key_counts: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
     """
 
     weights: FloatArray
     second_array: FloatArray
     largest: FloatArray
     visible: BoolArray
-    visible_keys: Float64Array
+    visible_key_counts: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +242,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
         second_array = np.where(visible, scores, np.float32(np.nan))
     else:
         second_array = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, second_array, weights, visible, maps.visible_keys(head.head, head.queries))
+    return PageCells(weights, second_array, weights, visible, maps.visible_key_counts(head.head, head.queries))
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
@@ -255,8 +255,8 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """
     height, width = _blocks_shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    visible_keys = _mean_visible_key_counts(maps, head, height)
-    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_keys)
+    visible_key_counts = _mean_visible_key_counts(maps, head, height)
+    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_key_counts)
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
@@ -292,7 +292,7 @@ def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> F
         thumbnail=_thumbnail_codes(thumbnail, highs),
         thumbnail_highs=highs,
         peak=_peak_of_cells(weights),
-        top=_largest_informative_weight(cells.largest, cells.visible, cells.visible_keys),
+        top=_largest_informative_weight(cells.largest, cells.visible, cells.visible_key_counts),
     )
 
 
@@ -302,10 +302,10 @@ def _mean_visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Flo
     Queries that see no key do not count.
     """
     first, stop = head.queries.start, head.queries.stop
-    return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
+    return mean_visible_key_counts(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
-def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
+def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_key_counts: Float64Array) -> float:
     """Returns the largest visible weight of queries that see several keys; of all queries if none does.
 
     Returns 0 if all of them are masked or NaN.
@@ -313,9 +313,9 @@ def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible
     Args:
         largest: ``(queries, keys)``, the weights, or maxima of blocks.
         visible: ``(queries, keys)``, False for masked cells.
-        visible_keys: ``(queries,)``, the number of keys that each query can see.
+        visible_key_counts: ``(queries,)``, the number of keys that each query can see.
     """
-    sees_several_keys = visible_keys > 1
+    sees_several_keys = visible_key_counts > 1
     # A slice from the first such query on is a view: most maps need no copy.
     rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
     visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))

@@ -168,7 +168,9 @@ def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Pan
     limits, if they show no weights, if visible keys are not counted, or if no weight is `MIN_PREFERENCE` times uniform.
     """
     visible_counts = [
-        panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight
+        panel.visible_key_counts.max()
+        for panel in panels
+        if panel.visible_key_counts is not None and panel.quantity.is_weight
     ]
     if look.limits != "shared" or len(visible_counts) < len(panels):
         return panels

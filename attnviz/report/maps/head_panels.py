@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, maps_over_tokens
-from attnviz.maps.layer_maps import cell_maps, mean_visible_keys
+from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import QUANTITIES, HeadCells
@@ -92,8 +92,8 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
-    visible_counts = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
-    visible_keys = None if visible_counts is None else visible_counts.astype(np.float32)
+    visible_counts = mean_visible_key_counts(maps, head.head, rows.edges) if maps.quantity == "weight" else None
+    visible_key_counts = None if visible_counts is None else visible_counts.astype(np.float32)
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,  # as "head 0.3 scores"
@@ -105,7 +105,7 @@ def head_panels(
             scale=ColorScale(0, 1),  # a placeholder
             group=group,
             pool=look.pool,
-            visible_keys=visible_keys,
+            visible_key_counts=visible_key_counts,
             units="blocks" if over_blocks else "tokens",
             zooms=not over_blocks and resolution == (queries.stop - queries.start, keys.stop - keys.start),
         )

@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import mean_visible_keys
+from attnviz.maps.layer_maps import mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.text import Text
@@ -225,7 +225,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     values = overview.mean[0]
     image_weights = np.where(visible, np.nan_to_num(values), 0)[0]
     visible_counts = (
-        mean_visible_keys(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
+        mean_visible_key_counts(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
     query_weights = np.where(overview.visible, np.nan_to_num(values), 0)[0]
     shows_share = maps.quantity == "weight" and not in_image.all()
@@ -239,7 +239,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
         group=group,
-        visible_keys=None if visible_counts is None else visible_counts.astype(np.float32),
+        visible_key_counts=None if visible_counts is None else visible_counts.astype(np.float32),
         inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,
     )
 

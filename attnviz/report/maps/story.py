@@ -177,7 +177,7 @@ def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: Rep
     [panel] = head_panels(restricted_head, [PERCENT], options, head.name)
     if is_query:
         return panel
-    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
+    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_key_counts=None)
 
 
 def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
@@ -205,5 +205,5 @@ def _stacked_panel(rows: list[Panel], title: str) -> Panel:
         values=np.concatenate([row.values for row in matching_rows]),
         visible=np.concatenate([row.visible for row in matching_rows]),
         rows=Axis("head", tuple(row.title for row in matching_rows), tuple(range(len(matching_rows) + 1))),
-        visible_keys=None,
+        visible_key_counts=None,
     )

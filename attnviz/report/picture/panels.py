@@ -212,8 +212,8 @@ class Panel:
         pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
         units: the unit of rows and columns, such as ``tokens`` or ``words``.
         zooms: True if a part of the map can be shown cell by cell.
-        visible_keys: ``(rows,)``, the number of keys that each query may see, including those outside the columns; for
-            a block of queries their mean; ``None`` if it is not defined.
+        visible_key_counts: ``(rows,)``, the number of keys that each query may see, including those outside the
+            columns; for a block of queries their mean; ``None`` if it is not defined.
         decimals: decimals of the numbers in cells; ``None`` for those of the quantity.
         lift: True if colours show multiples of uniform attention instead of the values.
         marked: the query and the key whose row, column or cell is outlined; ``None`` for no outline.
@@ -231,7 +231,7 @@ class Panel:
     pool: str = "mean"
     units: str = "tokens"
     zooms: bool = True
-    visible_keys: FloatArray | None = None
+    visible_key_counts: FloatArray | None = None
     decimals: int | None = None
     lift: bool = False
     marked: tuple[int | None, int | None] = (None, None)
@@ -269,11 +269,11 @@ class Panel:
     def levels(self) -> FloatArray:
         """The number that sets each cell's colour, ``(rows, columns)``: the value, or its lift if ``lift`` is True.
 
-        Without ``visible_keys`` it is always the value.
+        Without ``visible_key_counts`` it is always the value.
         """
-        if not self.lift or self.visible_keys is None:
+        if not self.lift or self.visible_key_counts is None:
             return self.values
-        return np.asarray(self.values * self.visible_keys[:, None])
+        return np.asarray(self.values * self.visible_key_counts[:, None])
 
     def cell(self, value: float) -> str:
         """Returns the value as a cell of this panel shows it."""
@@ -282,7 +282,7 @@ class Panel:
     @property
     def varies(self) -> bool:
         """True if a query sees several keys, so that its weights are not 1 by definition, or keys are not counted."""
-        return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
+        return self.visible_key_counts is None or bool(self.visible[self.visible_key_counts > 1].any())
 
     @cached_property
     def informative(self) -> BoolArray:
@@ -290,9 +290,9 @@ class Panel:
 
         All visible cells if no query sees several, or visible keys are not counted.
         """
-        if self.visible_keys is None or (self.visible_keys > 1).all() or not self.varies:
+        if self.visible_key_counts is None or (self.visible_key_counts > 1).all() or not self.varies:
             return self.visible
-        cells_with_choice: BoolArray = self.visible & (self.visible_keys > 1)[:, None]
+        cells_with_choice: BoolArray = self.visible & (self.visible_key_counts > 1)[:, None]
         return cells_with_choice
 
     @cached_property

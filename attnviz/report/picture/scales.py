@@ -48,7 +48,8 @@ def share_scales(
     drawn_panels = _with_decimals(list(panels))
     if _shows_lift(drawn_panels, look, max_ratio):
         drawn_panels = [
-            replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in drawn_panels
+            replace(panel, lift=panel.visible_key_counts is not None and panel.quantity.is_weight)
+            for panel in drawn_panels
         ]
     if look.color_limits == "head":
         return tuple(_with_separate_scale(panel, look, default_cmap) for panel in drawn_panels)
@@ -132,9 +133,9 @@ def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
     if not isinstance(look.color_limits, str):
         return False
     key_counts = [
-        panel.visible_keys[panel.visible_keys > 1]
+        panel.visible_key_counts[panel.visible_key_counts > 1]
         for panel in panels
-        if panel.visible_keys is not None and panel.quantity.is_weight
+        if panel.visible_key_counts is not None and panel.quantity.is_weight
     ]
     are_uneven = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
     return are_uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
@@ -209,7 +210,9 @@ def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
     """Returns the panels in which some query sees several keys, or keys are not counted; all if there are none."""
-    return [panel for panel in panels if panel.visible_keys is None or (panel.visible_keys > 1).any()] or panels
+    return [
+        panel for panel in panels if panel.visible_key_counts is None or (panel.visible_key_counts > 1).any()
+    ] or panels
 
 
 def _visible_levels(panels: Sequence[Panel]) -> FloatArray:

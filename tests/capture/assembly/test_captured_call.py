@@ -149,7 +149,7 @@ def test_each_head_has_its_own_cells(how: str) -> None:
         for head in range(HEADS):
             window = maps.window((head,), slice(2, 7), slice(1, 9))
             np.testing.assert_array_equal(window.visible, seen[head, 2:7, 1:9])
-            np.testing.assert_array_equal(maps.visible_keys(head, slice(2, 7)), seen[head, 2:7].sum(-1))
+            np.testing.assert_array_equal(maps.visible_key_counts(head, slice(2, 7)), seen[head, 2:7].sum(-1))
         np.testing.assert_array_equal(maps.window((3, 1), *whole(maps)).visible, seen[[3, 1]])
         np.testing.assert_array_equal(maps.window((2, 3), *whole(maps)).visible, seen[2])
         assert maps.head_groups((3, 1, 0, 2)) == [(3, 2), (1,), (0,)]
@@ -238,7 +238,7 @@ def panels(**options: Any) -> Reader:
         chosen = cast("DrawOptions", {"heads": f"0.{head}", **options})
         report = build_report(first_text(recording), report_options(chosen))
         assert isinstance(report, Heatmaps | Arcs | ShadedText)
-        names = ("values", "visible", "levels", "visible_keys", "scale")
+        names = ("values", "visible", "levels", "visible_key_counts", "scale")
         return [getattr(panel, name) for panel in report.panels for name in names]
 
     return reader
@@ -351,7 +351,7 @@ def test_long_heads_that_see_different_cells_are_pooled_each_over_its_own_and_sa
             found, expected = (one.overview((head,), 20, 10, *whole(cells)) for one in (maps, cells))
             np.testing.assert_allclose(found.mean, expected.mean, atol=1e-6)
             np.testing.assert_array_equal(found.visible, expected.visible)
-            np.testing.assert_allclose(maps.visible_keys(head, slice(0, count)).sum(), masks(count)[head].sum())
+            np.testing.assert_allclose(maps.visible_key_counts(head, slice(0, count)).sum(), masks(count)[head].sum())
         for found_numbers, numbers in zip(measure(maps), measure(cells), strict=True):
             assert found_numbers.values == pytest.approx(numbers.values, rel=1e-5, nan_ok=True)
 

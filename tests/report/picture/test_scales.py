@@ -55,7 +55,9 @@ def panel_of(weights: FloatArray, seen: list[float] | None = None, cells: int | 
     )
     visible = weights > 0
     counts = visible.sum(axis=1) if seen is None else np.array(seen)
-    return Panel("", weights, visible, rows, columns, PERCENT, ColorScale(0, 1), visible_keys=counts.astype(np.float32))
+    return Panel(
+        "", weights, visible, rows, columns, PERCENT, ColorScale(0, 1), visible_key_counts=counts.astype(np.float32)
+    )
 
 
 def uniform(tokens: int) -> FloatArray:
