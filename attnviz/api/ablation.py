@@ -44,7 +44,7 @@ def ablate(
     Args:
         model: any torch module whose attention ends in a linear output projection.
         inputs: the arguments of the model: a tensor, a tuple, a mapping of names, or an ``attnviz.reading`` of this
-            model. A list holds several texts or readings.
+            model. A list holds several texts, or several readings.
         metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
             function from the model's output to a number. ``None`` chooses the loss for language models, else the
             cosine. Over readings it is chosen as on the command line, such as the logit of a classifier's label, and
@@ -59,12 +59,14 @@ def ablate(
             or a reading with the same number of tokens, whose outputs are then used.
         attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
         module: the path of the part of a model whose heads are ablated, such as ``model.language_model`` of one that
-            reads text and pictures; ``None`` for all heads. A reading knows attention and module.
+            reads text and pictures; ``None`` for all heads. Choose attention and module of readings in
+            ``attnviz.reading``.
         positions: the tokens at which metrics of tokens are measured; the label of a classifier has no position.
 
     Raises:
         AttnvizError: for no inputs, a model whose output projections are not found, an unknown metric or head, too many
-            pairs, pairs beside ``top``, a ``top`` out of range, or readings that differ or are of another model.
+            pairs, pairs beside ``top``, a ``top`` out of range, readings that differ or are of another model, or
+            ``attention`` or ``module`` beside readings.
 
     Example:
         >>> import attnviz, torch

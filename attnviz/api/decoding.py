@@ -26,10 +26,11 @@ def steps(
 
     Args:
         recording: the recording of a text that was generated, or of any text that was read from left to right.
-        by: the units: ``turns``, ``passages``, ``sentences`` or any other name of ``--by``; ``None`` for turns or
-            passages, else sentences.
+        by: the units: ``turns``, ``passages``, ``sentences`` or any other name of ``--by``; ``None`` for the first of
+            turns, passages, texts of a pair and sentences that the text has, else for tokens.
         layers: layers as ``0-3,7``.
-        heads: heads as ``4.11,9.6``; without layers and heads, the head in which a unit stands out most.
+        heads: heads as ``4.11,9.6``; without layers and heads, the head in which a unit stands out most, or
+            all if none does.
         queries: the queries whose rows are the steps, as ``10:40``; ``None`` for those that wrote the generated tokens,
             else the last turn or passage, else all tokens but the first.
 

@@ -101,7 +101,7 @@ class Capture:
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
-        return self.runs.batches_of(caller.name, queries.pieces)
+        return self.runs.shapes_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
         """Raises StopForward if the pass may end after the search for output projections and all of them are found."""

@@ -135,7 +135,7 @@ class CaptureBlock:
             )
         return captures[0].recording()
 
-    def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
+    def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, are_of_one_thread: bool) -> None:
         """Notes that a thread without a block calls a module; begins to observe the thread if it is not observed yet.
 
         If blocks of several threads contain the module, the call may belong to any of them: the block then only notes
@@ -145,14 +145,14 @@ class CaptureBlock:
             module: the module.
             inputs: the positional arguments of the call.
             thread: the identifier of the thread.
-            is_only_block: True if no block of another thread contains the module.
+            are_of_one_thread: True if all blocks that contain the module are of one thread.
         """
         if thread in self.foreign_threads:
             foreign_thread = self.foreign_threads[thread]
             if module is foreign_thread.module:
                 foreign_thread.depth += 1
             foreign_thread.enter(module, inputs)
-        elif is_only_block:
+        elif are_of_one_thread:
             self._observe_thread(module, inputs, thread)
         else:
             self.missed_call = True
@@ -234,9 +234,9 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
         return
     possible_blocks = [block for block in _open_blocks if not block.closed or thread in block.foreign_threads]
     blocks_of_model = [block for block in possible_blocks if block.modules.contains(module)]
-    is_only_block = len({block.thread for block in blocks_of_model}) == 1
+    are_of_one_thread = len({block.thread for block in blocks_of_model}) == 1
     for block in blocks_of_model:
-        block.note_call(module, inputs, thread, is_only_block)
+        block.note_call(module, inputs, thread, are_of_one_thread)
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:

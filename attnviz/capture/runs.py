@@ -95,17 +95,18 @@ class RunCounter:
         """
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
-    def batches_of(self, path: str, pieces: Sequence[Piece]) -> list[BatchShape]:
-        """Returns the sizes of the first two axes of each input of the model, else of the top-level module of ``path``.
+    def shapes_of(self, path: str, pieces: Sequence[Piece]) -> list[BatchShape]:
+        """Returns the sizes of the first two axes of each positional input of the model.
 
-        Empty if both are unknown. An axis that a call processes in pieces has the size of its piece.
+        Without any, those of the top-level module of ``path``; empty if it has none either. An axis that a call
+        processes in pieces has the size of its piece.
 
         Args:
             path: the path of the module that calls attention.
             pieces: the slices of longer tensors that the queries of the call come from.
         """
         top_module = path.partition(".")[0]
-        shapes = self.shapes.get("", self.shapes.get(top_module, []))
+        shapes = self.shapes.get("") or self.shapes.get(top_module, [])
         piece_sizes = {piece.whole[-1]: piece.rows for piece in pieces}  # by the size of the whole axis
         return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 

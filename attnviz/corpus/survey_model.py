@@ -56,20 +56,20 @@ def survey(
         texts: the texts, read one by one, so that they may exceed memory.
         batches: the arguments of the module, batch by batch: a tensor, a tuple, or a dictionary of named arguments.
             ``input_ids``, or else the first tensor of whole numbers, holds the ids, ``(texts, tokens)``;
-            ``attention_mask`` marks the padding, which must be at the ends.
+            ``attention_mask`` marks the padding, which must follow the tokens.
         images: paths of PNG, JPEG or WebP files, PIL images, or numpy arrays of bytes ``(rows, columns, 3)``, read one
             by one. Damaged ones are counted in ``skipped``.
         layers: the numbers of the layers; ``None`` for all.
         heads: the numbers of the heads in each layer; ``None`` for all.
-        tokens: the number of tokens after which the survey ends; ``None`` for all texts.
+        tokens: the number of tokens after which the survey ends; ``None`` for all texts. Not for images.
         window: the most tokens of a text that run at once; longer texts are split. ``None`` skips texts that are too
-            long for the model.
-        classes: the regular expression of each token class that you define, by the name of the class.
+            long for the model. Only for ``texts``.
+        classes: the regular expression of each token class that you define, by the name of the class. Not for images.
 
     Raises:
-        AttnvizError: if not exactly one of texts, batches and images is given, texts come without a tokenizer or images
-            without a processor or with an option of texts, there is no text or image, or the model does not attend over
-            a whole batch of texts in one call.
+        AttnvizError: if not exactly one of texts, batches and images is given; if the tokenizer of texts or the
+            processor of images is missing; if an argument is not for images; if there is no text or image; or if the
+            model does not attend over a whole batch of texts in one call.
 
     Example:
         >>> import attnviz, torch

@@ -45,7 +45,7 @@ class Recording:
 
     @property
     def text(self) -> str:
-        """The text of the first map's queries; "" if it is no text."""
+        """The first text among the queries of the first map; "" if there is none, or its content is unknown."""
         return self.maps[0].query_tokens.text
 
     @property

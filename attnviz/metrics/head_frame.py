@@ -204,7 +204,10 @@ class HeadFrame:
         return {name: change(array) for name, array in arrays.items() if array is not None}
 
     def with_columns_of(self, other: "HeadFrame") -> "HeadFrame":
-        """Returns the frame with another's columns in front, NaN in rows with heads that ``other`` lacks."""
+        """Returns the frame with the values of another's columns in front, NaN for heads that ``other`` lacks.
+
+        All other arrays, such as margins, are NaN in the new columns.
+        """
         other_rows = {row.heads: index for index, row in enumerate(other.rows)}
         sources = [other_rows.get(row.heads, len(other.rows)) for row in self.rows]  # the last is NaN
         values_and_nan = np.vstack([other.values, _nan_array(1, len(other.measures))])

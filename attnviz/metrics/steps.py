@@ -86,7 +86,7 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
 
     Raises:
         AttnvizError: if the model sees later tokens, the maps are pooled, the text has no units of this name or no
-            steps, the heads have different texts, or heads, steps and units are more than `MAX_NUMBERS`.
+            steps, the heads have different texts, or heads x steps x units are more than `MAX_NUMBERS`.
     """
     heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
     first_maps = heads[0][0]
@@ -184,7 +184,7 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
         queries: ``(steps,)``, the index of the query of each step, ascending.
 
     Raises:
-        AttnvizError: if heads, steps and units are more than `MAX_NUMBERS`.
+        AttnvizError: if heads x steps x units are more than `MAX_NUMBERS`.
     """
     first_maps = heads[0][0]
     keys = Units.of(first_maps.key_tokens, by)

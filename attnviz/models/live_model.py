@@ -52,7 +52,7 @@ class LiveModel:
         if settings.generate and not self.model.can_generate():
             raise AttnvizError(f"{self.name} has no language head, so it cannot generate; load it with its head")
         loaded_reader: Any = row.load()
-        reader: Reader = loaded_reader(settings, use=use, loaded=self._loaded(row, use))
+        reader: Reader = loaded_reader(settings, use=use, loaded=self._model_and_processor(row, use))
         return reader
 
     @contextmanager
@@ -73,15 +73,15 @@ class LiveModel:
                 if generation_settings is not None:
                     self.model.generation_config = generation_settings
 
-    def _loaded(self, row: SourceRow, use: "Use") -> tuple[Any, Any]:
-        """Returns the model or its part without the head, and the processor or the part of it that the reader takes."""
+    def _model_and_processor(self, row: SourceRow, use: "Use") -> tuple[Any, Any]:
+        """Returns the model, or its part without output layer, and what the reader takes of the processor."""
         if row is PRETRAINED:
             return self.model, self._tokenizer
         if row is PICTURES:
             return self.model, self.processor
         # A classifier's output has no features of single tokens; its part without the head has them.
-        has_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
-        model = self.model if has_labels else getattr(self.model, "base_model", self.model)
+        needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
+        model = self.model if needs_labels else getattr(self.model, "base_model", self.model)
         return model, getattr(self.processor, "image_processor", self.processor)
 
     @property

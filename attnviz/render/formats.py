@@ -198,7 +198,10 @@ def medium_of(suffix: str, look: Look) -> Medium:
         rows = [row for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL]
         suffixes = " ".join(row.suffix for row in rows if row.kind != "page" or not look.overlaid)
         name = look.style or style
-        raise AttnvizError(f"{option('style', name)} draws a picture; use -o {name}.svg ({suffixes})")
+        place = "the terminal" if suffix == TERMINAL else f"{suffix} files"
+        raise AttnvizError(
+            f"{option('style', name)} draws a picture, which {place} cannot hold; use -o {name}.svg ({suffixes})"
+        )
     if look.overlaid and file_format.kind == "page":
         raise AttnvizError(f"a page cannot draw {option('style', look.style)}; use -o overlay.svg (.png .pdf .pptx)")
     if look.mark is not None and not file_format.marks:

@@ -176,7 +176,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.view, self.file, self.record, self.look, self.first_line = view, file, record, look, line
         self.card_open = self.shows_points = False
         self.open_prompt = self.message = ""
-        self.run_started: float | None = None  # the time when the model began to run over a text
+        self.run_start_time: float | None = None  # the time when the model began to run over a text
         self.examples: list[ChosenExample] = []
 
     def compose(self) -> ComposeResult:
@@ -195,7 +195,7 @@ class SurveyBrowser(Application[OpenedText]):
         yield Static(id="hints")
 
     def on_mount(self) -> None:
-        """Lists the heads, and opens the card of the line to begin with, if there is one."""
+        """Lists the heads, and opens the card of the head in ``first_line`` unless that is ``None``."""
         self.query_one("#typed").display = False
         self.set_interval(PROGRESS_SECONDS, self.show_progress)
         self.list_heads(self.first_line or 0)
@@ -358,14 +358,14 @@ class SurveyBrowser(Application[OpenedText]):
         example, head = self.examples[event.option_index], self.chosen_row.name
         text = self.view.survey.examples.texts[example.id].title
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
-        self.run_started = start_time = time.monotonic()
+        self.run_start_time = start_time = time.monotonic()
         self.show_progress()
         self.run_worker(lambda: self.run_model(text, address, start_time), thread=True, exclusive=True)
 
     def show_progress(self) -> None:
         """Shows for how long the model has been running, if it runs."""
-        if self.run_started is not None:
-            seconds = time.monotonic() - self.run_started
+        if self.run_start_time is not None:
+            seconds = time.monotonic() - self.run_start_time
             self.show(f"running {self.view.survey.model} over the example, {seconds:.0f} s; q goes back")
 
     def run_model(self, text: str, address: str, start_time: float) -> None:
@@ -393,9 +393,9 @@ class SurveyBrowser(Application[OpenedText]):
             start_time: the time when the run began, which identifies it.
             result: the opened example, or the message that says why the model cannot run.
         """
-        if self.run_started != start_time:
+        if self.run_start_time != start_time:
             return
-        self.run_started = None
+        self.run_start_time = None
         if isinstance(result, str):
             self.show(result)
         else:
@@ -403,10 +403,10 @@ class SurveyBrowser(Application[OpenedText]):
 
     def action_leave(self) -> None:
         """Leaves the run of the model if there is one, else quits."""
-        if self.run_started is None:
+        if self.run_start_time is None:
             self.exit()
             return
-        self.run_started = None
+        self.run_start_time = None
         self.show("stopped; Enter runs the model again")
 
     def action_help(self) -> None:

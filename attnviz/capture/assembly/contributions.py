@@ -44,7 +44,7 @@ class ValueNormRecorder:
         heads_in_call = [head - first_head for head in captured_call.heads]
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
-            """Adds the norms of the call's values, and their errors, to the fields of each text in ``captured_call``.
+            """Adds the norms of the call's values, and the largest error of the contributions, to each text's fields.
 
             A second projection removes the norms and sets `SEVERAL_MAPS` instead.
             """
@@ -55,8 +55,8 @@ class ValueNormRecorder:
                 return
             norms = call_value_norms(call, projection, heads_in_call)
             errors = contribution_errors(call, projection, heads_in_call)
-            texts = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
-            for fields, (text_norms, error) in zip(captured_call.fields, texts, strict=True):
+            pairs = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
+            for fields, (text_norms, error) in zip(captured_call.fields, pairs, strict=True):
                 fields |= {"value_norms": text_norms, "value_norms_fidelity": error}
 
         self.search.expect(call.output, receive_projection)

@@ -230,17 +230,17 @@ class TextsGrid(Grid):
         """The result of `defined_queries`; empty before its first call."""
         return []
 
-    def defined_queries(self, row_numbers: Tensor) -> DefinedQueries:
-        """Returns the queries for which each metric is defined, in the order of computation.
+    def defined_queries(self, row_metrics: Tensor) -> DefinedQueries:
+        """Returns for each metric, in the order of computation, how many queries have it, and the first of them.
 
-        They are computed in the first call and returned again in later ones, since all heads and layers share them.
+        Later calls return the result of the first one, since all heads and layers share it.
 
         Args:
-            row_numbers: the metrics of whole rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
+            row_metrics: the metrics of whole rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
         if not self._cached_queries:
             # Whether a metric of whole rows is defined depends on the visible cells alone, so one head shows it.
-            is_defined_for_row = ~row_numbers[..., 0].isnan().permute(2, 0, 1)  # (texts, queries, columns)
+            is_defined_for_row = ~row_metrics[..., 0].isnan().permute(2, 0, 1)  # (texts, queries, columns)
             is_defined = torch.cat([is_defined_for_row, self.sums.sees_cells(self.visible_as_float)], dim=-1)
             ones_if_defined = is_defined.float() * self.has_choice[..., None]
             counts = ones_if_defined.sum(1)

@@ -386,7 +386,10 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
     shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
     is_inside = shares[2] > MIN_BLUE
     if not is_inside.any():
-        raise AttnvizError("the image processor leaves nothing of the image; check its settings")
+        raise AttnvizError(
+            f"the image processor leaves nothing of an image of {size[0]} x {size[1]} pixels; give a larger image, or "
+            "correct the sizes in preprocessor_config.json"
+        )
     rows, columns = np.indices(input_shape)
     lines = []
     for places, positions, side in ((columns, shares[0], size[0]), (rows, shares[1], size[1])):

@@ -134,7 +134,8 @@ class Reader(ABC):
             )
         if unread_part == "answer":
             raise AttnvizError(
-                f"{self.name} reads texts, not the token ids of a server's answer; use {option('model', './llama')}"
+                f"{self.name} reads texts, not the token ids of a server's answer; give the folder of the model that "
+                f"wrote it, such as {option('model', './llama')}"
             )
         if unread_part is not None:
             # A command gives several images by repeating --image.

@@ -141,7 +141,7 @@ def _caption(recording: Recording, kept_mass: KeptMass) -> str:
     steps = f"{len(kept_mass.queries)} steps after {kept_mass.prompt} tokens"
     heads = f"{len(kept_mass.heads)} heads" if len(kept_mass.heads) > 1 else f"head {kept_mass.heads[0].name}"
     result = f"{kept_mass.policies[best]} keeps {means[best]:.1%} of the attention of {model_name(recording)}"
-    rank = ", the most of the policies that drop keys" if kept_mass.drops.sum() > 1 else ""
+    rank = ", more than any other policy that drops keys" if kept_mass.drops.sum() > 1 else ""
     return f"{result} in {heads}{rank}, at {kept_mass.memory[best]:.0%} of the memory; means over {steps}."
 
 

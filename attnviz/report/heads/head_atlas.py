@@ -45,7 +45,7 @@ alignment lag
 effect moved retrieval lift lookback on-picture spatial-entropy border mass-60
 sink previous induction entropy self duplicate next distance special pair
 """.split()
-SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
+SHARES = "Metrics are measured on contributions divided by the sum of their row; “moved” is the mean of these sums."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
@@ -174,8 +174,8 @@ def _alignment_columns(
         else f"the mean of the {len(named_heads)} alignment heads listed in the model's folder"
     )
     remark = (
-        f"Lag: how much later a head ends words than {source}, as the median; alignment: the mean distance of these "
-        "differences from the lag."
+        f"Lag: the median of the seconds by which a head ends words later than {source}; alignment: the mean distance "
+        "of these seconds from the lag."
     )
     return alignment_frame(heads, reference or aligned_words(named_heads)), remark
 

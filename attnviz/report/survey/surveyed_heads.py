@@ -396,7 +396,7 @@ def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int
         survey: the survey.
         picture: the tokens of a picture that is drawn; ``None`` for any other example.
         id: the number of the text or picture.
-        span: the range of tokens; a picture ignores it.
+        span: the range of tokens; for a picture, all of them.
         query: the index of the query of a picture that is not drawn; ``None`` for any other, and for a mean.
     """
     example = survey.examples.texts[id]
@@ -434,12 +434,13 @@ def _remarks(survey: Survey, draws_cards: bool, is_picture: bool) -> Iterator[st
     shows_examples = draws_cards or not is_picture
     if shows_examples and noun == "pictures":
         yield (
-            f"Pictures have the largest numbers, or are nearest to a decile among {sample}; colours, up to "
-            "the largest weight, show what the framed patch looks at, or without a frame the mean of all tokens."
+            f"The pictures are those with the largest numbers, and those nearest to a decile of {sample}. Colours show "
+            "what the framed patch looks at, or without a frame what all tokens look at on average; they end at the "
+            "largest weight."
         )
     elif shows_examples:
         yield "Offsets are key − query: −1 is the token before."
         yield (
-            f"Texts have the largest numbers, or are nearest to a decile among {sample}; shades show what "
-            "the framed token looks at, or without a frame the mean of all tokens."
+            f"The texts are those with the largest numbers, and those nearest to a decile of {sample}. Shades show "
+            "what the framed token looks at, or without a frame what all tokens look at on average."
         )

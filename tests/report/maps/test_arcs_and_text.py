@@ -155,7 +155,8 @@ def test_a_way_to_pool_has_no_effect_where_nothing_is_pooled(recording: Recordin
 @pytest.mark.parametrize("suffix", [".txt", ".csv"])
 def test_arcs_need_a_picture(suffix: str) -> None:
     with pytest.raises(
-        AttnvizError, match=r"style='arcs' draws a picture; use -o arcs.svg \(.png .svg .pdf .html .pptx\)"
+        AttnvizError,
+        match=r"style='arcs' draws a picture, which .* cannot hold; use -o arcs.svg \(.png .svg .pdf .html .pptx\)",
     ):
         options_for_medium(ReportOptions(look=Look(style="arcs")), suffix)
 
