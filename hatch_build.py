@@ -1,27 +1,13 @@
 """Adds to every wheel what is made when it is built: the man page, the bill of materials, and the page's scripts."""
 
 import sys
-import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
-from zipfile import ZIP_DEFLATED, ZipFile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ASSETS = "attnviz/render/page/assets"
-# Memory level and strategy of deflate. A low level starts new Huffman codes often, which suits weights and short files.
-SETTINGS = (
-    (5, zlib.Z_RLE),
-    (5, zlib.Z_FILTERED),
-    (8, zlib.Z_FILTERED),
-    (4, zlib.Z_DEFAULT_STRATEGY),
-    (5, zlib.Z_DEFAULT_STRATEGY),
-    (6, zlib.Z_DEFAULT_STRATEGY),
-    (7, zlib.Z_DEFAULT_STRATEGY),
-    (8, zlib.Z_DEFAULT_STRATEGY),
-)
 
 
 class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -51,29 +37,5 @@ class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(script)] = f"{ASSETS}/{asset.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes the files that the wheel now has, and makes the wheel smaller."""
+        """Removes the files that the wheel now has."""
         self.folder.cleanup()
-        recompress(Path(artifact_path))
-
-
-def recompress(wheel: Path) -> None:
-    """Writes each file of a wheel with the settings that make it smallest, which saves 19 kB of 2 MB."""
-    with ZipFile(wheel) as archive:
-        contents = {info: archive.read(info) for info in archive.infolist()}
-    with ZipFile(wheel, "w", ZIP_DEFLATED) as archive:
-        for info, content in contents.items():
-            best = min(SETTINGS, key=lambda settings: compressed_size(content, *settings))
-            # zipfile has no argument for these settings
-            with patch("zipfile._get_compressor", lambda *_, settings=best: compressor(*settings)):
-                archive.writestr(info, content)
-
-
-def compressed_size(content: bytes, memory: int, strategy: int) -> int:
-    """Returns the number of bytes of the compressed content."""
-    deflate = compressor(memory, strategy)
-    return len(deflate.compress(content)) + len(deflate.flush())
-
-
-def compressor(memory: int, strategy: int) -> Any:
-    """Returns a compressor for a zip file, at the highest level."""
-    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, memory, strategy)

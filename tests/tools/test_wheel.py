@@ -14,7 +14,7 @@ import yaml
 from attnviz.version import __version__
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = 2_000_000
+MOST_BYTES = 2_100_000
 pytestmark = pytest.mark.slow
 
 
