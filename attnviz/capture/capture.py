@@ -178,8 +178,7 @@ class Capture:
         if site.call:  # the module has made a call before in this run
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
         is_chosen, pieces = self.options.is_chosen(site.layer), observed_call.queries.pieces
-        may_be_chunk = observed_call.may_be_step or any(piece.is_first for piece in pieces)
-        call = observed_call.build() if is_chosen or may_be_chunk else None
+        call = observed_call.build() if is_chosen or observed_call.may_be_part else None
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
         self.chunks = Chunks.begin(site, call, observed_call) if call is not None and self.joins_chunks else None
@@ -275,6 +274,7 @@ class Capture:
         with hidden_from_run():
             self.observer.flush()
             self.may_get_chunk = self.chunks is not None
+            self.observer.passes.begin_pass(may_repeat=not self.may_get_chunk)
             if not self.may_get_chunk:
                 self._deliver()
         self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces()

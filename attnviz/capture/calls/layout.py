@@ -368,6 +368,23 @@ def layout_of_queries(
     return query_layout, key_layout
 
 
+def plain_layouts(queries: Sequence[int], keys: Sequence[int]) -> tuple[Layout, Layout]:
+    """Returns the layouts of queries and keys whose axes are texts, heads, tokens and features.
+
+    Args:
+        queries: the shape of the queries.
+        keys: the shape of the keys.
+    """
+    return _plain_layout(queries, "queries"), _plain_layout(keys, "keys")
+
+
+def _plain_layout(shape: Sequence[int], tokens: Role) -> Layout:
+    """Returns the layout of queries or keys; a single text, head or query has no role."""
+    roles: tuple[Role, ...] = ("batch", "heads", tokens, "features")
+    axes = zip(shape, roles, strict=False)
+    return tuple(((size, role),) if size > 1 or role in ("keys", "features") else () for size, role in axes)
+
+
 @lru_cache(MAX_CACHED)
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads; else unchanged.

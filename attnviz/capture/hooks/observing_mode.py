@@ -20,7 +20,7 @@ from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, overwr
 from attnviz.capture.calls.readable import unreadable_kind, untraced
 from attnviz.capture.hooks.compiled import exempt_from_compiling
 from attnviz.capture.hooks.patches import Patch
-from attnviz.capture.hooks.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
+from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Arguments, Keywords, Observer, StopForward, TorchCall
 
 ATTRIBUTE = "__get__"
 WITHOUT_TENSORS = frozenset(
@@ -49,8 +49,8 @@ class ObservingMode(TorchFunctionMode):
     ) -> Any:
         """Calls the function, shows the call to the observers, and returns its result.
 
-        Observers first copy the tensors that the function will overwrite. Calls that torch compiles, and functions that
-        return no tensors, are called but not shown.
+        Observers first copy the tensors that the function will overwrite. Calls that torch compiles, functions that
+        return no tensors, and those of a repeated pass that are no attention, are called but not shown.
 
         Args:
             func: the torch function.
@@ -66,7 +66,7 @@ class ObservingMode(TorchFunctionMode):
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             return self._attribute(func, args)
-        if name in WITHOUT_TENSORS:
+        if name in WITHOUT_TENSORS or (self._is_repeated(name) and name != DOT_PRODUCT):
             return func(*args, **keywords)
         target = overwritten_tensor(name, args, keywords)
         input_copy = None if target is None else self._keep_copies(name, args, target)
@@ -81,9 +81,14 @@ class ObservingMode(TorchFunctionMode):
     def _attribute(self, func: Callable[..., Any], args: Arguments) -> Any:
         """Returns an attribute of a tensor, and shows it to the observers if it is a tensor."""
         result = func(*args)
-        if isinstance(result, Tensor):
+        if isinstance(result, Tensor) and not self._is_repeated(ATTRIBUTE):
             self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
         return result
+
+    def _is_repeated(self, name: str) -> bool:
+        """Tells each observer which function is called; True if all know it from the passes before."""
+        expectations = [observer.passes.repeats(name) for observer in self.observers if not observer.closed]
+        return all(expectations)
 
     def _show(self, call: TorchCall) -> None:
         """Shows a call to all open observers, outside of a trace by ``torch.jit`` if one runs.
@@ -137,9 +142,9 @@ class ObservingMode(TorchFunctionMode):
         """
         has_other_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
         if has_other_modes or unreadable_kind(*args, *kwargs.values()) is not None:
-            return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
+            return TorchCall(DOT_PRODUCT, func, args, kwargs, func(*args, **kwargs))
         output, logsumexp = attention_with_logsumexp(func, bind_dot_product(*args, **kwargs))
-        return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
+        return TorchCall(DOT_PRODUCT, func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """Calls ``multi_head_attention_forward``, shows the functions inside it to the observers, and returns the call.
@@ -185,7 +190,7 @@ class ObservingMode(TorchFunctionMode):
 exempt_from_compiling(ObservingMode.__torch_function__)
 
 CALLERS: dict[str, Callable[[ObservingMode, Callable[..., Any], Arguments, Keywords], TorchCall]] = {
-    "scaled_dot_product_attention": ObservingMode.call_dot_product,
+    DOT_PRODUCT: ObservingMode.call_dot_product,
     "multi_head_attention_forward": ObservingMode.call_multi_head,
 }
 

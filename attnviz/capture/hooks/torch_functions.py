@@ -24,7 +24,7 @@ from attnviz.capture.calls.arguments import (
     fused_layer_call,
 )
 from attnviz.capture.calls.attention_call import AttentionCall
-from attnviz.capture.calls.layout import BatchShape, layout_of_use
+from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_use, plain_layouts
 from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_call, kernel_layouts, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
@@ -36,11 +36,13 @@ from attnviz.capture.flow.nodes import Scores, Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
+from attnviz.capture.hooks.repeated_passes import RepeatedPasses
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # queries and features
+DOT_PRODUCT = "scaled_dot_product_attention"
 OTHER_HEADS = "weights whose axes do not fit the module's number of heads"
 UNUSED = "a softmax whose result multiplies no observed values"
 
@@ -82,6 +84,11 @@ class ObservedCall(NamedTuple):
     def may_be_step(self) -> bool:
         """True if a recurrent decoder may have computed the queries from its state."""
         return self.is_additive or self.queries.recurrent
+
+    @property
+    def may_be_part(self) -> bool:
+        """True if it may be the first chunk of its queries, or a step of a recurrent decoder."""
+        return self.may_be_step or any(piece.is_first for piece in self.queries.pieces)
 
 
 class AttentionListener(Protocol):
@@ -173,6 +180,7 @@ class Observer:
             elsewhere.
         token_places: the token that each element of a tensor belongs to.
         gathered_rows: the rows that were gathered from longer tensors.
+        passes: recognises passes that repeat the ones before, in which only attention is observed.
         windows: the windows of the last call; ``None`` if it has none.
         search: the search for output projections; ``None`` if none is needed.
         stops_after_search: True if the forward pass may end once all projections are found.
@@ -186,6 +194,7 @@ class Observer:
         self.cross: bool | None = None
         self.token_places = TokenPlaces()
         self.gathered_rows = GatheredRows()
+        self.passes = RepeatedPasses()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.stops_after_search = False
@@ -199,8 +208,10 @@ class Observer:
         """Observes a call of a torch function.
 
         Reports the call if it is attention, else follows its tokens. Then follows its data and its gathered rows, and
-        checks if it is an output projection that is searched.
+        checks if it is an output projection that is searched. In a repeated pass nothing but attention is observed.
         """
+        if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated(call)):
+            return
         handler = HANDLERS.get(call.name)
         if handler is not None:
             with self.guarded():
@@ -297,6 +308,7 @@ class Observer:
 
         Sets `windows` if it is attention.
         """
+        self.passes.is_plain = False
         # The dataflow drops the tensors of the candidate after the report, but the call is built later.
         use_copy = replace(use, candidate=replace(use.candidate))
         candidate = use_copy.candidate
@@ -346,11 +358,35 @@ class Observer:
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
         has_head_axis = any(role == "heads" for axis in layouts[0] for _, role in axis)  # an axis may be several joined
         is_single_head = queries.dim() <= MIN_AXES + 1 and not has_head_axis
-        build = partial(
-            kernel_call, arguments, output, logsumexp, layouts, self._gathers_of(caller, queries, arguments["key"])
-        )
+        gathers = self._gathers_of(caller, queries, arguments["key"])
+        build = partial(kernel_call, arguments, output, logsumexp, layouts, gathers)
         lineages = nodes[0].lineage, nodes[1].lineage
-        self.listener.on_attention(ObservedCall(caller, build, queries.shape, is_single_head, *lineages))
+        observed_call = ObservedCall(caller, build, queries.shape, is_single_head, *lineages)
+        # The tokens of windows, gathered rows, chunks and recurrent states must be followed in each pass.
+        is_part = self.windows is not None or gathers is not None or observed_call.may_be_part
+        has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
+        if has_usual_axes and not is_part and self.cross is None and self.search is None:
+            self.passes.note_plain_call(observed_call)
+        else:
+            self.passes.is_plain = False
+        self.listener.on_attention(observed_call)
+
+    def _is_repeated(self, call: TorchCall) -> bool:
+        """Reports a call of ``scaled_dot_product_attention`` if it repeats the one of the pass before; True if it does.
+
+        It does if the same module makes it, with tensors of four axes. Otherwise the repeat ends.
+        """
+        with self.guarded():
+            arguments, known_call = bind_dot_product(*call.args, **call.kwargs), self.passes.next_call()
+            caller, shapes = self.modules.running(self.cross), (arguments["query"].shape, arguments["key"].shape)
+            has_same_caller = caller is not None and caller.module is known_call.caller.module
+            if has_same_caller and len(shapes[0]) == len(shapes[1]) == FOLDED_AXES:
+                if not self._is_unreadable(known_call.caller, *arguments.values()):
+                    build = partial(kernel_call, arguments, call.result, call.logsumexp, plain_layouts(*shapes))
+                    self.listener.on_attention(known_call._replace(build=build, shape=shapes[0]))
+                return True
+        self.passes.end_repeat()
+        return False
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """Reports the attention of an encoder layer that ran as one kernel, computed from its input and weights."""
@@ -378,6 +414,7 @@ class Observer:
             arguments: the arguments of the kernel by name.
             source_name: the name of the argument that the queries are computed from.
         """
+        self.passes.is_plain = False
         checked_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *checked_arguments):
             lineage = NOTHING if arguments[source_name].is_nested else self.flow.node(arguments[source_name]).lineage
@@ -432,7 +469,7 @@ class Observer:
 
 
 HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {
-    "scaled_dot_product_attention": Observer.on_dot_product,
+    DOT_PRODUCT: Observer.on_dot_product,
     "_transformer_encoder_layer_fwd": Observer.on_fused_layer,
     "_native_multi_head_attention": Observer.on_fused_attention,
 }

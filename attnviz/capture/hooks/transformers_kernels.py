@@ -116,6 +116,7 @@ def _call_observed(
             elif kind := unreadable_kind(queries, keys, values, mask):
                 observer.listener.on_unreadable(observer.modules.describe(module), kind)
             else:
+                observer.passes.is_plain = False
                 lineage = observer.flow.node(queries).lineage
                 call = ObservedCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
                 observer.listener.on_attention(call)
