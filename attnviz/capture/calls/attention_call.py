@@ -309,8 +309,8 @@ class FactoredCall(AttentionCall):
         scores = (queries.to(dtype) * self.scale) @ keys.to(dtype).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        positions = torch.arange(self.shape[2], device=scores.device)[rows]
         for bias in self.position_biases:
+            positions = torch.arange(self.shape[2], device=scores.device)[rows]
             scores = scores + bias.of_heads(heads).cells(positions, *self.shape[2:]).to(dtype)
         visible = self._visible_by_position(rows)
         if self.mask is None:

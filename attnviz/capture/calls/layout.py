@@ -74,17 +74,19 @@ def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tenso
         last_roles: the roles of the last two axes of the result.
     """
     sizes, order, folded_shape = _folding_plan(layout, last_roles)
-    folded_tensor = tensor.reshape(sizes).permute(order)
-    return folded_tensor if folded_shape is None else folded_tensor.reshape(folded_shape)
+    ordered_tensor = tensor if order is None else tensor.reshape(sizes).permute(order)
+    return ordered_tensor if ordered_tensor.shape == folded_shape else ordered_tensor.reshape(folded_shape)
 
 
 @lru_cache(MAX_CACHED)
-def _folding_plan(layout: Layout, last_roles: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
+def _folding_plan(
+    layout: Layout, last_roles: tuple[Role, Role]
+) -> tuple[tuple[int, ...], list[int] | None, tuple[int, ...]]:
     """Returns the steps that fold a tensor; arguments as in `fold`.
 
     Returns:
-        The size of each part, to split the axes; the order of the parts; and the folded shape, which is ``None`` if
-        no axes are joined or added.
+        The size of each part, to split the axes; the order of the parts, ``None`` if it is theirs already; and the
+        folded shape.
     """
     parts = [part for axis in layout for part in axis]
     groups = [
@@ -92,9 +94,8 @@ def _folding_plan(layout: Layout, last_roles: tuple[Role, Role]) -> tuple[tuple[
         for group_role in ("batch", "heads", *last_roles)
     ]
     order = [index for group in groups for index in group]
-    has_one_part_each = all(len(group) == 1 for group in groups)
-    folded_shape = None if has_one_part_each else [prod(parts[index][0] for index in group) for group in groups]
-    return tuple(size for size, _ in parts), order, folded_shape
+    folded_shape = tuple(prod(parts[index][0] for index in group) for group in groups)
+    return tuple(size for size, _ in parts), None if order == sorted(order) else order, folded_shape
 
 
 def roles_of(
