@@ -37,14 +37,16 @@ class CellSums:
     Attributes:
         row_metrics: the numbers of the metrics that are computed for whole rows; their columns come first.
         order: the column of each metric.
-        by_place: the distance, its square, and cells that are the same in all texts, ``(queries, keys, 2 + columns)``.
+        distances: the distance from query to key in tokens, and its square, ``(queries, 2, keys)``.
+        by_place: cells that are the same in all texts, ``(queries, columns, keys)``.
         relations: the cells that differ by text and query.
-        by_key: cells that are the same for all queries of a text, ``(texts, keys, columns)``.
+        by_key: cells that are the same for all queries of a text, ``(texts, columns, keys)``.
         present_by_text: True if a query sees a cell of ``relations``, ``(texts, queries, columns)``.
     """
 
     row_metrics: list[int]
     order: list[int]
+    distances: Tensor
     by_place: Tensor
     relations: RelatedCells
     by_key: Tensor
@@ -83,18 +85,13 @@ class CellSums:
             [metric_cells.mask for _, metric_cells in group] for group in cells_by_kind.values()
         )
         relations = torch.stack(related_cells) & visible if related_cells else visible.new_empty(0, *visible.shape)
-        if cells_by_key:
-            by_key = torch.stack(cells_by_key, -1)
-        else:
-            by_key = distances.new_empty(len(visible), visible.shape[2], 0)  # no columns
         return cls(
             row_metrics=row_metrics,
             order=[columns.index(number) for number in range(count)],
-            by_place=torch.stack(
-                [factor.to(sum_dtype) for factor in (distances, distances**2, *cells_by_place)], dim=-1
-            ),
+            distances=torch.stack([distances, distances**2], dim=1).to(sum_dtype),
+            by_place=_stacked(cells_by_place, distances),
             relations=RelatedCells.of(relations),
-            by_key=by_key.float(),
+            by_key=_stacked(cells_by_key, visible[:, 0]),
             present_by_text=relations.any(-1).permute(1, 2, 0),
         )
 
@@ -106,22 +103,37 @@ class CellSums:
         Args:
             visible: 1 for visible cells, 0 for others, ``(texts, queries, keys)``.
         """
-        by_place = torch.einsum("tqk,qkc->tqc", visible, self.by_place[..., 2:].float()) > 0
-        return torch.cat([by_place, self.present_by_text, visible @ self.by_key > 0], dim=-1)
+        by_place = torch.einsum("tqk,qck->tqc", visible, self.by_place) > 0
+        return torch.cat([by_place, self.present_by_text, visible @ self.by_key.mT > 0], dim=-1)
 
-    def write(self, weights: Tensor, place_sums: Tensor, out: Tensor) -> None:
+    def write(self, weights: Tensor, out: Tensor) -> None:
         """Writes the sum of each query's weights over the cells of each metric to ``out``, in place.
 
         Args:
             weights: the weights, ``(texts, heads, queries, keys)``.
-            place_sums: their products with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
             out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
-        texts, heads, queries, keys = weights.shape
-        cell_sums = place_sums[:, 2:]  # the first two columns are distances, which are no metrics
         # the columns of ``out``: cells by place, then relations, then cells by key
-        places_end, relations_end = cell_sums.shape[1], out.shape[1] - self.by_key.shape[-1]
-        out[:, :places_end] = cell_sums
+        places_end, relations_end = self.by_place.shape[1], out.shape[1] - self.by_key.shape[1]
+        out[:, :places_end] = place_sums(self.by_place, weights)
         self.relations.write_sums(weights, out[:, places_end:relations_end])
-        key_sums = (weights.view(texts, heads * queries, keys) @ self.by_key).view(texts, heads, queries, -1)
-        out[:, relations_end:] = key_sums.permute(2, 3, 0, 1)
+        key_sums = self.by_key @ weights.flatten(1, 2).mT  # several times quicker than weights @ factors
+        out[:, relations_end:] = key_sums.view(*key_sums.shape[:2], *weights.shape[1:3]).permute(3, 1, 0, 2)
+
+
+def place_sums(factors: Tensor, weights: Tensor) -> Tensor:
+    """Returns the sums of each query's weights times factors of its keys, ``(queries, columns, texts, heads)``.
+
+    Args:
+        factors: the factors, which texts and heads share, ``(queries, columns, keys)``.
+        weights: the weights, ``(texts, heads, queries, keys)``.
+    """
+    sums = torch.bmm(factors, weights.to(factors.dtype).flatten(0, 1).permute(1, 2, 0))
+    return sums.view(*factors.shape[:2], *weights.shape[:2])
+
+
+def _stacked(masks: list[Tensor], like: Tensor) -> Tensor:
+    """Returns masks ``(rows, keys)`` as 1 and 0, ``(rows, columns, keys)``; without any, rows and keys of ``like``."""
+    if not masks:
+        return torch.empty(len(like), 0, like.shape[1], device=like.device)
+    return torch.stack(masks, dim=1).float()

@@ -274,5 +274,5 @@ def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
     defined_queries = grid.defined_queries(row_numbers[:, :row_metric_count])
     for column in defined_queries.partial_columns:
         row_numbers[:, column].nan_to_num_()
-    sums.write(rows.softmax.weights, rows.place_sums, row_numbers[:, row_metric_count:])
+    sums.write(rows.softmax.weights, row_numbers[:, row_metric_count:])
     return row_numbers.mul_(grid.has_choice.T[:, None, :, None]), defined_queries

@@ -20,7 +20,7 @@ class RelatedCells:
         cells: its flat index among queries x keys, ``(cells,)``.
         sums: the flat index of the sum that it adds to, among queries x sparse x texts, ``(cells,)``.
         dense: the numbers of the other relations.
-        factors: their masks of 1 and 0, ``(texts x queries, keys, dense)``.
+        factors: their masks of 1 and 0, ``(texts x queries, dense, keys)``.
     """
 
     sparse: list[int]
@@ -51,7 +51,7 @@ class RelatedCells:
             cells=cell_queries * keys + cell_keys,
             sums=(cell_queries * len(sparse_relations) + cell_relations) * texts + cell_texts,
             dense=dense_relations,
-            factors=is_related[dense_relations].permute(1, 2, 3, 0).flatten(0, 1).float(),
+            factors=is_related[dense_relations].permute(1, 2, 0, 3).flatten(0, 1).float(),
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:
@@ -69,5 +69,5 @@ class RelatedCells:
             out[:, self.sparse] = sums.view(queries, -1, texts, heads)
         if self.dense:
             weights_by_query = weights.transpose(1, 2).reshape(texts * queries, heads, keys)
-            sums = torch.bmm(weights_by_query, self.factors).view(texts, queries, heads, -1)
-            out[:, self.dense] = sums.permute(1, 3, 0, 2)
+            sums = torch.bmm(self.factors, weights_by_query.mT).view(texts, queries, -1, heads)
+            out[:, self.dense] = sums.permute(1, 2, 0, 3)

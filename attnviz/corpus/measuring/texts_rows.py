@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, shared_or_per_head_cells
-from attnviz.corpus.measuring.cell_sums import TextsCells
+from attnviz.corpus.measuring.cell_sums import TextsCells, place_sums
 from attnviz.corpus.measuring.texts_grid import CachedGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
 
 TINY = 1e-30  # a weight that adds nothing to the entropy; it keeps log and division finite
-EINSUM_KEYS = 64  # from this number of keys on, one einsum is quicker than a product and a sum
+VECDOT_KEYS = 64  # from this number of keys on, a product of rows is quicker than a product and a sum
 MAX_EXPONENT = 80.0  # the largest exponent used: exp(80) and exp(-80) are normal float32 numbers
 
 
@@ -74,22 +74,19 @@ class TextsRows(Rows):
         return self.softmax.hidden
 
     @cached_property
-    def place_sums(self) -> Tensor:
-        """The sums of weights times each column of ``grid.sums.by_place``, ``(queries, 2 + columns, texts, heads)``."""
-        factors = self.grid.sums.by_place
-        count, heads, height, width = self.softmax.weights.shape
-        exact = self.softmax.weights.to(factors.dtype).view(count * heads, height, width).transpose(0, 1)
-        return torch.bmm(exact, factors).view(height, count, heads, -1).permute(0, 3, 1, 2)
+    def _distance_sums(self) -> Tensor:
+        """The sums of weights times distances and squared distances, ``(2, texts, heads, queries)``."""
+        return place_sums(self.grid.sums.distances, self.softmax.weights).permute(1, 2, 3, 0)
 
     @property
     def distance(self) -> Tensor:
         """The mean distance to the key in tokens, weighted by the weights."""
-        return self.place_sums[:, 0].permute(1, 2, 0)
+        return self._distance_sums[0]
 
     @property
     def squared_distance(self) -> Tensor:
         """The mean squared distance to the key in tokens, weighted by the weights."""
-        return self.place_sums[:, 1].permute(1, 2, 0)
+        return self._distance_sums[1]
 
     def mass(self, cells: TextsCells) -> Tensor:
         """Returns the weight on the given cells, ``(texts, heads, queries)``; NaN where a query sees none of them."""
@@ -183,9 +180,10 @@ def _row_sums(cells: Tensor) -> Tensor:
 
 def _row_products(exponents: Tensor, exponentials: Tensor) -> Tensor:
     """Returns the sum over each row of ``exponents * exponentials``; may change ``exponents`` in place."""
-    if exponentials.shape[-1] < EINSUM_KEYS:
+    if exponentials.shape[-1] < VECDOT_KEYS:
         return _row_sums(exponents.mul_(exponentials))
-    return torch.einsum("thqk,thqk->thq", exponents, exponentials)
+    products: Tensor = torch.linalg.vecdot(exponents, exponentials)
+    return products
 
 
 def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
