@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid, diagonal_buffer, diagonal_sums
+from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
 from attnviz.streaming.workers import map_parallel
 
@@ -193,20 +193,6 @@ def _measure_band(rows: TextsRows) -> _Band:
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined_queries = _row_numbers(rows)
     row_maxima, order = row_numbers.amax(0), grid.sums.order
-    buffer = None if grid.cell_bins is not None else diagonal_buffer(weights)
-
-    def by_offset(cells: Tensor) -> Tensor:
-        """Returns the sums of cells in each bin of the offsets ``key - query``, ``(texts, heads, bins)``.
-
-        The enclosing function's ``grid`` holds the bins, by cell if there are few cells, else by diagonal.
-
-        Args:
-            cells: the cells, ``(texts, heads, queries, keys)``.
-        """
-        if grid.cell_bins is not None:
-            return (cells.flatten(2).flatten(0, 1) @ grid.cell_bins).view(*cells.shape[:2], -1)
-        return diagonal_sums(cells, buffer) @ grid.offset_bins
-
     return _Band(
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=defined_queries.counts[:, order],
@@ -215,8 +201,8 @@ def _measure_band(rows: TextsRows) -> _Band:
         received=_received(weights, grid),
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),
-        weights=by_offset(weights),
-        scores=by_offset(rows.softmax.scores),
+        weights=grid.by_offset(weights),
+        scores=grid.by_offset(rows.softmax.scores),
         pairs=grid.pairs,
         entropies=torch.einsum(
             "qth,qb->thb", _zero_without_choice(rows.entropy.permute(2, 0, 1), grid), grid.position_bins

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import BoolArray
+from attnviz.corpus.measuring.diagonals import Diagonals
 from attnviz.corpus.sums.bins import offset_bin, position_bin
 from attnviz.corpus.texts.token_classes import SURVEYED_NUMBERS, class_numbers_name
 from attnviz.metrics.token_numbers import is_sequence
@@ -25,11 +26,13 @@ class TextBatch:
         texts: the tokens of each text.
         device: the device of the model.
         custom_classes: for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``.
+        diagonals: the buffers for sums over diagonals, which all layers use.
     """
 
     texts: Sequence[Tokens]
     device: torch.device
     custom_classes: Mapping[str, Sequence[BoolArray]] = field(default_factory=dict)
+    diagonals: Diagonals = field(default_factory=Diagonals)
 
     @cached_property
     def width(self) -> int:
@@ -85,11 +88,6 @@ class TextBatch:
         Only bins of such offsets are columns; the first column is the bin of ``1 - width``.
         """
         return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
-
-    @cached_property
-    def cell_bins(self) -> Tensor:
-        """The bin of the offset of each cell, one-hot, ``(queries x keys, bins)``."""
-        return self.offset_bins[(self.places - self.places[:, None] + self.width - 1).flatten()]
 
     @cached_property
     def position_bins(self) -> Tensor:

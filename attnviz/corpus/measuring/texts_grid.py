@@ -18,7 +18,6 @@ from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
 
 MAX_CACHED_CELLS = 2**21  # grids of more texts x queries x keys are not kept for the next layer
-MAX_BINNED_CELLS = 2**12  # for at most so many queries x keys one product sums all bins of offsets
 HIDDEN = -1e30  # added to a score, it makes the weight underflow to 0
 
 
@@ -256,15 +255,6 @@ class TextsGrid(Grid):
         return self.batch.offset_bins[width - self.rows.stop : 2 * width - 1 - self.rows.start]
 
     @cached_property
-    def cell_bins(self) -> Tensor | None:
-        """The bin of each cell's offset, one-hot, ``(queries x keys, bins)``.
-
-        ``None`` if the grid has not all queries of the batch, or too many cells.
-        """
-        count, width = self.mask.shape[1:]
-        return self.batch.cell_bins if count == self.batch.width and count * width <= MAX_BINNED_CELLS else None
-
-    @cached_property
     def position_bins(self) -> Tensor:
         """The bin of the position of each query, one-hot, ``(queries, bins)``."""
         return self.batch.position_bins[self.rows]
@@ -272,7 +262,11 @@ class TextsGrid(Grid):
     @cached_property
     def pairs(self) -> Tensor:
         """The number of visible pairs in each bin of offsets, ``(texts, bins)``."""
-        return diagonal_sums(self.visible_as_float) @ self.offset_bins
+        return self.by_offset(self.visible_as_float)
+
+    def by_offset(self, cells: Tensor) -> Tensor:
+        """Returns the sums of cells ``(..., queries, keys)`` in each bin of the offsets ``key - query``."""
+        return self.batch.diagonals.sums(cells) @ self.offset_bins
 
 
 class CachedGrids:
@@ -304,28 +298,3 @@ class CachedGrids:
             if len(self.batch.texts) * self.batch.width**2 <= MAX_CACHED_CELLS:
                 self.grids[texts.start, rows.start] = grid
         return grid
-
-
-def diagonal_sums(cells: Tensor, buffer: Tensor | None = None) -> Tensor:
-    """Returns the sums over the diagonals of equal ``key - query``, ``(..., queries + keys - 1)``.
-
-    The diagonal of the last query and the first key comes first. Each row is written one place further left than the
-    row before it, so that each diagonal becomes a column.
-
-    Args:
-        cells: the cells, ``(..., queries, keys)``.
-        buffer: a buffer from `diagonal_buffer` for cells of this shape, which is overwritten; ``None`` for a new one.
-    """
-    *batch_axes, queries, keys = cells.shape
-    width = queries + keys - 1
-    if buffer is None:
-        buffer = diagonal_buffer(cells)
-    buffer[..., : queries * width].view(*batch_axes, queries, width)[..., queries - 1 :] = cells
-    strides = (*buffer.stride()[:-1], width + 1, 1)
-    return buffer.as_strided((*batch_axes, queries, width), strides).sum(-2)
-
-
-def diagonal_buffer(cells: Tensor) -> Tensor:
-    """Returns a buffer of zeros for `diagonal_sums`, which writes the cells and keeps the zeros around them."""
-    *batch_axes, queries, keys = cells.shape
-    return cells.new_zeros(*batch_axes, queries * (queries + keys - 1) + queries - 1)

@@ -18,7 +18,6 @@ from attnviz.corpus.measuring.texts_grid import CachedGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
 
 TINY = 1e-30  # a weight that adds nothing to the entropy; it keeps log and division finite
-VECDOT_KEYS = 64  # from this number of keys on, a product of rows is quicker than a product and a sum
 MAX_EXPONENT = 80.0  # the largest exponent used: exp(80) and exp(-80) are normal float32 numbers
 
 
@@ -162,7 +161,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         hidden_share = torch.zeros_like(visible_sums)
     total = visible_sums if sinks is None else visible_sums + (sinks - maximum)[..., 0].exp_()
     total.clamp_(min=0.5)  # at least 1 if a query sees a key; the clamp only avoids log(0) for other queries
-    entropy = (total.log() * visible_sums - _row_products(exponents, exponentials)) / total / math.log(2)
+    entropy = (total.log() * visible_sums - _row_sums(exponents.mul_(exponentials))) / total / math.log(2)
     peak_weight = sees_key / total
     return SoftmaxRows(
         weights=exponentials.mul_(peak_weight[..., None]),
@@ -176,14 +175,6 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
 def _row_sums(cells: Tensor) -> Tensor:
     """Returns the sum of each row, as a product with ones: several times quicker than a sum for short rows."""
     return cells @ cells.new_ones(cells.shape[-1])
-
-
-def _row_products(exponents: Tensor, exponentials: Tensor) -> Tensor:
-    """Returns the sum over each row of ``exponents * exponentials``; may change ``exponents`` in place."""
-    if exponentials.shape[-1] < VECDOT_KEYS:
-        return _row_sums(exponents.mul_(exponentials))
-    products: Tensor = torch.linalg.vecdot(exponents, exponentials)
-    return products
 
 
 def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:

@@ -9,8 +9,8 @@ from torch import nn
 
 from attnviz.api.record import record
 from attnviz.corpus.measuring import measure
+from attnviz.corpus.measuring.diagonals import Diagonals
 from attnviz.corpus.measuring.survey_batch import BatchMeasurements, measure_batch
-from attnviz.corpus.measuring.texts_grid import diagonal_sums
 from attnviz.corpus.sums import bins
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.custom_classes import class_masks
@@ -172,4 +172,6 @@ def test_classes_count_the_weight_on_their_tokens() -> None:
 def test_diagonals_are_summed_from_the_last_query_with_the_first_key_on() -> None:
     cells = torch.arange(24.0).view(2, 3, 4)
     expected = [torch.stack([torch.diagonal(each, offset).sum() for offset in range(-2, 4)]) for each in cells]
-    torch.testing.assert_close(diagonal_sums(cells), torch.stack(expected))
+    diagonals = Diagonals()
+    for factor in (1, 2):  # the second call uses the buffer of the first
+        torch.testing.assert_close(diagonals.sums(cells * factor), torch.stack(expected) * factor)
