@@ -97,12 +97,13 @@ class _Block(NamedTuple):
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     """Yields blocks that cover a call: several whole texts, or a band of queries of one text.
 
-    A block has at most ``BLOCK_CELLS`` cells of these heads, or ``MIN_ROWS`` rows of one text if these have more.
+    Several texts have at most ``BLOCK_CELLS`` cells of these heads. The rows of one text are the fewest that have as
+    many, and at least ``MIN_ROWS``.
     """
     texts, _, queries, keys = call.shape
     texts_of_thread = -(-texts // torch.get_num_threads())  # rounded up
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
-    rows_of_block = max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    rows_of_block = max(MIN_ROWS, -(-BLOCK_CELLS // (len(heads) * keys)))  # rounded up: 86 of 512, not 6 x 85 and 2
     rows_at_once = queries if min(texts_at_once, texts) > 1 else rows_of_block
     for start in range(0, texts, texts_at_once):
         text_range = slice(start, min(start + texts_at_once, texts))

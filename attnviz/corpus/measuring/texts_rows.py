@@ -153,7 +153,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
     exponents = scores - maximum if additive_mask is None else masked_scores.sub_(maximum).clamp_(min=-MAX_EXPONENT)
     exponentials = exponents.exp()
     if additive_mask is not None:
-        exponentials.mul_(additive_mask == 0)
+        exponentials.mul_(grid.visible_as_float[:, None])
     visible_sums = _row_sums(exponentials)
     if grid.knows_hidden_future:
         hidden_share = future_sums / (future_sums + visible_sums).clamp_(min=TINY) * grid.has_hidden_later
