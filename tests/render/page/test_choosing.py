@@ -186,6 +186,21 @@ PICTURES = """Object.fromEntries([...document.querySelectorAll(".thumb")].map(
     (thumb) => [thumb.dataset.number, thumb.firstChild.toDataURL()]))"""
 
 
+def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browser_is_idle(show: Opener) -> None:
+    opened = show(report_of(many()))
+    opened.page.set_viewport_size({"width": 1280, "height": 400})
+    opened.evaluate("set({steps: 'log'})")
+    opened.settle()
+    painted = """[...document.querySelectorAll(".thumb")].map((thumb) => {
+        const { width, height } = thumb.firstChild;
+        const isPainted = thumb.firstChild.toDataURL() !== newCanvas(width, height).toDataURL();
+        return [thumb.getBoundingClientRect().top < innerHeight, isPainted]; })"""
+    at_once = opened.evaluate(f"(set({{steps: 'linear'}}), {painted})")
+    assert all(is_painted for is_seen, is_painted in at_once if is_seen)
+    assert not all(is_painted for _, is_painted in at_once)
+    opened.until(f"{painted}.every(([, isPainted]) => isPainted)")
+
+
 def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:
     opened = show(report_of(many()))
     first = opened.evaluate(PICTURES)

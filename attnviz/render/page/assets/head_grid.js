@@ -1,7 +1,7 @@
 /** Heads as thumbnails in a grid: layers down, heads across, or one after the other; keys walk among them. */
 
 import { itemName, page } from "./data.js";
-import { make, one } from "./elements.js";
+import { make, one, whenIdle } from "./elements.js";
 import { state } from "./state.js";
 
 const MIN_USED = 0.8; // of a thumbnail's place, that whole pixels for each cell leave
@@ -62,9 +62,9 @@ const built = { name: "" };
 export function drawGrid(name, order, run, parts) {
   const changed = name !== built.name;
   if (changed) buildOverview(order, run, parts);
+  else sizeThumbnails();
   built.name = name;
   markCurrent();
-  sizeThumbnails();
   if (changed) drawThumbnails(parts);
 }
 
@@ -149,11 +149,14 @@ function buildOverview(order, run, parts) {
   const focused = overview.contains(document.activeElement) ? document.activeElement : null;
   const kept = focused instanceof HTMLElement ? focused.dataset.number : undefined;
   overview.replaceChildren();
+  overview.classList.add("unsized"); // thumbnails are laid out once, after their size is known
   for (const [name, numbers] of groupsOf(order)) {
     if (name) overview.append(make("h3", {}, name));
     overview.append(run ? buildRun(numbers, parts) : buildGrid(numbers, parts));
   }
   if (!order.length) overview.append(make("p", { className: "note" }, "No head passes the filter; change its words."));
+  sizeThumbnails();
+  overview.classList.remove("unsized");
   const [first] = thumbs();
   if (first) first.tabIndex = 0;
   if (kept !== undefined) focusThumbnail(Number(kept));
@@ -225,21 +228,19 @@ function rowName(layer, place, regular) {
   return regular ? String(layer) : `layer ${layer}`;
 }
 
-/** Paints every thumbnail in its colours: those that are seen at once, and the others a moment later. @param {GridParts} parts */
+/** Paints every thumbnail in its colours: those that are seen at once, and the others after they are shown. @param {GridParts} parts */
 function drawThumbnails({ paint }) {
   const [all, count] = [thumbs(), countSeen()];
   paint(all.slice(0, count));
   const name = built.name;
-  if (count < all.length) setTimeout(() => name === built.name && paint(all.slice(count)));
+  if (count < all.length) whenIdle(() => name === built.name && paint(all.slice(count)));
 }
 
 /** Returns the largest number of thumbnails that the window can show. */
 function countSeen() {
   const grids = one("overview").querySelectorAll(".grid");
   const [grid] = grids;
-  if (grids.length !== 1 || !(grid instanceof HTMLElement)) return Infinity;
-  const [side, gap] = ["--thumb", "--gap"].map((property) => parseFloat(grid.style.getPropertyValue(property)));
-  return Math.ceil(window.innerHeight / (side + gap)) * Number(grid.dataset.most);
+  return grids.length === 1 && grid instanceof HTMLElement ? Number(grid.dataset.seen) : Infinity;
 }
 
 /** @returns {HTMLElement[]} */
@@ -271,14 +272,16 @@ function sizeGrid(grid) {
   const gap = compact ? 2 : Math.max(2, Math.min(14, Math.round(room / most / 12)));
   const inWidth = Math.floor((room - gap * most) / most);
   const column = Math.min(inWidth, Math.max(MIN_NAMED_COLUMN, MAX_THUMB));
-  const top = Math.min(320, one("overview").getBoundingClientRect().top + window.scrollY);
-  const inHeight = Math.floor((window.innerHeight - top - 76) / Number(grid.dataset.rows)) - gap - 18;
+  const { top } = one("overview").getBoundingClientRect();
+  const inHeight = Math.floor((window.innerHeight - Math.min(320, top + window.scrollY) - 76) / Number(grid.dataset.rows)) - gap - 18;
   const ratio = Math.max(1, Number(grid.querySelector("canvas")?.style.aspectRatio.split("/")[0]) || 1); // of width to height
   const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(ratio * inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
   const least = compact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
   const side = Math.max(least, fitting);
+  const whole = wholeBlocks(grid, side, least);
+  grid.dataset.seen = String(Math.ceil((window.innerHeight - top) / (whole / ratio + gap)) * most);
   grid.classList.toggle("tiny", side < MIN_NAMED_THUMB || compact);
-  grid.style.setProperty("--thumb", `${wholeBlocks(grid, side, least)}px`);
+  grid.style.setProperty("--thumb", `${whole}px`);
   grid.style.setProperty("--gap", `${gap}px`);
   grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : `${Math.min(column, Math.max(MIN_NAMED_COLUMN, Math.round(1.25 * side)))}px`);
 }
