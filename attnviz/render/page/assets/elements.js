@@ -48,8 +48,8 @@ function takeOver(old, wanted) {
   else if (!(old instanceof HTMLElement && wanted instanceof HTMLElement) || old.nodeName !== wanted.nodeName) old.parentNode?.replaceChild(wanted, old);
   else {
     for (const { name } of [...old.attributes]) if (name !== "style" && !wanted.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of wanted.attributes) if (name !== "style") old.setAttribute(name, value);
-    old.style.cssText = wanted.style.cssText;
+    for (const { name, value } of wanted.attributes) if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    if (old.getAttribute("style") !== wanted.getAttribute("style")) old.style.cssText = wanted.style.cssText;
     refill(old, [...wanted.childNodes]);
   }
 }
