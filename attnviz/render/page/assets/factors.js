@@ -176,17 +176,24 @@ export class Factors {
     return line;
   }
 
+  /** The first row of which the run of keys has come so far: from row to row both its ends go on, or stay. @param {(start: number, stop: number) => boolean} hasCome */
+  firstRow(hasCome) {
+    let [low, high] = [0, this.rows];
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const [start, stop] = this.spanOf(middle);
+      if (hasCome(start, stop)) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
   /** The weights of a key. @param {number} column */
   column(column) {
     const line = new Float32Array(this.rows).fill(ABSENT);
     const prefixed = column + this.mask.firstKey < this.mask.prefix;
-    const sees = (/** @type {number} */ row) => {
-      const [start, stop] = this.spanOf(row);
-      return column >= start && column < stop;
-    };
-    let [first, last] = [0, this.rows];
-    while (!prefixed && first < last && !sees(first)) first++;
-    while (!prefixed && first < last && !sees(last - 1)) last--;
+    const first = prefixed ? 0 : this.firstRow((_, stop) => stop > column);
+    const last = prefixed ? this.rows : this.firstRow((start) => start > column);
     const products = productsOf(this.keys.subarray(column * this.features, (column + 1) * this.features), this.queries, first, last);
     for (let row = first; row < last; row++) line[row] = this.cellOf(products[row - first], row, column);
     return line;
