@@ -191,8 +191,8 @@ export class Words {
       context.fill();
     }
     const [chosen, marked] = [this.marking.isChosen(token.place), this.marking.isMarked(token.place)];
-    const classes = [value === ABSENT && "absent", Number.isNaN(value) && "nan", chosen && "chosen", marked && "marked"];
-    const look = ["token", ...classes.filter(Boolean), turnsInk(hue, opacity) && "turned"].filter(Boolean).join(" ");
+    const kind = value === ABSENT ? " absent" : Number.isNaN(value) ? " nan" : "";
+    const look = `token${kind}${chosen ? " chosen" : ""}${marked ? " marked" : ""}${turnsInk(hue, opacity) ? " turned" : ""}`;
     if (token.look === look) return;
     token.look = token.element.className = look;
   }
