@@ -198,7 +198,8 @@ def test_thumbnails_in_the_window_are_painted_at_once_and_others_when_the_browse
     at_once = opened.evaluate(f"(set({{steps: 'linear'}}), {painted})")
     assert all(is_painted for is_seen, is_painted in at_once if is_seen)
     assert not all(is_painted for _, is_painted in at_once)
-    opened.until(f"{painted}.every(([, isPainted]) => isPainted)")
+    opened.evaluate("new Promise((done) => whenIdle(done))")
+    assert all(is_painted for _, is_painted in opened.evaluate(painted))
 
 
 def test_sorted_heads_keep_their_painted_thumbnails_and_other_colours_paint_new_ones(show: Opener) -> None:

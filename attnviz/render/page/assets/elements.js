@@ -96,9 +96,9 @@ export function emptyRow(height) {
   return row;
 }
 
-/** Does something when there is nothing else to do. @param {() => void} act */
+/** Does something when there is nothing else to do, and after a second at the latest. @param {() => void} act */
 export function whenIdle(act) {
-  if ("requestIdleCallback" in window) requestIdleCallback(act);
+  if ("requestIdleCallback" in window) requestIdleCallback(act, { timeout: 1000 });
   else setTimeout(act, 200);
 }
 

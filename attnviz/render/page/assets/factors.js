@@ -176,7 +176,7 @@ export class Factors {
     return line;
   }
 
-  /** The first row of which the run of keys has come so far: from row to row both its ends go on, or stay. @param {(start: number, stop: number) => boolean} hasCome */
+  /** The first row whose run of keys has come so far: its ends never go back. @param {(start: number, stop: number) => boolean} hasCome */
   firstRow(hasCome) {
     let [low, high] = [0, this.rows];
     while (low < high) {
