@@ -4,15 +4,13 @@ A decoder calls the same functions for each token that it writes. The origins of
 the pass before, and need not be followed from function to function again.
 """
 
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from attnviz.capture.hooks.torch_functions import ObservedCall
-
+Call = TypeVar("Call")
 MAX_FUNCTIONS = 2**17  # functions of a pass that are compared; a longer pass counts as new
 
 
-class RepeatedPasses:
+class RepeatedPasses(Generic[Call]):
     """Compares the functions that a forward pass calls, by name and order, with those of the two passes before.
 
     Attributes:
@@ -23,9 +21,9 @@ class RepeatedPasses:
     def __init__(self) -> None:
         self.is_repeat, self.is_plain = False, True
         self._names: list[str] = []  # of the functions in the present pass, in order
-        self._calls: list[ObservedCall] = []
+        self._calls: list[Call] = []
         self._last_names: list[str] = []
-        self._last_calls: list[ObservedCall] = []
+        self._last_calls: list[Call] = []
         self._function_index = self._call_index = 0
 
     def begin_pass(self, *, may_repeat: bool) -> None:
@@ -57,12 +55,11 @@ class RepeatedPasses:
         """Ends a repeat: the rest of the pass is followed, and the pass after it is no repeat."""
         self.is_repeat = self.is_plain = False
 
-    def note_plain_call(self, call: "ObservedCall") -> None:
-        """Keeps what a later pass has in common with an attention call: all but its tensors and their places."""
-        queries, keys = call.queries._replace(pieces=()), call.keys._replace(pieces=())
-        self._calls.append(call._replace(build=lambda: None, queries=queries, keys=keys))
+    def note_plain_call(self, call: Call) -> None:
+        """Keeps an attention call of the present pass for a pass that repeats it."""
+        self._calls.append(call)
 
-    def next_call(self) -> "ObservedCall":
+    def next_call(self) -> Call:
         """Returns the next attention call of the pass that is repeated."""
         self._call_index += 1
         return self._last_calls[self._call_index - 1]

@@ -90,6 +90,12 @@ class ObservedCall(NamedTuple):
         """True if it may be the first chunk of its queries, or a step of a recurrent decoder."""
         return self.may_be_step or any(piece.is_first for piece in self.queries.pieces)
 
+    @property
+    def without_tensors(self) -> "ObservedCall":
+        """What a later pass has in common with the call: all but its tensors and their places in longer ones."""
+        queries, keys = self.queries._replace(pieces=()), self.keys._replace(pieces=())
+        return self._replace(build=lambda: None, queries=queries, keys=keys)
+
 
 class AttentionListener(Protocol):
     """Receives the attention calls of a forward pass."""
@@ -194,7 +200,7 @@ class Observer:
         self.cross: bool | None = None
         self.token_places = TokenPlaces()
         self.gathered_rows = GatheredRows()
-        self.passes = RepeatedPasses()
+        self.passes = RepeatedPasses[ObservedCall]()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.stops_after_search = False
@@ -366,7 +372,7 @@ class Observer:
         is_part = self.windows is not None or gathers is not None or observed_call.may_be_part
         has_usual_axes = layouts == plain_layouts(queries.shape, arguments["key"].shape)
         if has_usual_axes and not is_part and self.cross is None and self.search is None:
-            self.passes.note_plain_call(observed_call)
+            self.passes.note_plain_call(observed_call.without_tensors)
         else:
             self.passes.is_plain = False
         self.listener.on_attention(observed_call)
