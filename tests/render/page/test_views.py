@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -23,7 +24,7 @@ from attnviz.report.words.notes import read_notes
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.maps.examples import softmax
-from tests.render.page.conftest import Opened, Opener
+from tests.render.page.conftest import ARGUMENTS, CHROMIUM, Opened, Opener
 from tests.render.page.examples import (
     HOSTILE,
     NUMBERS,
@@ -38,6 +39,7 @@ from tests.render.page.examples import (
 
 pytestmark = pytest.mark.slow
 
+BARS = "[...document.querySelectorAll('.stage')].filter((stage) => stage.offsetWidth > stage.clientWidth).length"
 SHADES = """(() => {
     const canvas = document.querySelector('.text-large .words-shades'), bounds = canvas.getBoundingClientRect();
     const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -62,6 +64,24 @@ def test_kept_token_is_brought_into_view_in_every_view(show: Opener) -> None:
             assert opened.page.locator(".text-large .token.chosen").is_visible()
         if view == "table":
             assert opened.page.locator(".choose input").input_value() == "400"
+
+
+def test_a_picture_that_fits_has_no_scroll_bars(browser: Any, tmp_path: Path) -> None:
+    started = browser.browser_type.launch(
+        executable_path=CHROMIUM, args=ARGUMENTS, ignore_default_args=["--hide-scrollbars"]
+    )
+    opener = Opener(started, tmp_path)
+    opened = opener(report_of(sentence()), viewport={"width": 1440, "height": 900})
+    for address in ("view=maps", "head=x&number=1", "heads=0,1"):
+        opened.page.evaluate(f"location.hash = '{address}'")
+        opened.settle()
+        assert opened.evaluate(BARS) == 0
+    opened.open_head(1)
+    opened.press("+", "+")
+    opened.settle()
+    assert opened.evaluate(BARS) == 1  # an enlarged picture can be scrolled
+    opener.close()
+    started.close()
 
 
 def test_texts_and_tables_draw_only_what_is_seen(show: Opener) -> None:

@@ -82,6 +82,7 @@ export class PictureStage {
     this.width = width;
     this.height = Math.min(size.height, isPrinting() ? MAX_PRINTED : most);
     this.element.style.height = `${this.height}px`;
+    this.element.classList.toggle("whole", size.width <= width + 1 && size.height <= this.height); // lengths are rounded
     this.space.style.width = `${Math.max(size.width, width)}px`;
     this.space.style.height = `${Math.max(size.height, this.height)}px`;
     this.width = this.element.clientWidth;
