@@ -71,7 +71,11 @@ export class PictureStage {
     this.draw();
   }
 
-  /** Takes the size that there is, and the picture's at its present zoom. */
+  /**
+   * Takes the size that there is, and the picture's at its present zoom.
+   *
+   * A picture that fits, but for a pixel of rounding, has no scroll bars: each would take room and need the other one.
+   */
   fit() {
     const width = this.element.parentElement?.clientWidth ?? 0;
     const above = this.element.getBoundingClientRect().top + window.scrollY;
@@ -82,7 +86,7 @@ export class PictureStage {
     this.width = width;
     this.height = Math.min(size.height, isPrinting() ? MAX_PRINTED : most);
     this.element.style.height = `${this.height}px`;
-    this.element.classList.toggle("whole", size.width <= width + 1 && size.height <= this.height); // lengths are rounded
+    this.element.classList.toggle("whole", size.width <= width + 1 && size.height <= this.height);
     this.space.style.width = `${Math.max(size.width, width)}px`;
     this.space.style.height = `${Math.max(size.height, this.height)}px`;
     this.width = this.element.clientWidth;
