@@ -66,7 +66,7 @@ class ObservingMode(TorchFunctionMode):
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             return self._attribute(func, args)
-        if name in WITHOUT_TENSORS or (self._is_repeated(name) and name != DOT_PRODUCT):
+        if name in WITHOUT_TENSORS or (self._is_known(name) and name != DOT_PRODUCT):
             return func(*args, **keywords)
         target = overwritten_tensor(name, args, keywords)
         input_copy = None if target is None else self._keep_copies(name, args, target)
@@ -81,11 +81,11 @@ class ObservingMode(TorchFunctionMode):
     def _attribute(self, func: Callable[..., Any], args: Arguments) -> Any:
         """Returns an attribute of a tensor, and shows it to the observers if it is a tensor."""
         result = func(*args)
-        if isinstance(result, Tensor) and not self._is_repeated(ATTRIBUTE):
+        if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE):
             self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
         return result
 
-    def _is_repeated(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
         """Tells each observer which function is called; True if all know it from the passes before."""
         expectations = [observer.passes.repeats(name) for observer in self.observers if not observer.closed]
         return all(expectations)

@@ -216,7 +216,7 @@ class Observer:
         Reports the call if it is attention, else follows its tokens. Then follows its data and its gathered rows, and
         checks if it is an output projection that is searched. In a repeated pass nothing but attention is observed.
         """
-        if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated(call)):
+        if self.passes.is_repeat and (call.name != DOT_PRODUCT or self._is_repeated_call(call)):
             return
         handler = HANDLERS.get(call.name)
         if handler is not None:
@@ -377,7 +377,7 @@ class Observer:
             self.passes.is_plain = False
         self.listener.on_attention(observed_call)
 
-    def _is_repeated(self, call: TorchCall) -> bool:
+    def _is_repeated_call(self, call: TorchCall) -> bool:
         """Reports a call of ``scaled_dot_product_attention`` if it repeats the one of the pass before; True if it does.
 
         It does if the same module makes it, with tensors of four axes. Otherwise the repeat ends.

@@ -71,8 +71,9 @@ def test_the_list_and_the_atlas_say_where_these_numbers_come_from(recording: Rec
     listed, atlas = report(recording, ".txt"), report(recording, ".png")
     assert isinstance(listed, HeadList)
     assert listed.summary.header[2:4] == ("effect", "moved")
+    shares = "Metrics are measured on contributions divided by the sum of their row; “moved” is the mean of these sums."
     for each in (listed, atlas):
-        assert any(line.startswith("Metrics are measured on contributions divided by") for line in each.remarks)
+        assert shares in each.remarks
         assert any(line.endswith("with heads replaced by zero: an intervention.") for line in each.remarks)
     assert isinstance(atlas, HeadAtlas)
     assert {"effect", "moved"} <= {panel.title for panel in atlas.panels}

@@ -1,5 +1,6 @@
 """Heads as arcs or as text: which tokens of what are shown, and what is said of them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -152,12 +153,10 @@ def test_a_way_to_pool_has_no_effect_where_nothing_is_pooled(recording: Recordin
     assert said not in report_of(recording, suffix, style=style).remarks
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".csv"])
-def test_arcs_need_a_picture(suffix: str) -> None:
-    with pytest.raises(
-        AttnvizError,
-        match=r"style='arcs' draws a picture, which .* cannot hold; use -o arcs.svg \(.png .svg .pdf .html .pptx\)",
-    ):
+@pytest.mark.parametrize(("suffix", "place"), [(".txt", "the terminal"), (".csv", ".csv files")])
+def test_arcs_need_a_picture(suffix: str, place: str) -> None:
+    line = f"style='arcs' draws a picture, which {place} cannot hold; use -o arcs.svg (.png .svg .pdf .html .pptx)"
+    with pytest.raises(AttnvizError, match=re.escape(line)):
         options_for_medium(ReportOptions(look=Look(style="arcs")), suffix)
 
 
