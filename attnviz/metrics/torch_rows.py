@@ -20,9 +20,9 @@ from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
 from attnviz.streaming.workers import run_parallel
 
-BAND_CELLS = 2**21  # the largest number of cells of a band: one head's rows of some queries
-MIN_ROWS, MAX_ROWS = 16, 256
-TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
+BAND_CELLS = 2**22  # the largest number of cells of a band: one head's rows of some queries
+MIN_ROWS, MAX_ROWS = 16, 512
+TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
 MAX_FLOAT32_LOGSUMEXP = 64.0  # above it, products in float32 give metrics an error larger than 1e-5
 
 
