@@ -72,9 +72,11 @@ def reduce_blocks(ufunc: np.ufunc, cells: NDArray[Any], height: int, width: int)
         width: number of blocks along the columns, in the same way.
     """
     row_count, column_count = cells.shape[-2:]
+    column_starts = block_edges(column_count, width)[:-1]
+    if row_count == height:
+        return ufunc.reduceat(cells, column_starts, axis=-1)
     row_spans = pairwise(block_edges(row_count, height).tolist())
     row_blocks = [cells[..., start : max(stop, start + 1), :] for start, stop in row_spans]  # at least one row each
-    column_starts = block_edges(column_count, width)[:-1]
     # On the axis of the rows this is faster than reduceat.
     reduced_rows = np.stack([ufunc.reduce(block, axis=-2) for block in row_blocks], axis=-2)
     return ufunc.reduceat(reduced_rows, column_starts, axis=-1)

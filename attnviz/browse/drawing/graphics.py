@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, ByteArray, IntArray
@@ -203,23 +203,26 @@ def _sixel_escape(pixels: ByteArray) -> str:
     # a cell covers many equal rows and columns: encode one of each, and repeat it; the first one is always new
     is_new_column = np.append(True, (packed_pixels[:, 1:] != packed_pixels[:, :-1]).any(axis=0))
     is_new_row = np.append(True, (packed_pixels[1:] != packed_pixels[:-1]).any(axis=1))
-    distinct_numbers, registers = _registers(pixels[is_new_row][:, is_new_column])
+    distinct_numbers, registers = _registers(packed_pixels[is_new_row][:, is_new_column])
     register_numbers = distinct_numbers[np.cumsum(is_new_row) - 1]
     widths = np.diff(np.append(np.flatnonzero(is_new_column), width))
     definitions = "".join(f"#{number};2;{red};{green};{blue}" for number, (red, green, blue) in enumerate(registers))
-    bands = (
-        _sixel_band(register_numbers[start : start + BAND], widths, len(registers)) for start in range(0, height, BAND)
-    )
+    bands = "-".join(_sixel_bands(register_numbers, widths, len(registers)))
     # the second 1 keeps the screen under transparent pixels; pixels are square
-    return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}' + "-".join(bands) + "\x1b\\"
+    return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}{bands}\x1b\\'
 
 
-def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
+def _registers(packed_pixels: NDArray[np.uint32]) -> tuple[IntArray, list[list[int]]]:
     """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent.
 
     Colours are rounded down in larger and larger steps until there are at most ``MAX_REGISTERS``.
+
+    Args:
+        packed_pixels: the four bytes of each pixel as one number, ``(rows, columns)``.
     """
-    percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255  # rounded; at most 100, so three fit in one number
+    packed_colors, color_numbers = np.unique(packed_pixels, return_inverse=True)
+    rgba = packed_colors.view(np.uint8).reshape(-1, 4)
+    percents = (rgba[:, :3].astype(np.int64) * 100 + 127) // 255  # rounded; at most 100, so three fit in one number
     step = 1
     while True:
         rounded_percents = percents // step * step
@@ -228,40 +231,45 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
             break
         step += 1
     registers = [[color // 1_000_000, color // 1_000 % 1_000, color % 1_000] for color in colors.tolist()]
-    return np.where(pixels[..., 3] == 0, -1, numbers.reshape(pixels.shape[:2])), registers
+    register_of_color = np.where(rgba[:, 3] == 0, -1, numbers)
+    return register_of_color[color_numbers.reshape(packed_pixels.shape)], registers
 
 
-def _sixel_band(numbers: IntArray, widths: IntArray, register_count: int) -> str:
-    """Returns up to six rows of pixels as sixels: for each of their colours, its pixels in each column.
+def _sixel_bands(numbers: IntArray, widths: IntArray, register_count: int) -> list[str]:
+    """Returns each six rows of pixels as sixels: for each of their colours, its pixels in each column.
 
-    Equal sixels in a row are written once, with their count. Without visible pixels the text is empty.
+    Equal sixels in a row are written once, with their count, and those without pixels at the end of a row are left out.
+    The text of rows without visible pixels is empty.
 
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.
         widths: the number of equal columns that each column of ``numbers`` stands for.
         register_count: the number of registers.
     """
-    sixels = np.zeros(
-        (register_count + 1, len(widths)), np.uint8
-    )  # index -1, the last row, collects transparent pixels
+    band_count = -(-len(numbers) // BAND)
+    # index -1, the last row of a band, collects transparent pixels
+    sixels = np.zeros((band_count, register_count + 1, len(widths)), np.uint8)
     columns = np.arange(len(widths))
-    for bit, row in enumerate(numbers):  # a sixel has one bit for each row of pixels
-        sixels[row, columns] |= 1 << bit
-    used_registers = np.flatnonzero(sixels[:-1].any(axis=1))
-    register_rows = sixels[used_registers]
+    for bit in range(BAND):  # a sixel has one bit for each row of pixels
+        rows = numbers[bit::BAND]
+        sixels[np.arange(len(rows))[:, None], rows, columns] |= 1 << bit
+    row_bands, row_registers = np.nonzero(sixels[:, :-1].any(axis=2))
+    register_rows = sixels[row_bands, row_registers]
     starts_run = np.ones(register_rows.shape, dtype=bool)
     np.not_equal(register_rows[:, 1:], register_rows[:, :-1], out=starts_run[:, 1:])
     lengths = (
-        np.add.reduceat(np.tile(widths, len(used_registers)), np.flatnonzero(starts_run))
-        if len(used_registers)
+        np.add.reduceat(np.tile(widths, len(register_rows)), np.flatnonzero(starts_run))
+        if len(register_rows)
         else widths[:0]  # reduceat refuses an empty array
     )
     runs = [*map(_sixel_run, register_rows[starts_run].tolist(), lengths.tolist())]
-    edges = [0, *np.cumsum(starts_run.sum(axis=1)).tolist()]
-    return "$".join(
-        f"#{number}" + "".join(runs[begin:end])
-        for number, (begin, end) in zip(used_registers.tolist(), pairwise(edges), strict=True)
-    )
+    ends = np.cumsum(starts_run.sum(axis=1))
+    stops = ends - (register_rows[:, -1] == 0)  # without the run that has no pixels
+    texts: list[list[str]] = [[] for _ in range(band_count)]
+    rows_of_runs = zip(row_bands.tolist(), row_registers.tolist(), [0, *ends.tolist()], stops.tolist(), strict=False)
+    for band, register, start, stop in rows_of_runs:
+        texts[band].append(f"#{register}{''.join(runs[start:stop])}")
+    return ["$".join(text) for text in texts]
 
 
 @lru_cache(maxsize=65_536)

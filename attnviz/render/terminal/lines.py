@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import IO
 
@@ -82,6 +82,7 @@ def widest_label(labels: Iterable[str]) -> int:
     return max((cell_len(label) + _extra_columns(label) for label in labels), default=1)
 
 
+@lru_cache(4096)
 def _extra_columns(text: str) -> int:
     """Returns the columns added to a text by terminals that show vowel signs and skin tones separately; 0 for ASCII."""
     return 0 if text.isascii() else sum(EXTRA_COLUMNS.get(unicodedata.category(character), 0) for character in text)

@@ -97,16 +97,18 @@ class ColorScale:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
             positive_ticks = half.ticks(max(1, int(MIN_TICK_SHARE * max_ticks / 2)))[1:]
             return (*(-tick for tick in reversed(positive_ticks)), 0.0, *positive_ticks)
-        ticks = [self.low, self.high]
+        ticks, positions = [self.low, self.high], [0.0, 1.0]
         min_distance = MIN_TICK_SHARE / max_ticks
         for step in self._round_steps(max_ticks):
             # The margin keeps a multiple at an end of the scale if the division rounds.
             first_multiple, end = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
             if self.steps != "linear":
                 end = min(end, 10)  # larger multiples are those of the next larger step
-            for tick in np.arange(first_multiple, end) * step:
-                if np.abs(self.fraction(ticks) - self.fraction(tick)).min() >= min_distance:
-                    ticks.append(float(tick) + 0.0)  # no minus sign before zero
+            multiples = np.arange(first_multiple, end) * step
+            for tick, position in zip(multiples.tolist(), self.fraction(multiples).tolist(), strict=True):
+                if min(abs(position - other) for other in positions) >= min_distance:
+                    ticks.append(tick + 0.0)  # no minus sign before zero
+                    positions.append(position)
         return tuple(sorted(ticks))
 
     def _round_steps(self, max_ticks: int) -> list[float]:
