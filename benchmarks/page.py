@@ -86,6 +86,16 @@ def say(what: str, value: float, limit: float) -> None:
     print(f"{what:58} {value:8.2f} ({bound}, {'holds' if holds else 'MISSED'})", flush=True)
 
 
+def say_moves(times: list[float], what: str) -> None:
+    """Prints the time that 19 of 20 moves of the pointer take at most, with its limit, and the median and the slowest.
+
+    The slowest of some 70 moves measures the machine: a loop of constant work varies as much.
+    """
+    in_order = sorted(times)
+    say(f"{what}, 19 of 20 moves: ms", in_order[int(0.95 * len(in_order))], LIMITS["hover"])
+    print(f"{'median and slowest: ms':58} {median(in_order):8.2f} {in_order[-1]:8.2f}", flush=True)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Yields the page in Chromium, or ``None`` if Chromium or playwright is not installed."""
@@ -120,8 +130,7 @@ def show_in_browser(path: Path) -> None:
         first = page.evaluate("performance.getEntriesByName('first view drawn')[0].startTime")
         say("first view drawn: s", first / 1000, LIMITS["first view"])
         for view in VIEWS:
-            slowest = page.evaluate(HOVER, [view, 5])
-            say(f"slowest pointing at a token, {view}: ms", slowest, LIMITS["hover"])
+            say_moves(page.evaluate(HOVER, [view, 5]), f"pointing at a token, {view}")
         say("one token, 144 heads: ms a head", page.evaluate(LENS) / (LAYERS * HEADS), LIMITS["lens"])
 
 
@@ -144,8 +153,7 @@ def show_long_text(path: Path) -> None:
             before = busy(session)
             page.evaluate(OPENED, view)
             say(f"opening {view} of {LONG} tokens, main thread: ms", busy(session) - before, LIMITS["opening"])
-            slowest = page.evaluate(HOVER, [view, 1])
-            say(f"slowest pointing at a token of {LONG}, {view}: ms", slowest, LIMITS["hover"])
+            say_moves(page.evaluate(HOVER, [view, 1]), f"pointing at a token of {LONG}, {view}")
         times = sorted(page.evaluate(FRAMES))
         say("512 x 512 cells computed from factors, median: ms", times[len(times) // 2], LIMITS["frame"])
 
@@ -245,12 +253,12 @@ HOVER = """async ([view, number]) => {
     while (!(scene.current && state.view === view && scene.shown?.number === number)) await wait(5);
     const last = scene.shown.rows - 1;
     pointTo({query: 0, key: 0}, 1, 1);
-    let slowest = 0;
+    const times = [];
     const took = (act) => {
         const start = performance.now();
         act();
         document.body.offsetHeight;
-        slowest = Math.max(slowest, performance.now() - start);
+        times.push(performance.now() - start);
     };
     for (let step = 1; step < 72; step++) {
         const place = Math.round(step * last / 72);
@@ -260,7 +268,7 @@ HOVER = """async ([view, number]) => {
         if (!scene.shown.isKnown("key", place)) took(() => scene.shown.line("key", place));
         await wait(0); // as between two moves of a pointer, where the browser collects garbage
     }
-    return slowest;
+    return times;
 }"""
 
 
