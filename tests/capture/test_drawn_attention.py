@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter, defaultdict
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ class Wrong(AssertionError):
     """A map that is not what the module computed, or a run that recording changed."""
 
 
+@cache  # a fifth of the drawn cases are drawn again
 def judged(case: Case) -> str:
     """``exact``, ``said`` (some left out), or ``refused``.
 
