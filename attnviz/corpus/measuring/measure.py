@@ -17,7 +17,7 @@ from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, Tex
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
 from attnviz.streaming.workers import map_parallel
 
-BLOCK_CELLS = 2**19  # texts x heads x queries x keys in memory at once, in each thread
+BLOCK_CELLS = 2**20  # texts x heads x queries x keys in memory at once, in each thread
 MIN_ROWS = 16
 UNDEFINED = -1.0  # less than the number of any row
 
