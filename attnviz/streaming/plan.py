@@ -16,7 +16,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.tiles import BlockAxis, Tile
 
-TILE = {"cpu": (512, 1024), "cuda": (2048, 4096)}  # queries and keys of a tile; the cores' shared cache holds one each
+TILE = {"cpu": (512, 1024), "cuda": (2048, 4096)}  # queries and keys; the shared cache holds each core's tile
 MAX_RUN = 64  # tokens that are reduced in one step
 HIDDEN = np.float32(-1e30)  # the score of a hidden cell; with −inf, products with 0 would be NaN
 LOG2_E = math.log2(math.e)  # exp2 is faster than exp, so exponents are scaled by this

@@ -236,40 +236,58 @@ def _registers(packed_pixels: NDArray[np.uint32]) -> tuple[IntArray, list[list[i
 
 
 def _sixel_bands(numbers: IntArray, widths: IntArray, register_count: int) -> list[str]:
-    """Returns each six rows of pixels as sixels: for each of their colours, its pixels in each column.
+    """Returns a text for each band of six rows of pixels: for each of its colours, the sixels of that colour.
 
     Equal sixels in a row are written once, with their count, and those without pixels at the end of a row are left out.
-    The text of rows without visible pixels is empty.
+    The text of a band without visible pixels is empty.
 
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.
         widths: the number of equal columns that each column of ``numbers`` stands for.
         register_count: the number of registers.
     """
-    band_count = -(-len(numbers) // BAND)
-    # index -1, the last row of a band, collects transparent pixels
-    sixels = np.zeros((band_count, register_count + 1, len(widths)), np.uint8)
-    columns = np.arange(len(widths))
-    for bit in range(BAND):  # a sixel has one bit for each row of pixels
-        rows = numbers[bit::BAND]
-        sixels[np.arange(len(rows))[:, None], rows, columns] |= 1 << bit
-    row_bands, row_registers = np.nonzero(sixels[:, :-1].any(axis=2))
-    register_rows = sixels[row_bands, row_registers]
-    starts_run = np.ones(register_rows.shape, dtype=bool)
-    np.not_equal(register_rows[:, 1:], register_rows[:, :-1], out=starts_run[:, 1:])
-    lengths = (
-        np.add.reduceat(np.tile(widths, len(register_rows)), np.flatnonzero(starts_run))
-        if len(register_rows)
-        else widths[:0]  # reduceat refuses an empty array
-    )
-    runs = [*map(_sixel_run, register_rows[starts_run].tolist(), lengths.tolist())]
-    ends = np.cumsum(starts_run.sum(axis=1))
-    stops = ends - (register_rows[:, -1] == 0)  # without the run that has no pixels
-    texts: list[list[str]] = [[] for _ in range(band_count)]
-    rows_of_runs = zip(row_bands.tolist(), row_registers.tolist(), [0, *ends.tolist()], stops.tolist(), strict=False)
-    for band, register, start, stop in rows_of_runs:
-        texts[band].append(f"#{register}{''.join(runs[start:stop])}")
+    sixels = _sixels(numbers, register_count)
+    texts: list[list[str]] = [[] for _ in sixels]
+    bands, registers = np.nonzero(sixels.any(axis=2))
+    rows = zip(bands.tolist(), registers.tolist(), _sixel_rows(sixels[bands, registers], widths), strict=True)
+    for band, register, row in rows:
+        texts[band].append(f"#{register}{row}")
     return ["$".join(text) for text in texts]
+
+
+def _sixels(numbers: IntArray, register_count: int) -> ByteArray:
+    """Returns the sixels of each colour, ``(bands, registers, columns)``, with one bit for each of six rows of pixels.
+
+    Args:
+        numbers: the register of each pixel, ``(rows, columns)``; -1 for a transparent one.
+        register_count: the number of registers.
+    """
+    bands, columns = np.arange(-(-len(numbers) // BAND))[:, None], np.arange(numbers.shape[1])
+    # the register -1, the last one, collects transparent pixels
+    sixels = np.zeros((len(bands), register_count + 1, len(columns)), np.uint8)
+    for bit in range(BAND):
+        rows = numbers[bit::BAND]  # the last band may have no such row
+        sixels[bands[: len(rows)], rows, columns] |= 1 << bit
+    return sixels[:, :-1]
+
+
+def _sixel_rows(rows: ByteArray, widths: IntArray) -> list[str]:
+    """Returns the text of each row of sixels, without those at its end that have no pixels.
+
+    Args:
+        rows: the sixels, ``(rows, columns)``; each row has some with pixels.
+        widths: the number of equal columns that each column stands for.
+    """
+    if not len(rows):
+        return []
+    starts_run = np.ones(rows.shape, dtype=bool)
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=starts_run[:, 1:])
+    lengths = np.add.reduceat(np.tile(widths, len(rows)), np.flatnonzero(starts_run))
+    runs = [*map(_sixel_run, rows[starts_run].tolist(), lengths.tolist())]
+    run_counts = starts_run.sum(axis=1)
+    ends = np.cumsum(run_counts)
+    stops = ends - (rows[:, -1] == 0)  # without the last run if it has no pixels
+    return ["".join(runs[start:stop]) for start, stop in zip((ends - run_counts).tolist(), stops.tolist(), strict=True)]
 
 
 @lru_cache(maxsize=65_536)

@@ -147,6 +147,16 @@ def test_sixels_of_rows_without_any_pixel_are_left_out() -> None:
     assert not unsixelled(picture_escape([nothing], 0, CHARACTER, "sixel")).any()
 
 
+def test_sixels_without_pixels_at_the_end_of_a_row_are_left_out() -> None:
+    pixels = np.full((16, 24, 4), 255, np.uint8)
+    pixels[:, :8, 1:3], pixels[:, 8:16, 0:2] = 0, 0  # red, blue, white
+    written = picture_escape([PixelSpan("   ", rgba=pixels.tobytes(), height=16)], 0, CHARACTER, "sixel")
+    bands = re.findall(r"#\d+((?:!\d+)?[?-~][^#$\x1b-]*)", written)
+    assert len(bands) == 9
+    assert not any(band.endswith("?") for band in bands)
+    assert np.array_equal(unsixelled(written)[..., :3], pixels[..., :3] // 255 * 100)
+
+
 def test_sixels_of_too_many_colours_are_a_little_coarser() -> None:
     random = np.random.default_rng(1).integers(0, 256, (16, 64, 4)).astype(np.uint8)
     random[..., 3] = 255
