@@ -14,9 +14,9 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -141,17 +141,11 @@ def trouble(line: str, first: str, second: str, folder: Path, answers: Answers) 
     return f"{both}: {lost[0]} is lost" if lost else None
 
 
-def troubles(seconds: float, seed: int, folder: Path) -> tuple[int, list[str]]:
-    """Returns how many pairs were tried within the time, and what was wrong with them."""
-    end, tried, results, answers = time.monotonic() + seconds, 0, list[str](), Answers()
-    for line, first, second in pairs(seed):
-        if time.monotonic() > end:
-            break
-        tried += 1
-        problem = trouble(line, first, second, folder, answers)
-        if problem is not None:
-            results.append(problem)
-    return tried, results
+def troubles(tried: Iterable[tuple[str, str, str]], folder: Path) -> Iterator[str]:
+    """Yields what is wrong with lines that have two options each."""
+    answers = Answers()
+    problems = (trouble(line, first, second, folder, answers) for line, first, second in tried)
+    return (problem for problem in problems if problem is not None)
 
 
 @contextmanager
@@ -181,8 +175,9 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     with workplace() as place:
         if chosen.what == "pairs":
-            count, lines = troubles(chosen.minutes * 60, chosen.seed, place)
-            print("\n".join(lines) or "nothing is lost", f"({count} pairs)")
+            end = time.monotonic() + chosen.minutes * 60
+            tried = takewhile(lambda _: time.monotonic() < end, pairs(chosen.seed))
+            print("\n".join(lines := list(troubles(tried, place))) or "nothing is lost")
         else:
             lines = dropped(place)
             print("\n".join(lines) or "every option is seen, refused or said")

@@ -15,6 +15,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
+from tests.today import SEED
 
 settings.register_profile(  # a busy machine is no bug
     "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -73,6 +74,11 @@ def dense(recording: Recording, layer: int = 0) -> DenseMaps:
     maps = recording.maps[layer]
     assert isinstance(maps, DenseMaps)
     return maps
+
+
+def pytest_report_header() -> str:
+    """The seed that repeats this run: ``ATTNVIZ_SEED``."""
+    return f"seed of the day: ATTNVIZ_SEED={SEED}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

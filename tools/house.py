@@ -54,11 +54,12 @@ def imported_names(node: ast.AST) -> list[str]:
         return [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if isinstance(node, ast.Constant) and re.fullmatch(r"attnviz(\.\w+)+(:\w+)?", str(node.value)):
-        return [str(node.value).partition(":")[0]]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("attnviz."):
+        return [node.value.partition(":")[0]] if re.fullmatch(r"attnviz(\.\w+)+(:\w+)?", node.value) else []
     return []
 
 
+@cache
 def imports_of(module: str) -> set[str]:
     """Returns the modules of the package that a module imports: also in functions, for types only, or by a string."""
     names = {name for node in ast.walk(tree_of(module)) for name in imported_names(node)}

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,19 +91,18 @@ def mutations_of(path: Path, source: str) -> Iterator[Mutation]:
         path: of the file, for the changes.
         source: its text.
     """
+    lines = [line.encode() for line in source.splitlines()]
     for node in ast.walk(ast.parse(source)):
         changed = _changed_node(node)
         if changed is None or node.lineno != node.end_lineno:  # type: ignore[attr-defined]
             continue
-        before = ast.get_source_segment(source, node)
-        assert before is not None
-        after = f"({ast.unparse(changed)})"
-        yield Mutation(path, node.lineno, node.col_offset, node.end_col_offset, before, after)  # type: ignore[attr-defined]
+        line, start, stop = node.lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
+        yield Mutation(path, line, start, stop, lines[line - 1][start:stop].decode(), f"({ast.unparse(changed)})")
 
 
 def _changed_node(node: ast.AST) -> ast.AST | None:
     """Returns an expression with another comparison, operator, constant or branch; ``None`` for other nodes."""
-    changed = deepcopy(node)
+    changed = copy(node)  # whose fields are replaced, never changed
     match changed:
         case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
             changed.ops = [COMPARISONS[type(operator)]()]

@@ -3,7 +3,6 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,8 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError, Value, did_you_mean, flag, number_ranges, option
 from attnviz.report.picture.look import Look
+from tools.house import MODULES, room_of, tree_of
 
-ROOT = Path(__file__).parents[2] / "attnviz"
-BELOW_CLI = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "cli" not in path.parents]
 FLAG = re.compile(r"(^|[^\w-])--[a-z]")
 
 
@@ -45,16 +43,16 @@ def test_what_a_user_wrote_is_said_as_it_was(before: str, value: str) -> None:
     assert error.message_with(flag) == f"{before!r} --title {value}"
 
 
-def refusals(path: Path) -> Iterator[str]:
+def refusals(module: str) -> Iterator[str]:
     """Every piece of text in what a file raises or makes an AttnvizError of."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(module)):
         made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "AttnvizError"
         if made or isinstance(node, ast.Raise):
             yield from (str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant))
 
 
 def test_no_refusal_below_the_command_line_speaks_of_its_flags() -> None:
-    said = [(str(path.relative_to(ROOT)), text) for path in BELOW_CLI for text in refusals(path)]
+    said = [(module, text) for module in MODULES if room_of(module) != "cli" for text in refusals(module)]
     assert [pair for pair in said if FLAG.search(pair[1])] == []
 
 
@@ -71,12 +69,12 @@ def spoken(node: ast.AST) -> Iterator[str]:
 
 
 def test_no_remark_of_a_report_or_a_renderer_speaks_of_flags() -> None:
-    files = [path for room in ("report", "render") for path in (ROOT / room).rglob("*.py")]
     flags = re.compile(r"(?<!attnviz explain )(?<![\w(-])--[a-z]")  # a whole command may stand in a remark
     said = {
-        path.name: text
-        for path in files
-        for text in spoken(ast.parse(path.read_text()))
+        module: text
+        for module in MODULES
+        if room_of(module) in ("report", "render")
+        for text in spoken(tree_of(module))
         if flags.search(text) and ":root" not in text
     }
     assert said == {}

@@ -24,7 +24,7 @@ from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.corpus.surveys import numbers_of, survey_of
 
 SURVEY = survey_of(numbers_of(20, 0), 0)
-KILLS = 60
+KILLS = int(os.environ.get("ATTNVIZ_KILLS", "12"))
 
 
 def a_text(path: Path) -> None:

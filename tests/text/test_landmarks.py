@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.api.drawing import options_for_medium
@@ -62,15 +62,17 @@ def test_tokens_that_stand_for_no_text_are_never_marked() -> None:
     assert landmarks(special, "paragraphs") == ((1, "¶ 1"), (7, "¶ 2"))
 
 
+@settings(max_examples=25)  # each search is a fork
 @given(st.text(), st.sampled_from(["lines", "paragraphs", r"\w+", "."]))
 def test_landmarks_stand_in_the_order_of_the_text_at_tokens_of_their_own(text: str, mark: str) -> None:
     if not text.strip() or any("\ud800" <= character <= "\udfff" for character in text):
         return
     tokens = tokenize(text, "char")
-    places = [place for place, _ in landmarks(tokens, mark)]
+    marks = landmarks(tokens, mark)
+    places = [place for place, _ in marks]
     assert places == sorted(set(places))
     assert all(0 <= place < len(tokens) for place in places)
-    assert all(label.isprintable() for _, label in landmarks(tokens, mark))
+    assert all(label.isprintable() for _, label in marks)
 
 
 def test_a_pattern_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
