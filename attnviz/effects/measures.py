@@ -25,12 +25,24 @@ class MeasuredRun:
         clean: its output with all heads.
         ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
         positions: the tokens at which the output is measured.
+        is_token: ``(batch, tokens)``, False for padding, which is never measured; ``None`` if no token is padding.
     """
 
     output: Any
     clean: Any
     ids: Tensor | None
     positions: slice
+    is_token: Tensor | None = None
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Returns the numbers of the measured tokens, ``(rows, ...)``, out of ``(batch, tokens, ...)``.
+
+        Numbers of other things than the input's tokens, such as the labels of a classifier, are all returned.
+        """
+        is_token = self.is_token
+        if is_token is None or numbers.shape[:2] != is_token[:, self.positions].shape:
+            return numbers.flatten(0, 1)
+        return numbers[is_token[:, self.positions].to(numbers.device)]
 
 
 def loss(run: MeasuredRun) -> float:
@@ -49,7 +61,7 @@ def accuracy(run: MeasuredRun) -> float:
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
     changed_logits, clean_logits = (
-        prediction_logits(output, run.positions).flatten(0, 1) for output in (run.output, run.clean)
+        run.rows(prediction_logits(output, run.positions)) for output in (run.output, run.clean)
     )
     return sum(_divergence(*block) for block in _row_blocks(changed_logits, clean_logits)) / len(changed_logits)
 
@@ -62,17 +74,13 @@ def _divergence(changed_logits: Tensor, clean_logits: Tensor) -> float:
 
 def cosine(run: MeasuredRun) -> float:
     """Returns 1 - the cosine between a token's features and its features with all heads, as a mean over positions."""
-    changed_features, clean_features = (
-        features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
-    )
+    changed_features, clean_features = _features_of_rows(run)
     return float(1 - functional.cosine_similarity(changed_features, clean_features, dim=-1).mean())
 
 
 def distance(run: MeasuredRun) -> float:
     """Returns the Euclidean distance of a token's features from those with all heads, as a mean over positions."""
-    changed_features, clean_features = (
-        features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
-    )
+    changed_features, clean_features = _features_of_rows(run)
     return float((changed_features - clean_features).norm(dim=-1).mean())
 
 
@@ -87,7 +95,15 @@ def logit_of(token: int) -> Callable[[MeasuredRun], float]:
         logits = prediction_logits(run.output, run.positions)
         if token >= logits.shape[-1]:
             raise AttnvizError(f"no token id or label {token} in the logits; choose 0 to {logits.shape[-1] - 1}")
-        return float(logits[:, -1, token].float().mean())
+        is_token = None if run.is_token is None else run.is_token[:, run.positions].to(logits.device)
+        if is_token is None or logits.shape[:2] != is_token.shape:
+            return float(logits[:, -1, token].float().mean())
+        places = torch.arange(is_token.shape[1], device=logits.device)
+        last_tokens = torch.where(is_token, places, -1).amax(-1)
+        has_token = last_tokens >= 0
+        if not has_token.any():
+            raise AttnvizError("all measured positions are padding; give others")
+        return float(logits[has_token, last_tokens[has_token], token].float().mean())
 
     return logit
 
@@ -200,6 +216,20 @@ def features_of(output: Any) -> Tensor:
     return tensors[0]
 
 
+def _features_of_rows(run: MeasuredRun) -> list[Tensor]:
+    """Returns the features of the measured tokens, ``(rows, ...)``, without some heads and with all."""
+    return [run.rows(features_of(output)[:, run.positions].float()) for output in (run.output, run.clean)]
+
+
+def token_mask(kwargs: Mapping[str, Any]) -> Tensor | None:
+    """Returns True for tokens and False for padding, ``(batch, tokens)``; ``None`` if no mask hides a token."""
+    mask = kwargs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        return None
+    is_token = mask > 0
+    return None if is_token.all() else is_token
+
+
 def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields the rows of two tensors in pairs of blocks of at most `ROWS_AT_ONCE` rows."""
     for start in range(0, len(first), ROWS_AT_ONCE):
@@ -209,7 +239,7 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
 
-    A row is a position of a text. The last token of a text has no row. The step of the positions is ignored.
+    A row is a position of a text. Padding and the last token of a text have no row. The step of the positions is ignored.
 
     Raises:
         AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.
@@ -223,5 +253,10 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
         raise AttnvizError("no token follows the measured positions; give earlier positions, or a longer text")
-    logits = logits_of(run.output)[:, start:stop]
-    return logits.flatten(0, 1).float(), run.ids[:, start + 1 : stop + 1].flatten().to(logits.device)
+    logits, next_tokens = logits_of(run.output)[:, start:stop], run.ids[:, start + 1 : stop + 1]
+    if run.is_token is None or run.is_token.shape != run.ids.shape:
+        return logits.flatten(0, 1).float(), next_tokens.flatten().to(logits.device)
+    is_measured = (run.is_token[:, start:stop] & run.is_token[:, start + 1 : stop + 1]).to(logits.device)
+    if not is_measured.any():
+        raise AttnvizError("no token follows the measured positions but padding; give earlier positions")
+    return logits[is_measured].float(), next_tokens.to(logits.device)[is_measured]

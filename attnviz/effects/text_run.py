@@ -6,6 +6,7 @@ of heads run together as a batch. The first set is checked against a run without
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
 from attnviz.effects.head_sites import CleanRun, HeadSite
-from attnviz.effects.measures import MeasuredRun, ids_of
+from attnviz.effects.measures import MeasuredRun, ids_of, token_mask
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls
 from attnviz.metrics.head_frame import HeadSet
 
@@ -149,7 +150,12 @@ class TextRun:
     def _measure_output(self, output: Any) -> float:
         """Returns the metric of an output."""
         ids = ids_of(self.args, self.kwargs)
-        return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
+        return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions, self.is_token))
+
+    @cached_property
+    def is_token(self) -> Tensor | None:
+        """True for tokens and False for padding, ``(texts, tokens)``; ``None`` without padding."""
+        return token_mask(self.kwargs)
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
         """Yields each site, in the order of the run, with the sets whose first head is projected there.
@@ -203,7 +209,7 @@ class TextRun:
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output: zeros, its mean over the queries, or its output on another text.
+        """Returns the replacement of a head's output: zeros, its mean over the tokens, or its output on another text.
 
         Args:
             output: the head's output, ``(texts, queries, features)``, which is also the shape of the result.
@@ -216,7 +222,11 @@ class TextRun:
         if self.by == "zero":
             return torch.zeros_like(output)
         if self.by == "mean":
-            return output.mean(dim=1, keepdim=True).expand_as(output)
+            is_token = self.is_token
+            if is_token is None or is_token.shape != output.shape[:2]:
+                return output.mean(dim=1, keepdim=True).expand_as(output)
+            shares = is_token.to(output) / is_token.sum(1, keepdim=True).clamp(min=1)
+            return (shares[:, None] @ output).expand_as(output)
         assert isinstance(self.by, CleanRun)
         other_site = next((candidate for candidate in self.by.sites if candidate.key == site.key), None)
         if other_site is None or other_site.matrix.shape != site.matrix.shape:

@@ -3,11 +3,12 @@
 There are three kinds of metrics:
 
 - A metric of cells is a function of `Grid` that selects visible cells. Its number for a query is the weight on these
-  cells, or NaN if the query has none.
+  cells; a query that sees none of them counts with 0, except for metrics of copies, which leave it out.
 - A metric of rows is a function of `Rows` that returns a number per query, ``(heads, queries)``.
 - A metric of columns is a function of `Columns`, the weight that each key receives, and returns ``(heads,)``.
 
-A head's number is the mean over the queries that see at least two keys; columns are means over the same queries.
+A head's number is the mean over the queries that count: they see at least two keys and are no padding. A metric of
+rows leaves out queries without a number, and its meaning names those that it counts.
 
 Three engines compute them: numpy for maps in memory, torch for long maps, tile by tile, and torch for the batches of a
 survey, where an axis of texts comes first. The grid alone decides if a query has a number, and
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
@@ -54,11 +55,24 @@ class Metric(Measure):
         cells: returns the cells whose weight is the number of a query.
         rows: returns the number of each query, ``(heads, queries)``.
         columns: returns the number of each head, ``(heads,)``.
+        only_seeing: True if a metric of cells leaves out queries that see none of its cells, rather than count 0.
     """
 
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
     rows: Callable[[Rows], Array] | None = field(default=None, compare=False)
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
+    only_seeing: bool = field(default=False, compare=False, kw_only=True)
+
+    def counted_queries(self, with_number: Array, all_queries: Array) -> Array:
+        """Returns how many queries a mean is over; 0 if no query has the number, so that the metric does not apply.
+
+        Args:
+            with_number: the number of queries that have the number.
+            all_queries: the number of queries that count.
+        """
+        if self.cells is None or self.only_seeing:
+            return with_number
+        return all_queries * (with_number > 0)
 
     def fits(self, grid: Grid) -> bool:
         """True if the grid has what the metric needs of its axes: one text, a pair of texts, patches or a sequence."""
@@ -222,6 +236,7 @@ ONE_TEXT = frozenset({Need.SELF_ATTENTION, Need.TWO_TOKENS})
 IN_SEQUENCE = ONE_TEXT | {Need.SEQUENCE}
 ON_PATCHES = frozenset({Need.PATCHES})
 AMONG_PATCHES = ON_PATCHES | {Need.SELF_ATTENTION}
+OF_THOSE_SEEING = "over queries that see one"  # ends the meaning of a metric that leaves out all others
 COPIES = frozenset({Need.SELF_ATTENTION, Need.TOKEN_IDS, Need.REPEAT})
 METRICS = {
     metric.name: metric
@@ -245,14 +260,23 @@ METRICS = {
             frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
             next_token,
         ),
-        Metric("duplicate", "duplicate", "share", "weight on earlier copies", COPIES, earlier_copies),
+        Metric(
+            "duplicate",
+            "duplicate",
+            "share",
+            f"weight on earlier copies, {OF_THOSE_SEEING}",
+            COPIES,
+            earlier_copies,
+            only_seeing=True,
+        ),
         Metric(
             "induction",
             "induction",
             "share",
-            "weight on tokens after earlier copies",
+            f"weight on tokens after earlier copies, {OF_THOSE_SEEING}",
             COPIES | {Need.SEQUENCE},
             tokens_after_copies,
+            only_seeing=True,
         ),
         Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=mean_distance),
         Metric("spread", "spread", "tokens", "standard deviation of the distance", IN_SEQUENCE, rows=distance_spread),
@@ -270,7 +294,7 @@ METRICS = {
             "hidden",
             "hidden",
             "share",
-            "weight that the causal mask removes",
+            "weight that the causal mask removes, over queries with hidden later keys",
             frozenset({Need.CAUSAL_SCORES}),
             rows=hidden_share,
         ),
@@ -279,7 +303,7 @@ METRICS = {
             "mass-60",
             "mass 60",
             "share",
-            "least share of patches with 60 % of the weight on patches",
+            "least share of patches with 60 % of the weight on patches, over queries with such weight",
             ON_PATCHES,
             rows=mass_60,
         ),
@@ -287,7 +311,7 @@ METRICS = {
             "spatial-entropy",
             "sp. ent.",
             "nats",
-            "entropy over connected parts of patches above the mean",
+            "entropy over connected parts of patches above the mean, over queries with such parts",
             ON_PATCHES,
             rows=spatial_entropy,
         ),
@@ -308,7 +332,7 @@ METRICS = {
             "picture-distance",
             "pict.dist",
             "share",
-            "mean distance of patches, over the diagonal",
+            "mean distance of patches over the diagonal, over queries that are patches",
             AMONG_PATCHES,
             rows=picture_distance,
         ),
@@ -428,7 +452,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
         stride: the stride over blocks of queries; 1 measures all.
     """
     query_numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
-    means, mean_counts = _query_means(query_numbers, has_choice)
+    means, mean_counts = query_means(query_numbers, has_choice, names)
     means_by_name = dict(zip(_query_metrics(names), means, strict=True))
     query_count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
     chosen_metrics = {name: metric for name, metric in METRICS.items() if name in names}
@@ -438,7 +462,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             name: means_by_name[name] if metric.columns is None else metric.columns(columns)
             for name, metric in chosen_metrics.items()
         }
-    counts_by_name = dict(zip(means_by_name, mean_counts, strict=True))  # metrics of columns count all queries
+    counts_by_name = dict(zip(means_by_name, mean_counts.tolist(), strict=True))  # metrics of columns count all queries
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -476,8 +500,8 @@ def measure_queries(
 
     Returns:
         The metrics ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not
-        apply; the weight that the keys receive; and ``(queries,)``, True for measured queries that see two keys or
-        more.
+        apply; the weight that the keys receive; and ``(queries,)``, True for measured queries that count: they see two
+        keys or more and are no padding.
     """
     maps = normalized_rows(maps)
     metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
@@ -529,15 +553,20 @@ def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
     return {name: METRICS[name] for name in names if METRICS[name].columns is None}
 
 
-def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
+def query_means(
+    numbers: Float64Array, has_choice: BoolArray, names: tuple[str, ...]
+) -> tuple[Float64Array, IntArray]:
     """Returns means over queries, ``(metrics, heads)``, NaN over none, and the number of queries in each mean.
 
     Args:
-        numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
-        has_choice: ``(queries,)``, True for queries that see two keys or more, which count unless their number is NaN.
+        numbers: ``(metrics, heads, queries)``, as `measure_queries` returns them.
+        has_choice: ``(queries,)``, True for queries that count.
+        names: the names of the metrics; those of columns are skipped.
     """
     is_counted = has_choice & ~np.isnan(numbers)
-    counts = np.count_nonzero(is_counted, axis=-1)
-    numbers[~is_counted] = 0
-    totals = numbers.sum(axis=-1)
-    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan), counts.tolist()
+    with_number, all_queries = np.count_nonzero(is_counted, axis=-1), int(has_choice.sum())
+    counts = np.zeros_like(with_number)
+    for index, metric in enumerate(_query_metrics(names).values()):
+        counts[index] = metric.counted_queries(with_number[index], all_queries)
+    totals = np.sum(numbers, axis=-1, where=is_counted)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan), counts

@@ -147,8 +147,15 @@ class QueryGrid(Grid):
 
     @cached_property
     def positions(self) -> IntArray:
-        """The index of each query among all keys, ``(queries,)``; with a key/value cache, queries are the last keys."""
-        return self.queries + len(self.key_tokens) - len(self.query_tokens)
+        """The index of each query among all keys, ``(queries,)``; with a key/value cache, queries are the last keys.
+
+        A cache of a fixed size ends with keys that nobody sees, which come after the queries.
+        """
+        earlier_keys = len(self.key_tokens) - len(self.query_tokens)
+        if earlier_keys > 0:
+            unseen_at_end = int(self.visible_keys[::-1].argmax())
+            earlier_keys = max(0, earlier_keys - unseen_at_end)
+        return self.queries + earlier_keys
 
     @property
     def span(self) -> slice:
@@ -223,8 +230,15 @@ class QueryGrid(Grid):
 
     @cached_property
     def has_choice(self) -> BoolArray:
-        """True for queries that see two keys or more, ``(queries,)``."""
-        return np.asarray(self.visible_counts > 1)
+        """True for queries that count: they are no padding and see two keys or more, ``(queries,)``."""
+        return np.asarray((self.visible_counts > 1) & ~self.is_padding)
+
+    @cached_property
+    def is_padding(self) -> BoolArray:
+        """True for queries of self-attention whose own key nobody sees, ``(queries,)``."""
+        if self.cross:
+            return np.zeros(len(self.visible), dtype=bool)
+        return ~self.visible_keys[np.clip(self.positions, 0, len(self.visible_keys) - 1)]
 
     @cached_property
     def distances(self) -> FloatArray:

@@ -309,12 +309,14 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
 
 
 def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
-    """Returns True for keys that any query of a head sees, ``(keys,)``; without factors, any query of the spans."""
+    """Returns True for keys that any query of a head sees; without factors, any of the spans or the last query."""
     factors, all_keys = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
         counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(all_keys.stop + 1))
         return np.asarray(counts[0] > 0)
-    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, all_keys).any(axis=0) for span in spans]))
+    last_query = slice(len(maps.query_tokens) - 1, len(maps.query_tokens))  # it tells where the queries end
+    all_spans = spans if spans[-1].stop == last_query.stop else [*spans, last_query]
+    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, all_keys).any(axis=0) for span in all_spans]))
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:

@@ -15,6 +15,7 @@ from torch import Tensor
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
 from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
+from attnviz.metrics.metrics import Metric
 from attnviz.streaming.workers import map_parallel
 
 BLOCK_CELLS = 2**20  # texts x heads x queries x keys in memory at once, in each thread
@@ -84,7 +85,7 @@ def measure_call(
         batch_sums = text_sums[0]
     else:
         batch_sums = _Band(*(torch.cat(tensors) for tensors in zip(*text_sums, strict=True)))
-    return [(tuple(heads), _means(batch_sums))]
+    return [(tuple(heads), _means(batch_sums, grids.metrics))]
 
 
 class _Block(NamedTuple):
@@ -145,14 +146,17 @@ class _Band(NamedTuple):
         )
 
 
-def _means(band: _Band) -> CallNumbers:
+def _means(band: _Band, metrics: Sequence[Metric]) -> CallNumbers:
     """Returns the numbers of each text, given the sums over all of its rows.
 
     Metrics and received weights become means over rows, NaN if no row of the text has the number. The other fields
     are unchanged.
     """
+    counts = band.counts.clone()
+    for number, metric in enumerate(metrics):
+        counts[:, number] = metric.counted_queries(band.counts[:, number], band.choice_counts)
     return CallNumbers(
-        values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
+        values=(band.sums / counts[:, None]).masked_fill_((counts == 0)[:, None], math.nan),
         places=band.places,
         received=band.received / band.choice_counts[:, None, None],
         visible_keys=band.visible_keys,

@@ -15,7 +15,7 @@ from attnviz.corpus.texts.batches import Batch, SurveyOptions
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import Metric, measure_queries
+from attnviz.metrics.metrics import Metric, measure_queries, query_means
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 
@@ -114,9 +114,7 @@ def _numbers(
     names = tuple(metric.name for metric in metrics)
     query_numbers, columns, has_choice = measure_queries(maps, names, heads)
     is_counted = has_choice & ~np.isnan(query_numbers)
-    counts = np.count_nonzero(is_counted, axis=-1)
-    totals = np.where(is_counted, query_numbers, 0).sum(axis=-1)
-    means = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    means, counts = query_means(query_numbers, has_choice, names)
     largest_queries = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
     row_metrics = [index for index, metric in enumerate(metrics) if metric.columns is None]
     values = np.full((len(metrics), len(heads)), np.nan)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.metrics.grid import Cells, Grid
-from attnviz.metrics.metrics import METRICS, Metric
+from attnviz.metrics.metrics import METRICS, OF_THOSE_SEEING, Metric
 from attnviz.metrics.needs import Need
 from attnviz.metrics.token_numbers import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens
@@ -94,8 +94,24 @@ CLASSES = (  # by the key alone
     Metric("sentence-start", "sent.start", "share", "on the first token of a sentence", SUCH_TOKEN, sentence_start),
 )
 RELATIONS = (  # by query and key
-    Metric("same-token", "same tok.", "share", "on other copies of the query's token", SUCH_TOKEN, same_token),
-    Metric("same-word", "same word", "share", "on other tokens of the query's word", LONG_WORDS, same_word),
+    Metric(
+        "same-token",
+        "same tok.",
+        "share",
+        f"on other copies of the query's token, {OF_THOSE_SEEING}",
+        SUCH_TOKEN,
+        same_token,
+        only_seeing=True,
+    ),
+    Metric(
+        "same-word",
+        "same word",
+        "share",
+        f"on other tokens of the query's word, {OF_THOSE_SEEING}",
+        LONG_WORDS,
+        same_word,
+        only_seeing=True,
+    ),
 )
 
 
