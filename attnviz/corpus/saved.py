@@ -16,8 +16,9 @@ from attnviz.corpus.sums.consistency import refuse_inconsistent
 from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
-from attnviz.corpus.sums.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
+from attnviz.corpus.sums.tallies import ENTROPY_BITS, REST_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
 from attnviz.corpus.texts.token_classes import picture_metrics, surveyed_metrics
+from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.metrics import Metric
 from attnviz.text.tokens import Tokens
 
@@ -28,8 +29,8 @@ FORMAT_VERSION = 1
 SINK_NUMBER = re.compile(r"-?[0-9]{1,18}")  # keys of sink_labels; such numbers fit int64
 SUFFIX = ".safetensors"
 MAX_COUNT = 2**62  # the largest count that a file may hold: sums with it still fit int64
-SUMS = ("sums", "squares", "weights", "scores", "entropies")
-COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
+SUMS = ("sums", "squares", "weights", "scores", "entropies", "beside_sums")
+COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks", "beside_count")
 TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of all examples
 TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
@@ -226,8 +227,11 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
         "weights": by_offset,
         "scores": by_offset,
         "entropies": by_position,
+        "beside_sums": (heads, len(REST_METRICS)),
+        "beside_count": (heads, len(REST_METRICS)),
     }
-    bits: dict[str, Any] = dict(zip(SUMS, (*unit_bits(metrics), WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS), strict=True))
+    all_bits = (*unit_bits(metrics), WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS, REST_BITS)
+    bits: dict[str, Any] = dict(zip(SUMS, all_bits, strict=True))
     counts = {name: file.array(name, "int64", shapes[name]) for name in COUNTS}
     sums = {
         name: ExactSums(

@@ -6,6 +6,7 @@ import numpy as np
 
 from attnviz.corpus.sums.survey import DECILES, Survey
 from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
+from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.patterns import find_patterns
 from attnviz.text.selection import Selection, refuse_missing
@@ -66,7 +67,10 @@ def _row(survey: Survey, index: int) -> HeadRow:
         dict(zip(names, table[index].tolist(), strict=True)) for table in (survey.means, survey.tallies.count)
     )
     mean_length = survey.tokens // max(1, survey.texts)  # 0 for a survey without texts
-    patterns = find_patterns(means, counts, mean_length, _sink_label(survey, index))
+    with np.errstate(invalid="ignore"):
+        beside_means = survey.tallies.beside_sums.total[index] / survey.tallies.beside_count[index]
+    beside_sink = dict(zip(REST_METRICS, beside_means.tolist(), strict=True))
+    patterns = find_patterns(means, counts, beside_sink, mean_length, _sink_label(survey, index))
     return HeadRow(((head.layer, head.head),), "self", head.module, patterns)
 
 

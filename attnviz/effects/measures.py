@@ -239,7 +239,7 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
 
-    A row is a position of a text. Padding and the last token of a text have no row. The step of the positions is ignored.
+    A row is a position of a text; padding and the last token have none. The step of the positions is ignored.
 
     Raises:
         AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.

@@ -13,7 +13,8 @@ from attnviz.base.errors import AttnvizError
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
-ARRAYS = ("values", "counts", "sinks", "keys")
+ARRAYS = ("values", "counts", "sinks", "keys", "beside_sink")
+REST_COUNT = 9  # the number of metrics that decide patterns
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class CapturedMetrics:
         counts: ``(heads, metrics)``, the number of queries that each value is a mean of.
         sinks: ``(heads,)``, the position of the key that receives most weight.
         keys: ``(heads,)``, the number of keys that the queries see.
+        beside_sink: ``(heads, metrics)``, the metrics beside the sink that decide patterns.
     """
 
     names: tuple[str, ...]
@@ -33,6 +35,7 @@ class CapturedMetrics:
     counts: IntArray
     sinks: IntArray
     keys: IntArray
+    beside_sink: FloatArray
 
     def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
         """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys.
@@ -44,6 +47,7 @@ class CapturedMetrics:
         """
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
+        fits = fits and self.beside_sink.shape == (heads, REST_COUNT)
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
             raise AttnvizError(f"{maps_name}: stored metrics do not fit {heads} heads over {keys} keys; record again")
 
@@ -65,6 +69,7 @@ class CapturedMetrics:
             counts=entry.array("metric_counts", "int64", (heads, len(names))),
             sinks=entry.array("metric_sinks", "int64", (heads,)),
             keys=entry.array("metric_keys", "int64", (heads,)),
+            beside_sink=entry.array("metric_beside_sink", "float32", (heads, REST_COUNT)),
         )
 
 

@@ -6,7 +6,8 @@ A head passes if every word holds. A word is one of
 - ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``;
 - ``kind:self`` or ``kind:cross``;
 - part of the head's pattern, or its name: ``induction``, ``4.11``;
-- a sink with its token, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token.
+- a head that is named by its sink, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token. ``sink`` also keeps
+  heads that do something else beside a sink.
 
 A minus negates a word: ``-uniform``. A comparison is False for a head that lacks the number.
 """
@@ -30,7 +31,8 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
 EQUAL_WITHIN = 0.005  # tables show two decimals: what looks equal there is equal
 KINDS = ("self", "cross")
 EXAMPLE = "sink>0.5 layer:3-5"
-COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
+NAME = r"[a-z][a-z0-9-]*"  # of a number of heads
+COMPARISON = re.compile(rf"({NAME})(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,10 @@ class HeadRow:
 
     @property
     def note(self) -> str:
-        """The clearest pattern for a heading; "" if it is ``mixed``."""
-        return "" if self.first_pattern == MIXED else str(self.first_pattern)
+        """The clearest pattern for a heading, with the share of the sink beside it; "" if it is ``mixed``."""
+        if self.first_pattern == MIXED:
+            return ""
+        return ", ".join(str(pattern) for pattern in self.patterns if pattern.name in (self.first_pattern.name, "sink"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -164,8 +164,18 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
         counts={name: sum(text_numbers.counts[name] for text_numbers in numbers) for name in first_text.counts},
         keys=max(text_numbers.keys for text_numbers in numbers),
         sink_label=_shared_label(numbers),
+        beside_sink={
+            name: _mean_of_known([text_numbers.beside_sink[name] for text_numbers in numbers])
+            for name in first_text.beside_sink
+        },
     )
     return means, spreads
+
+
+def _mean_of_known(numbers: list[float]) -> float:
+    """Returns the mean of the numbers that are not NaN; NaN if all are."""
+    known_numbers = [number for number in numbers if not math.isnan(number)]
+    return float(np.mean(known_numbers)) if known_numbers else math.nan
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:

@@ -18,6 +18,7 @@ all heads have one or none, except for `mass-60` and `spatial-entropy`, which al
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
+from attnviz.metrics.beside_sink import REST_METRICS, is_sink, numbers_beside_sink
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.needs import ONE_AXIS, Need
@@ -42,7 +44,9 @@ from attnviz.metrics.patch_metrics import (
     upper_patch,
 )
 from attnviz.metrics.patterns import Pattern, find_patterns
+from attnviz.metrics.query_grid import QueryGrid
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
+from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
 STRIPES = 3  # keys that count as vertical stripes
 
@@ -109,6 +113,7 @@ class HeadNumbers:
         counts: the number of queries that each value is a mean of.
         sink: the index of the key that receives most weight.
         sink_label: the label of that key's token.
+        beside_sink: the metrics of `REST_METRICS` beside the sink, by name; they decide the patterns.
     """
 
     layer: int
@@ -118,11 +123,12 @@ class HeadNumbers:
     counts: dict[str, int]
     sink: int
     sink_label: str
+    beside_sink: dict[str, float]
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """The patterns of the head, the clearest first."""
-        return find_patterns(self.values, self.counts, self.keys, self.sink_label)
+        return find_patterns(self.values, self.counts, self.beside_sink, self.keys, self.sink_label)
 
 
 def entropy(rows: Rows) -> Array:
@@ -413,6 +419,7 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
         counts=np.array([[numbers.counts[name] for name in names] for numbers in head_numbers], dtype=np.int64),
         sinks=np.array([numbers.sink for numbers in head_numbers], dtype=np.int64),
         keys=np.array([numbers.keys for numbers in head_numbers], dtype=np.int64),
+        beside_sink=np.array([list(numbers.beside_sink.values()) for numbers in head_numbers], dtype=np.float32),
     )
 
 
@@ -437,6 +444,7 @@ def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[st
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
         sink=sink,
         sink_label=maps.key_tokens.labels[sink],
+        beside_sink=dict(zip(REST_METRICS, metrics.beside_sink[index].tolist(), strict=True)),
     )
 
 
@@ -451,7 +459,9 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
         heads: the numbers of the heads.
         stride: the stride over blocks of queries; 1 measures all.
     """
-    query_numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
+    measured = measure_queries(maps, names, heads, stride)
+    query_numbers, columns, visible_counts = measured
+    has_choice = visible_counts > 0
     means, mean_counts = query_means(query_numbers, has_choice, names)
     means_by_name = dict(zip(_query_metrics(names), means, strict=True))
     query_count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
@@ -463,7 +473,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             for name, metric in chosen_metrics.items()
         }
     counts_by_name = dict(zip(means_by_name, mean_counts.tolist(), strict=True))  # metrics of columns count all queries
-    sinks = columns.received.argmax(axis=-1)
+    sinks, rest_numbers = columns.received.argmax(axis=-1), rest_of_heads(maps, heads, names, measured, means)
     return [
         HeadNumbers(
             layer=maps.layer,
@@ -473,6 +483,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             counts={name: counts_by_name[name][index] if name in counts_by_name else query_count for name in values},
             sink=int(sinks[index]),
             sink_label=maps.key_tokens.labels[sinks[index]],
+            beside_sink=dict(zip(REST_METRICS, rest_numbers[index].tolist(), strict=True)),
         )
         for index, head in enumerate(heads)
     ]
@@ -487,9 +498,23 @@ def normalized_rows(maps: CellMaps) -> CellMaps:
     return normalized_maps(maps)
 
 
-def measure_queries(
-    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1
-) -> tuple[Float64Array, Columns, BoolArray]:
+class MeasuredQueries(NamedTuple):
+    """The metrics of each query of heads that share their visible cells.
+
+    Attributes:
+        numbers: ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not
+            apply.
+        columns: the weight that the keys receive.
+        visible_counts: ``(queries,)``, the number of keys that each measured query sees; 0 for a query that does not
+            count, since it sees one key or is padding.
+    """
+
+    numbers: Float64Array
+    columns: Columns
+    visible_counts: IntArray
+
+
+def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1) -> MeasuredQueries:
     """Returns the metrics of each query, for heads that share their visible cells (see `LayerMaps.head_groups`).
 
     Args:
@@ -498,22 +523,18 @@ def measure_queries(
         heads: the numbers of the heads.
         stride: the stride over blocks of queries; 1 measures all.
 
-    Returns:
-        The metrics ``(metrics, heads, queries)``, NaN for queries that were not measured or to which a metric does not
-        apply; the weight that the keys receive; and ``(queries,)``, True for measured queries that count: they see two
-        keys or more and are no padding.
     """
     maps = normalized_rows(maps)
     metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
     received_weights = np.zeros((len(heads), len(maps.key_tokens)))
-    has_choice, visible_keys = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
+    counts, visible_keys = np.zeros(shape[1], dtype=np.int64), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
         """Writes the numbers of a block of rows into ``numbers``, and adds its weights to ``received``.
 
-        It also fills ``has_choice`` and ``visible_keys``. Several threads call it at once.
+        It also fills ``counts`` and ``visible_keys``. Several threads call it at once.
         """
         grid = rows.grid
         for metric, metric_numbers in zip(metrics, numbers, strict=True):
@@ -521,10 +542,70 @@ def measure_queries(
         weights = rows.received
         with lock:
             received_weights[rows.head_range, : weights.shape[-1]] += weights
-            has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.visible_keys
+            counts[grid.queries], visible_keys[:] = grid.visible_counts * grid.has_choice, grid.visible_keys
 
     _process_rows(maps, heads, add, stride)
-    return numbers, Columns(received_weights / max(1, int(has_choice.sum())), visible_keys), has_choice
+    return MeasuredQueries(numbers, Columns(received_weights / max(1, np.count_nonzero(counts)), visible_keys), counts)
+
+
+def rest_of_heads(
+    maps: CellMaps, heads: tuple[int, ...], names: tuple[str, ...], measured: MeasuredQueries, means: Float64Array
+) -> Float64Array:
+    """Returns the numbers of `REST_METRICS` beside each head's sink, ``(heads, metrics)``.
+
+    A head without a sink has its own numbers, and a metric that was not measured is NaN.
+
+    Args:
+        maps: the maps of the attention call.
+        heads: the numbers of the heads, which share their visible cells.
+        names: the names of the metrics.
+        measured: what `measure_queries` returned for these heads and names.
+        means: the means over queries of the same metrics, ``(metrics, heads)``.
+    """
+    maps = normalized_rows(maps)
+    metrics = {name: index for index, name in enumerate(_query_metrics(names)) if name in REST_METRICS}
+    rest_numbers = np.full((len(heads), len(REST_METRICS)), np.nan)
+    for name, index in metrics.items():
+        rest_numbers[:, REST_METRICS.index(name)] = means[index]
+    sinks, has_sink = measured.columns.received.argmax(axis=-1), is_sink(sink_share(measured.columns))
+    all_queries = slice(0, len(maps.query_tokens))
+    query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
+    for sink in set(sinks[has_sink].tolist()):
+        columns = slice(max(0, sink - 1), sink + 1)  # induction looks at the key before a cell
+        grid = QueryGrid(
+            visible=np.ones((len(maps.query_tokens), columns.stop - columns.start), dtype=bool),
+            visible_keys=measured.columns.visible_keys,
+            start=0,
+            query_tokens=query_tokens,
+            key_tokens=key_tokens,
+            cross=maps.kind == "cross",
+            in_sequence=is_sequence(maps.key_tokens),
+            first_column=columns.start,
+        )
+        chosen = np.flatnonzero((sinks == sink) & has_sink)
+        weights = maps.window(tuple(heads[index] for index in chosen), all_queries, slice(sink, sink + 1)).weights
+        rest_numbers[chosen] = numbers_beside_sink(
+            {name: measured.numbers[index][chosen] for name, index in metrics.items()},
+            weights[:, :, 0].astype(np.float64),
+            sink_cells(grid, [METRICS[name] for name in metrics], lambda cells: cells.is_counted),
+            measured.visible_counts,
+        )
+    return rest_numbers
+
+
+def sink_cells(grid: Grid, metrics: Iterable[Metric], mask_of: Callable[[Cells], Array]) -> dict[str, Array]:
+    """Returns True for queries whose cell of the grid's last key counts for a metric, by the name of the metric.
+
+    Args:
+        grid: a grid of all queries, whose last key is the sink.
+        metrics: the metrics, of which those of cells that fit the grid have cells.
+        mask_of: returns cells as booleans.
+    """
+    return {
+        metric.name: mask_of(grid.cells_of(metric.cells))[..., -1]
+        for metric in metrics
+        if metric.cells is not None and metric.fits(grid)
+    }
 
 
 def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
@@ -553,9 +634,7 @@ def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
     return {name: METRICS[name] for name in names if METRICS[name].columns is None}
 
 
-def query_means(
-    numbers: Float64Array, has_choice: BoolArray, names: tuple[str, ...]
-) -> tuple[Float64Array, IntArray]:
+def query_means(numbers: Float64Array, has_choice: BoolArray, names: tuple[str, ...]) -> tuple[Float64Array, IntArray]:
     """Returns means over queries, ``(metrics, heads)``, NaN over none, and the number of queries in each mean.
 
     Args:

@@ -1,15 +1,17 @@
 """Names the pattern of a head in plain words if its metrics are clear.
 
-The rules apply in this order. Each needs a mean over at least `MIN_QUERIES` queries, so that a single token cannot name
-a pattern:
+A head is named by what it does beside its sink, that is, by its weights without the sink's key (`beside_sink`). The
+number of a pattern is the metric itself, and the sink's share stands after it. The rules apply in this order. Each
+needs a mean over at least `MIN_QUERIES` queries, so that a single token cannot name a pattern:
 
+- ``sink`` with its token: `MIN_WHOLE_SINK` of the weight or more is on it, and no metric of few queries has half.
 - ``uniform``: a relative entropy of at least `MIN_UNIFORM_ENTROPY`.
-- ``induction``, ``previous token``, ``next token``, ``own token``, ``duplicate token``, ``sink``, ``other sentence``:
-  at least `MIN_CLEAR_SHARE` of the weight, which is at least half; the largest first, `MAX_NAMES` at most. A sink is
-  named with its token.
+- ``induction``, ``previous token``, ``next token``, ``own token``, ``duplicate token``, ``other sentence``: at least
+  `MIN_CLEAR_SHARE` of the weight, which is at least half; the largest first, `MAX_NAMES` at most with the sink.
 - ``own sentence``: at least `MIN_WIDE_SHARE` of the weight within the query's sentence. ``local``: at least
   `MIN_WIDE_SHARE` of it within a few tokens, in texts of `MIN_LOCAL_TOKENS` tokens or more; in shorter texts every head
   would be local.
+- ``sink`` with its token: at least `MIN_CLEAR_SHARE` of the weight.
 - ``mixed``: no other pattern.
 """
 
@@ -19,12 +21,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from attnviz.metrics.beside_sink import MIN_QUERIES, MIN_SINK_SHARE, REST_METRICS
+
 Item = TypeVar("Item")
 
-MIN_QUERIES = 3
 MIN_UNIFORM_ENTROPY = 0.97
 MIN_CLEAR_SHARE = 0.5
 MIN_WIDE_SHARE = 0.8
+MIN_WHOLE_SINK = 0.9  # above it, the rest of the weights is too little to name a head
 MIN_LOCAL_TOKENS = 20
 MAX_NAMES = 2
 
@@ -38,7 +42,7 @@ SHARE_PATTERNS = {
     "pair": "other sentence",
 }
 OWN_SENTENCE, LOCAL = "own sentence", "local"
-PATTERN_METRICS = ("relative-entropy", *SHARE_PATTERNS, "block", "locality")  # the metrics that decide patterns
+PATTERN_METRICS = ("sink", *REST_METRICS)  # the metrics that decide patterns
 
 
 @dataclass(frozen=True)
@@ -67,34 +71,43 @@ BY_RARITY = (*(name for name in SHARE_PATTERNS.values() if name != "sink"), OWN_
 ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
-def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
+def find_patterns(
+    numbers: Mapping[str, float], counts: Mapping[str, int], beside_sink: Mapping[str, float], keys: int, sink: str
+) -> tuple[Pattern, ...]:
     """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
 
-    A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL` or `MIXED`.
+    A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL`, its sink
+    or `MIXED`. The sink of a head that does something beside it stands last, without its token.
 
     Args:
         numbers: the head's metrics by name; NaN where one does not apply.
         counts: the number of queries, or texts, that each metric is a mean of.
+        beside_sink: the metrics of the weights without the sink's key, from `attnviz.metrics.beside_sink`.
         keys: the number of keys that at least one query of the head sees.
         sink: the label of the token that receives most weight.
     """
     values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}
     if all(math.isnan(value) for value in values.values()):
         return ()
-    if values.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
-        return (UNIFORM,)
-    shares = {name: values.get(name, math.nan) for name in SHARE_PATTERNS}
-    clear_names = [name for name, share in shares.items() if share >= MIN_CLEAR_SHARE]
+    sink_share = values.get("sink", 0.0)
+    has_sink = sink_share >= MIN_SINK_SHARE
+    rest = {name: beside_sink[name] for name in values if name in beside_sink} if has_sink else values
+    second = (Pattern("sink", sink_share),) if has_sink else ()
+    clear_names = [name for name in SHARE_PATTERNS if rest.get(name, 0) >= MIN_CLEAR_SHARE and name != "sink"]
+    if sink_share >= MIN_WHOLE_SINK:
+        # Induction and duplicate average few queries, and may have half of their weight while the sink has the others.
+        clear_names, rest = [name for name in clear_names if values[name] >= MIN_CLEAR_SHARE], {}
+    if rest.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
+        return (UNIFORM, *second)
     if clear_names:
-        largest_names = sorted(clear_names, key=lambda name: shares[name], reverse=True)[:MAX_NAMES]
-        return tuple(
-            Pattern(SHARE_PATTERNS[name], shares[name], sink if name == "sink" else "") for name in largest_names
-        )
-    if values.get("block", 0) >= MIN_WIDE_SHARE:
-        return (Pattern(OWN_SENTENCE, values["block"]),)
-    if values.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:
-        return (Pattern(LOCAL, values["locality"]),)
-    return (MIXED,)
+        shares = beside_sink if has_sink else values
+        largest_names = sorted(clear_names, key=lambda name: shares[name], reverse=True)[: MAX_NAMES - len(second)]
+        return (*(Pattern(SHARE_PATTERNS[name], values[name]) for name in largest_names), *second)
+    if rest.get("block", 0) >= MIN_WIDE_SHARE:
+        return (Pattern(OWN_SENTENCE, values["block"]), *second)
+    if rest.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:
+        return (Pattern(LOCAL, values["locality"]), *second)
+    return (Pattern("sink", sink_share, sink),) if sink_share >= MIN_CLEAR_SHARE else (MIXED,)
 
 
 def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:

@@ -125,6 +125,7 @@ class QueryGrid(Grid):
         key_tokens: the tokens of all keys of the maps.
         cross: True if the keys come from another input, so that positions cannot be compared.
         in_sequence: True if the keys are in a sequence.
+        first_column: the index of the first key of ``visible``.
     """
 
     visible: BoolArray
@@ -134,11 +135,12 @@ class QueryGrid(Grid):
     key_tokens: NumberedTokens
     cross: bool
     in_sequence: bool = True
+    first_column: int = 0
 
     @cached_property
     def keys(self) -> IntArray:
         """The index of each key, ``(keys,)``."""
-        return np.arange(self.visible.shape[1], dtype=np.int64)
+        return self.first_column + np.arange(self.visible.shape[1], dtype=np.int64)
 
     @cached_property
     def queries(self) -> IntArray:
@@ -322,6 +324,7 @@ class QueryGrid(Grid):
         Args:
             keys: the indices of these keys, ``(queries, count)``; an index outside the grid selects no cell.
         """
+        keys = keys - self.first_column
         in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
         queries, columns = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])

@@ -8,6 +8,7 @@ from attnviz.corpus.sums.examples import Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import Tallies, TextNumbers
 from attnviz.corpus.texts.token_classes import surveyed_metrics
+from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.text.tokens import tokenize
 
 METRICS = surveyed_metrics({})
@@ -29,6 +30,7 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
         values=values,
         places=places,
         sinks=sinks,
+        beside_sink=random.random((texts, len(HEADS), len(REST_METRICS))),
         weights=weights * np.minimum(1, pairs / texts),  # no more than 1 a pair
         scores=scores,
         pairs=pairs,

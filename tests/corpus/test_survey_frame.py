@@ -13,7 +13,7 @@ from tests.corpus.surveys import HEADS, numbers_of, survey_of
 def test_patterns_are_found_for_texts_of_the_mean_length(texts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
 
-    def note_length(means: Any, counts: Any, length: int, sink: str) -> tuple[()]:
+    def note_length(means: Any, counts: Any, beside_sink: Any, length: int, sink: str) -> tuple[()]:
         lengths.append(length)
         return ()
 

@@ -1,5 +1,7 @@
 """Attention built to have each pattern is called by its name, and no other."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -31,19 +33,57 @@ def blurred(cells: np.ndarray, share: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("cells", "name"),
     [
-        (np.eye(COUNT, k=-1), "previous token"),
-        (np.eye(COUNT, k=1), "next token"),
-        (np.eye(COUNT), "own token"),
-        (np.eye(COUNT)[[3] * COUNT], "sink: d"),
+        (np.eye(COUNT, k=-1), "previous token 0.87"),  # the first token has none before it
+        (np.eye(COUNT, k=1), "next token 0.87"),
+        (np.eye(COUNT), "own token 0.90"),
+        (np.eye(COUNT)[[3] * COUNT], "sink: d 0.90"),
     ],
 )
 def test_pattern_is_named_with_its_share(cells: np.ndarray, name: str) -> None:
-    assert pattern_of(blurred(cells, 0.9)) == f"{name} 0.90"
+    assert pattern_of(blurred(cells, 0.9)) == name
 
 
-@pytest.mark.parametrize("cells", [np.eye(COUNT, k=-1), np.eye(COUNT, k=1), np.eye(COUNT)[[3] * COUNT]])
-def test_pattern_with_less_than_half_of_the_weight_is_not_named(cells: np.ndarray) -> None:
-    assert pattern_of(blurred(cells, 0.4)) == "mixed"
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_pattern_with_less_than_half_of_the_weight_is_not_named(offset: int) -> None:
+    assert pattern_of(blurred(np.eye(COUNT, k=offset), 0.4)) == "mixed"
+
+
+def beside(cells: np.ndarray, sink_share: float, share: float, sink: int = 0) -> np.ndarray:
+    """Causal rows with one share on a sink and another on the given cells, the rest spread evenly."""
+    rows = cells * share + (1 - share - sink_share) / COUNT
+    rows[:, sink] += sink_share
+    return np.asarray(rows)
+
+
+COPIES = np.eye(COUNT, k=1 - COUNT // 2) * (np.arange(COUNT) >= COUNT // 2)[:, None]
+BEFORE, SELF = np.eye(COUNT, k=-1), np.eye(COUNT)
+
+
+@pytest.mark.parametrize(
+    ("cells", "sink_share", "share", "tokens", "pattern"),
+    [
+        (BEFORE, 0.73, 0.2, DISTINCT, r"previous token 0\.2\d, sink 0\.7\d"),
+        (SELF, 0.6, 0.25, DISTINCT, r"own token 0\.2\d, sink 0\.6\d"),
+        (COPIES, 0.5, 0.4, REPEATED, r"induction 0\.4\d, sink 0\.7\d"),
+        (COPIES, 0.5, 0.1, REPEATED, r"sink: a 0\.7\d"),  # induction is a fifth of the rest
+        (np.eye(COUNT), 0.6, 0, DISTINCT, r"uniform, sink 0\.7\d"),
+        (BEFORE, 0.86, 0.12, DISTINCT, r"previous token 0\.1\d, sink 0\.8\d"),
+        (BEFORE, 0.93, 0.06, DISTINCT, r"sink: a 0\.9\d"),  # the sink takes nearly all
+        (BEFORE, 0.1, 0.3, DISTINCT, "mixed"),  # no sink, and a clear share of nothing
+    ],
+)
+def test_head_is_named_by_what_it_does_beside_its_sink(
+    cells: np.ndarray, sink_share: float, share: float, tokens: Tokens, pattern: str
+) -> None:
+    found = pattern_of(beside(cells, sink_share, share), tokens, CAUSAL)
+    assert re.fullmatch(pattern, found), found
+
+
+def test_induction_of_few_queries_is_named_though_the_sink_takes_nearly_all() -> None:
+    tokens = tokenize(" ".join([*LETTERS[: COUNT - 3], *LETTERS[:3]]))
+    cells, others = np.eye(COUNT, k=4 - COUNT), np.arange(COUNT) < COUNT - 3
+    weights = beside(cells * ~others[:, None], 0.99, 0) * others[:, None] + beside(cells, 0.3, 0.65) * ~others[:, None]
+    assert re.fullmatch(r"induction 0\.6\d, sink 0\.9\d", pattern_of(weights, tokens, CAUSAL))
 
 
 def test_induction_looks_at_the_token_after_the_earlier_copy() -> None:

@@ -292,8 +292,10 @@ class FactoredCall(AttentionCall):
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
         return self._softmax(*self.scores_and_visible(heads, queries), heads)
 
-    def scores_and_visible(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the scores of these heads and queries before masking, and the visible cells.
+    def scores_and_visible(
+        self, heads: Sequence[int], rows: slice | Tensor, columns: slice = slice(None)
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the scores of these heads, queries and keys before masking, and the visible cells.
 
         The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32. They include
         biases and the finite numbers of a mask. The cells broadcast to the scores; they are ``None`` if the call has
@@ -302,21 +304,24 @@ class FactoredCall(AttentionCall):
         Args:
             heads: the heads, by their numbers in the call.
             rows: the queries, as a slice or as indices.
+            columns: the keys; all by default.
         """
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
-        keys = pick_heads(self.keys, heads, self.shape[1])
+        keys = pick_heads(self.keys, heads, self.shape[1])[:, :, columns]
         dtype = torch.float64 if queries.dtype == torch.float64 else torch.float32
         scores = (queries.to(dtype) * self.scale) @ keys.to(dtype).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
         for bias in self.position_biases:
             positions = torch.arange(self.shape[2], device=scores.device)[rows]
-            scores = scores + bias.of_heads(heads).cells(positions, *self.shape[2:]).to(dtype)
+            scores = scores + bias.of_heads(heads).cells(positions, *self.shape[2:])[..., columns].to(dtype)
         visible = self._visible_by_position(rows)
+        visible = None if visible is None else visible[..., columns]
         if self.mask is None:
             return scores, visible
         mask = self.mask if self.mask.shape[1] == 1 else self.mask[:, list(heads)]
         mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
+        mask = mask if mask.shape[3] == 1 else mask[..., columns]
         if mask.dtype == torch.bool:
             visible_by_mask = mask
         else:

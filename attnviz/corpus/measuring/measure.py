@@ -9,13 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.base.arrays import Float64Array
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
+from attnviz.corpus.measuring.cell_sums import TextsCells
 from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
-from attnviz.metrics.metrics import Metric
+from attnviz.metrics.beside_sink import REST_METRICS, is_sink, numbers_beside_sink
+from attnviz.metrics.metrics import sink_cells
 from attnviz.streaming.workers import map_parallel
 
 BLOCK_CELLS = 2**20  # texts x heads x queries x keys in memory at once, in each thread
@@ -37,6 +41,7 @@ class CallNumbers(NamedTuple):
         pairs: the number of these pairs, ``(texts, offset bins)``.
         entropies: entropies in bits summed over queries, ``(texts, heads, position bins)``.
         rows: the number of these queries, ``(texts, position bins)``.
+        beside_sink: the metrics beside each head's sink that decide patterns, ``(texts, heads, metrics)``.
     """
 
     values: Tensor
@@ -48,6 +53,7 @@ class CallNumbers(NamedTuple):
     pairs: Tensor
     entropies: Tensor
     rows: Tensor
+    beside_sink: Float64Array
 
 
 def measure_call(
@@ -85,7 +91,7 @@ def measure_call(
         batch_sums = text_sums[0]
     else:
         batch_sums = _Band(*(torch.cat(tensors) for tensors in zip(*text_sums, strict=True)))
-    return [(tuple(heads), _means(batch_sums, grids.metrics))]
+    return [(tuple(heads), _numbers_of_call(call, heads, grids, batch_sums))]
 
 
 class _Block(NamedTuple):
@@ -116,7 +122,9 @@ class _Band(NamedTuple):
     """The sums of a band of rows, as in `CallNumbers`.
 
     ``sums`` and ``counts`` are over rows, ``best`` is the largest number of a row, and ``choice_counts`` are the
-    numbers of queries that see two keys or more.
+    numbers of queries that see two keys or more. The last three are of single rows: the metrics that decide patterns,
+    ``(texts, heads, queries, metrics)``, NaN where undefined; the log-sum-exp of the scores, ``(texts, heads,
+    queries)``; and the number of keys that a query sees, ``(texts, 1, queries)``.
     """
 
     sums: Tensor
@@ -131,13 +139,17 @@ class _Band(NamedTuple):
     pairs: Tensor
     entropies: Tensor
     rows: Tensor
+    pattern_rows: Tensor
+    logsumexp: Tensor
+    visible_counts: Tensor
 
     def joined(self, other: "_Band") -> "_Band":
         """Returns the sums over the rows of this band and of ``other``, whose rows are later ones of the same texts.
 
         ``best`` is the larger of both, with its place; of equal numbers, the earlier place.
         """
-        sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields[:-3]}
+        sums |= {name: torch.cat([getattr(self, name), getattr(other, name)], dim=2) for name in self._fields[-3:]}
         is_larger = (other.best > self.best) | (self.places < 0)  # -1: no row of this band has the number
         return _Band(**sums)._replace(
             best=torch.maximum(self.best, other.best),
@@ -146,26 +158,77 @@ class _Band(NamedTuple):
         )
 
 
-def _means(band: _Band, metrics: Sequence[Metric]) -> CallNumbers:
+def _numbers_of_call(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band) -> CallNumbers:
     """Returns the numbers of each text, given the sums over all of its rows.
 
     Metrics and received weights become means over rows, NaN if no row of the text has the number. The other fields
     are unchanged.
     """
     counts = band.counts.clone()
-    for number, metric in enumerate(metrics):
+    for number, metric in enumerate(grids.metrics):
         counts[:, number] = metric.counted_queries(band.counts[:, number], band.choice_counts)
+    values = (band.sums / counts[:, None]).masked_fill_((counts == 0)[:, None], math.nan)
+    received = band.received / band.choice_counts[:, None, None]
     return CallNumbers(
-        values=(band.sums / counts[:, None]).masked_fill_((counts == 0)[:, None], math.nan),
+        values=values,
         places=band.places,
-        received=band.received / band.choice_counts[:, None, None],
+        received=received,
         visible_keys=band.visible_keys,
         weights=band.weights,
         scores=band.scores,
         pairs=band.pairs,
         entropies=band.entropies,
         rows=band.rows,
+        beside_sink=_beside_sinks(call, heads, grids, band, values, received),
     )
+
+
+def _beside_sinks(
+    call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band, values: Tensor, received: Tensor
+) -> Float64Array:
+    """Returns the metrics of `REST_METRICS` beside each head's sink, ``(texts, heads, metrics)``.
+
+    Args:
+        call: the call, whose weights on the sinks are computed again.
+        heads: the indices of the heads in the call.
+        grids: the grids of the batch.
+        band: the sums over all rows, and the numbers of each row.
+        values: the metrics, ``(texts, heads, metrics)``.
+        received: the mean weight on each key, ``(texts, heads, keys)``.
+    """
+    numbers_of = {metric.name: number for number, metric in enumerate(grids.metrics) if metric.name in REST_METRICS}
+    own = np.full((*values.shape[:2], len(REST_METRICS)), np.nan)
+    for name, number in numbers_of.items():
+        own[..., REST_METRICS.index(name)] = values[..., number].cpu().numpy()
+    sinks, sink_shares = (tensor.cpu().numpy() for tensor in reversed(received.nan_to_num().max(-1)))
+    has_sink = is_sink(sink_shares)
+    if not has_sink.any():
+        return own
+    sink_weights = np.zeros(band.logsumexp.shape)
+    cells = {name: np.zeros(sink_weights.shape, dtype=bool) for name in numbers_of}
+    for sink in set(sinks[has_sink].tolist()):
+        is_here = has_sink & (sinks == sink)
+        sink_weights[is_here] = _column(call, heads, sink, band.logsumexp).cpu().numpy()[is_here]
+        grid = TextsGrid.of_sink(grids.batch, slice(0, len(values)), sink, grids.metrics)
+        metrics = [grids.metrics[number] for number in numbers_of.values()]
+        for name, mask in sink_cells(grid, metrics, TextsCells.broadcast_mask).items():
+            cells[name][is_here] = np.broadcast_to(mask[..., None, :].cpu().numpy(), sink_weights.shape)[is_here]
+    beside = numbers_beside_sink(
+        {name: band.pattern_rows[..., index].double().cpu().numpy() for index, name in enumerate(numbers_of)},
+        sink_weights,
+        cells,
+        band.visible_counts.long().cpu().numpy(),
+    )
+    return np.where(has_sink[..., None], beside, own)
+
+
+def _column(call: AttentionCall, heads: Sequence[int], key: int, logsumexp: Tensor) -> Tensor:
+    """Returns the weights of all queries on one key, ``(texts, heads, queries)``."""
+    if not isinstance(call, FactoredCall):
+        return call.weights(heads, slice(None))[..., key]
+    scores, visible = call.scores_and_visible(heads, slice(None), slice(key, key + 1))
+    weights = (scores[..., 0] - logsumexp).exp()
+    return weights if visible is None else weights * visible[..., 0]
 
 
 def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
@@ -213,7 +276,18 @@ def _measure_band(rows: TextsRows) -> _Band:
             "qth,qb->thb", _zero_without_choice(rows.entropy.permute(2, 0, 1), grid), grid.position_bins
         ),
         rows=grid.has_choice @ grid.position_bins,
+        pattern_rows=_pattern_rows(row_numbers, defined_queries, grid),
+        logsumexp=rows.softmax.logsumexp,
+        visible_counts=grid.visible_counts,
     )
+
+
+def _pattern_rows(row_numbers: Tensor, defined_queries: DefinedQueries, grid: TextsGrid) -> Tensor:
+    """Returns the metrics of `REST_METRICS` of each row, ``(texts, heads, queries, metrics)``; NaN where undefined."""
+    numbers = [number for number, metric in enumerate(grid.metrics) if metric.name in REST_METRICS]
+    columns = [grid.sums.order[number] for number in numbers]
+    has_number = defined_queries.has_number[..., columns][:, None]
+    return row_numbers[:, columns].permute(2, 3, 0, 1).where(has_number, math.nan)
 
 
 def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:

@@ -15,7 +15,7 @@ from attnviz.corpus.texts.batches import Batch, SurveyOptions
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import Metric, measure_queries, query_means
+from attnviz.metrics.metrics import Metric, measure_queries, query_means, rest_of_heads
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 
@@ -57,12 +57,14 @@ class _HeadRow(NamedTuple):
         values: its metrics, ``(metrics,)``.
         places: the query where each metric is largest, ``(metrics,)``; -1 for none.
         sink_label: the label of the token that receives the most weight.
+        beside_sink: the metrics beside the sink that decide patterns, ``(metrics,)``.
     """
 
     head: SurveyedHead
     values: Float64Array
     places: IntArray
     sink_label: str
+    beside_sink: Float64Array
 
 
 def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> BatchMeasurements:
@@ -77,16 +79,17 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     rows = list[_HeadRow]()
     for maps in sorted(calls, key=lambda maps: maps.layer):
         for heads in maps.head_groups(maps.heads):
-            values, places, sinks = _numbers(maps, heads, metrics)
+            values, places, sinks, beside_sink = _numbers(maps, heads, metrics)
             labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
             names = [SurveyedHead(maps.layer, head, maps.module) for head in heads]
-            rows += map(_HeadRow, names, values.T, places.T, labels)
+            rows += map(_HeadRow, names, values.T, places.T, labels, beside_sink)
     rows.sort(key=lambda row: (row.head.layer, row.head.head))
     count = len(rows)
     numbers = TextNumbers(
         values=np.stack([row.values for row in rows])[None],
         places=np.stack([row.places for row in rows])[None],
         sinks=np.array([[label_number(row.sink_label) for row in rows]], dtype=np.int64),
+        beside_sink=np.stack([row.beside_sink for row in rows])[None],
         weights=np.zeros((1, count, offset_bins())),
         scores=np.zeros((1, count, offset_bins())),
         pairs=np.zeros((count, offset_bins()), dtype=np.int64),
@@ -99,7 +102,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
 
 def _numbers(
     maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
-) -> tuple[Float64Array, IntArray, IntArray]:
+) -> tuple[Float64Array, IntArray, IntArray, Float64Array]:
     """Returns the numbers of heads that share their visible cells; queries that see a single key do not count.
 
     Args:
@@ -109,10 +112,13 @@ def _numbers(
 
     Returns:
         The value of each metric, ``(metrics, heads)``, NaN where it is undefined; the query where it is largest,
-        ``(metrics, heads)``, -1 for none; and the key that receives the most weight, ``(heads,)``.
+        ``(metrics, heads)``, -1 for none; the key that receives the most weight, ``(heads,)``; and the metrics beside
+        it that decide patterns, ``(heads, metrics)``.
     """
     names = tuple(metric.name for metric in metrics)
-    query_numbers, columns, has_choice = measure_queries(maps, names, heads)
+    measured = measure_queries(maps, names, heads)
+    query_numbers, columns, visible_counts = measured
+    has_choice = visible_counts > 0
     is_counted = has_choice & ~np.isnan(query_numbers)
     means, counts = query_means(query_numbers, has_choice, names)
     largest_queries = np.where(counts > 0, np.where(is_counted, query_numbers, -np.inf).argmax(axis=-1), -1)
@@ -123,4 +129,4 @@ def _numbers(
     for index, metric in enumerate(metrics):
         if metric.columns is not None and has_choice.any():
             values[index] = metric.columns(columns)
-    return values, places, columns.received.argmax(axis=-1)
+    return values, places, columns.received.argmax(axis=-1), rest_of_heads(maps, heads, names, measured, means)

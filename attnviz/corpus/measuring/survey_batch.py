@@ -161,6 +161,7 @@ def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metr
         values=values,
         places=places,
         sinks=np.take_along_axis(labels, sinks, axis=1),
+        beside_sink=np.concatenate([numbers.beside_sink for numbers in call_numbers], axis=1),
         weights=along_heads([numbers.weights for numbers in call_numbers]),
         scores=along_heads([numbers.scores for numbers in call_numbers]),
         pairs=counts_per_head([numbers.pairs for numbers in call_numbers]),

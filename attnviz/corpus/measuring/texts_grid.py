@@ -25,11 +25,13 @@ class DefinedQueries(NamedTuple):
     """The queries for which each metric is defined; metrics are in the order of computation.
 
     Attributes:
+        has_number: True for queries that have each metric, ``(texts, queries, metrics)``.
         counts: the number of queries that have each metric, ``(texts, metrics)``.
         first_rows: the first query that has it, ``(texts, metrics)``; -1 for none.
         partial_columns: the columns of the metrics of rows that some queries lack.
     """
 
+    has_number: Tensor
     counts: Tensor
     first_rows: Tensor
     partial_columns: list[int]
@@ -101,6 +103,24 @@ class TextsGrid(Grid):
             in_sequence=batch.in_sequence,
         )
 
+    @classmethod
+    def of_sink(cls, batch: TextBatch, texts: slice, sink: int, metrics: Sequence[Metric]) -> Self:
+        """Returns the grid of all queries and one key, after the key before it; it ignores which cells are visible."""
+        keys, rows = batch.places[max(0, sink - 1) : sink + 1], slice(0, batch.width)
+        visible = torch.ones(len(batch.is_token[texts]), batch.width, len(keys), dtype=torch.bool, device=batch.device)
+        return cls(
+            batch=batch,
+            texts=texts,
+            rows=rows,
+            mask=visible,
+            knows_hidden_scores=False,
+            metrics=metrics,
+            visible=visible,
+            keys=keys,
+            positions=batch.places,
+            in_sequence=batch.in_sequence,
+        )
+
     def matches(self, mask: Tensor, knows_hidden_scores: bool) -> bool:
         """True if this grid was made for the same mask and the same ``knows_hidden_scores``."""
         return self.knows_hidden_scores == knows_hidden_scores and torch.equal(self.mask, mask)
@@ -111,11 +131,11 @@ class TextsGrid(Grid):
 
     def key_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each key's token, ``(texts, 1, keys)``."""
-        return self.batch.token_numbers(name)[self.texts, None]
+        return self.all_key_numbers(name)[..., self.keys]
 
     def all_key_numbers(self, name: str) -> Tensor:
-        """Returns the numbers of each key's token, ``(texts, 1, keys)``; this grid always has all keys of its texts."""
-        return self.key_numbers(name)
+        """Returns the numbers of each token of the texts, ``(texts, 1, tokens)``."""
+        return self.batch.token_numbers(name)[self.texts, None]
 
     def cells(self, mask: Tensor) -> TextsCells:
         """Returns the cells with the kind that decides how they are summed.
@@ -245,7 +265,7 @@ class TextsGrid(Grid):
             counts = ones_if_defined.sum(1)
             first_rows = torch.where(counts > 0, ones_if_defined.argmax(1) + self.rows.start, -1)
             partial_columns = (~is_defined_for_row.all(1).all(0)).nonzero()[:, 0].tolist()
-            self._cached_queries.append(DefinedQueries(counts, first_rows, partial_columns))
+            self._cached_queries.append(DefinedQueries(is_defined, counts, first_rows, partial_columns))
         return self._cached_queries[0]
 
     @cached_property

@@ -30,6 +30,8 @@ class SoftmaxRows(NamedTuple):
         entropy: the entropy of each row in bits, ``(texts, heads, queries)``.
         peak: the largest weight of each row, ``(texts, heads, queries)``.
         hidden: the share of the softmax that a causal mask hides, ``(texts, heads, queries)``; 0 if it is unknown.
+        logsumexp: the log-sum-exp of the scores of each row, ``(texts, heads, queries)``; NaN if the model computed the
+            weights.
     """
 
     weights: Tensor
@@ -37,6 +39,7 @@ class SoftmaxRows(NamedTuple):
     entropy: Tensor
     peak: Tensor
     hidden: Tensor
+    logsumexp: Tensor
 
 
 class TextsRows(Rows):
@@ -169,6 +172,7 @@ def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRo
         entropy=entropy,
         peak=peak_weight if sinks is None else peak_weight * (largest_scores - maximum)[..., 0].exp_(),
         hidden=hidden_share,
+        logsumexp=maximum[..., 0] + total.log(),
     )
 
 
@@ -197,5 +201,6 @@ def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
         entropy=entropy,
         peak=weights.amax(-1),
         hidden=torch.zeros_like(entropy),
+        logsumexp=torch.full_like(entropy, math.nan),
     )
     return TextsRows(grid, rows)

@@ -59,16 +59,18 @@ def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tup
         metric_maxima: the largest number that each metric can have, ``(metrics,)``.
     """
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
-    yield all((array >= 0).all() for array in counts), "a count is negative"
-    yield bool((tallies.count <= tallies.texts).all()), "a number counts more texts than there are"
+    yield all((array >= 0).all() for array in (*counts, tallies.beside_count)), "a count is negative"
+    text_counts = (tallies.count, tallies.beside_count)
+    yield all((array <= tallies.texts).all() for array in text_counts), "a number counts more texts than there are"
     yield (
         np.array_equal(tallies.histogram.sum(axis=-1), tallies.count),
         "a histogram and its mean count different texts",
     )
     yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
-    sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies)
+    sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies, tallies.beside_sums)
     yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
     yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
+    yield _within(tallies.beside_sums, tallies.beside_count, LARGEST["share"]), "a share beside a sink is out of range"
     yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
     yield _squares_fit_means(tallies), "a mean of squares is below the square of the mean"
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"

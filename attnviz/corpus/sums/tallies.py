@@ -9,6 +9,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.corpus.sums.bins import HISTOGRAM_BINS, bin_of, offset_bins, position_bins
 from attnviz.corpus.sums.exact_sums import ExactSums
+from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.metrics import Metric
 
 SUM_BITS = {
@@ -18,7 +19,7 @@ SUM_BITS = {
     "tokens": 32,
 }  # bits after the binary point of a sum, by the unit of its numbers
 SQUARE_BITS = {"share": 40, "bits": 40, "nats": 40, "tokens": 18}
-WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS = 36, 24, 36
+WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS, REST_BITS = 36, 24, 36, 40
 NO_SINK = -2  # in place of a label's number before the first text
 VARIOUS_SINKS = -3  # in place of a label's number if the sinks of texts differ
 
@@ -31,6 +32,8 @@ class TextNumbers:
         values: the metrics, ``(texts, heads, metrics)``; NaN where one is undefined.
         places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none.
         sinks: a number for the label of the token that receives the most weight, ``(texts, heads)``.
+        beside_sink: the metrics beside the sink that decide patterns, ``(texts, heads, REST_METRICS)``; NaN where one
+            is undefined.
         weights: weights summed over pairs of query and key, ``(texts, heads, offsets)``, in the middle bins of offsets
             that the batch reaches.
         scores: scores summed in the same way.
@@ -43,6 +46,7 @@ class TextNumbers:
     values: Float64Array
     places: IntArray
     sinks: IntArray
+    beside_sink: Float64Array
     weights: Float64Array
     scores: Float64Array
     pairs: IntArray
@@ -68,6 +72,8 @@ class Tallies:
         rows: the number of these queries, ``(heads, position bins)``.
         sinks: the number of the label that receives the most weight in every text, ``(heads,)``; `VARIOUS_SINKS` if
             texts differ, `NO_SINK` before the first text.
+        beside_sums: the sums of the metrics beside the sink over texts, ``(heads, REST_METRICS)``.
+        beside_count: the number of texts in which they are defined, in the same shape.
     """
 
     texts: IntArray
@@ -82,6 +88,8 @@ class Tallies:
     entropies: ExactSums
     rows: IntArray
     sinks: IntArray
+    beside_sums: ExactSums
+    beside_count: IntArray
 
     @classmethod
     def zeros(cls, heads: int, metrics: tuple[Metric, ...]) -> Self:
@@ -106,6 +114,8 @@ class Tallies:
             entropies=ExactSums.zeros((heads, position_bins()), ENTROPY_BITS),
             rows=np.zeros((heads, position_bins()), dtype=np.int64),
             sinks=np.full(heads, NO_SINK, dtype=np.int64),
+            beside_sums=ExactSums.zeros((heads, len(REST_METRICS)), REST_BITS),
+            beside_count=np.zeros((heads, len(REST_METRICS)), dtype=np.int64),
         )
 
     @classmethod
@@ -133,6 +143,8 @@ class Tallies:
             entropies=ExactSums.of(numbers.entropies, ENTROPY_BITS).padded(*_missing_position_bins(numbers.rows)),
             rows=np.pad(numbers.rows, [(0, 0), _missing_position_bins(numbers.rows)]),
             sinks=np.where(has_common_sink, numbers.sinks[0], VARIOUS_SINKS),
+            beside_sums=ExactSums.of(numbers.beside_sink, REST_BITS),
+            beside_count=(~np.isnan(numbers.beside_sink)).sum(axis=0),
         )
 
     def of_metrics(self, indices: Sequence[int]) -> "Tallies":

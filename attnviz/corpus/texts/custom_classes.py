@@ -10,9 +10,8 @@ from attnviz.base.arrays import BoolArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.texts.token_classes import surveyed_metrics
+from attnviz.metrics.head_filter import NAME
 from attnviz.text.tokens import Tokens
-
-NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
@@ -28,7 +27,7 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
     metric_names = {metric.name for metric in surveyed_metrics({})}
     for definition in definitions:
         name, sign, pattern = definition.partition("=")
-        if not sign or not pattern or not NAME.fullmatch(name):
+        if not sign or not pattern or not re.fullmatch(NAME, name):
             raise AttnvizError(
                 f"{option('token_class', definition)} is not a class; "
                 f"write it as {option('token_class', 'years=[0-9]{4}')}"

@@ -39,7 +39,8 @@ def about_metrics(frame: HeadFrame | None) -> dict[str, Any] | None:
         "patterns": list(distinct_patterns),
         "of": [[pattern_index[pattern.name, pattern.token] for pattern in patterns] for patterns in patterns_of_heads],
         "values": [
-            [round(pattern.value, 4) for pattern in patterns if pattern.value] for patterns in patterns_of_heads
+            [None if pattern.value is None else round(pattern.value, 4) for pattern in patterns]
+            for patterns in patterns_of_heads
         ],
         "every": frame.stride,
     }

@@ -16,6 +16,7 @@ from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
 from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.metrics import beside_sink
 from attnviz.metrics.grid import Array, Cells, Grid
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
 from attnviz.metrics.metrics import measure as measure_maps
@@ -39,9 +40,14 @@ def model(request: pytest.FixtureRequest) -> RandomTexts:
 
 
 @pytest.fixture(params=[measure.BLOCK_CELLS, 1], ids=["whole", "bands"], scope="module")
-def measured(model: RandomTexts, request: pytest.FixtureRequest) -> Iterator[BatchMeasurements]:
+def block_cells(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def measured(model: RandomTexts, block_cells: int) -> Iterator[BatchMeasurements]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "BLOCK_CELLS", request.param)
+        patch.setattr(measure, "BLOCK_CELLS", block_cells)
         patch.setattr(measure, "MIN_ROWS", 9)
         yield measure_batch(model, batch_of(model), SurveyOptions())
 
@@ -67,6 +73,20 @@ def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, mea
                 found = measured.numbers.values[item, head, names.index(name)]
                 room = lost_of_spread(numbers) if name == "spread" else 1e-5
                 assert found == pytest.approx(numbers.values[name], abs=room, nan_ok=True), (name, item, head)
+
+
+def test_a_head_is_measured_beside_its_sink_as_in_each_text_alone(
+    model: RandomTexts, monkeypatch: pytest.MonkeyPatch, block_cells: int
+) -> None:
+    monkeypatch.setattr(beside_sink, "MIN_SINK_SHARE", 0)  # so that the largest key of each head is a sink
+    monkeypatch.setattr(measure, "BLOCK_CELLS", block_cells)
+    found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
+    for item in range(len(TEXTS)):
+        expected = [numbers.beside_sink for maps in alone(model.module, item) for numbers in measure_maps(maps)]
+        for head, numbers in enumerate(expected):
+            room = 1e-6 / beside_sink.MIN_REST  # rows are divided by what the sink leaves
+            assert found.beside_sink[item, head] == pytest.approx(list(numbers.values()), abs=room, nan_ok=True)
+    assert np.isfinite(found.beside_sink[..., [1, 2, 4, 5, 8]]).any(axis=(0, 1)).all()
 
 
 def lost_of_spread(numbers: HeadNumbers) -> float:

@@ -2,7 +2,7 @@
 
 /** @import { DescribedHead } from "./types.js" */
 
-const COMPARISON = /^([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)$/;
+const COMPARISON = /^([a-z][a-z0-9-]*)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)$/;
 const EQUAL_WITHIN = 0.005; // numbers are shown with two decimals
 const EXAMPLE = "sink>0.5 layer:3-5";
 

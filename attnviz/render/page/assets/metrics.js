@@ -49,13 +49,15 @@ function givenName(number) {
 
 /** Its given name, and the clearest thing that a head does, nothing where that is mixed. @param {number} number */
 export function noteOf(number) {
-  const [first = ""] = patternsOf(number);
-  return [givenName(number), first === "mixed" ? "" : first].filter(Boolean).join(", ");
+  const [first = "", ...others] = patternsOf(number);
+  const sink = others.filter((pattern) => pattern.startsWith("sink "));
+  return [givenName(number), first === "mixed" ? "" : first, ...sink].filter(Boolean).join(", ");
 }
 
 /** Returns a short note on a head for its thumbnail: the given name, or else the clearest pattern. @param {number} number */
 export function shortNoteOf(number) {
-  return givenName(number) || noteOf(number).replace(/^(previous|next|own|duplicate) token /, "$1 ");
+  const [first = ""] = patternsOf(number);
+  return givenName(number) || first.replace(/^mixed$/, "").replace(/^(previous|next|own|duplicate) token /, "$1 ");
 }
 
 /** Each thing that a head does. @param {number} number */
@@ -65,7 +67,7 @@ function patternsOf(number) {
   return of[number].map((place, rank) => {
     const [name, token] = patterns[place];
     const value = values[number][rank];
-    return `${name}${token ? `: ${token}` : ""}${value === undefined ? "" : ` ${value.toFixed(2)}`}`;
+    return `${name}${token ? `: ${token}` : ""}${value === null ? "" : ` ${value.toFixed(2)}`}`;
   });
 }
 

@@ -78,7 +78,7 @@
  * @property {string} codes in 16 bits from the least to the largest, heads by metrics, in base 85
  * @property {[string, string][]} patterns names and tokens
  * @property {number[][]} of places of each head's patterns
- * @property {number[][]} values their numbers
+ * @property {(number | null)[][]} values their numbers; null for a pattern without one
  * @property {number} every
  */
 
