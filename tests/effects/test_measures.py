@@ -1,11 +1,21 @@
 """Measures of an output, against torch's own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.measures import MeasuredRun, accuracy, default_metric, divergence, find_measure, loss
+from attnviz.effects.measures import (
+    MeasuredRun,
+    accuracy,
+    default_metric,
+    divergence,
+    find_measure,
+    loss,
+    token_mask,
+)
 
 BATCH, TOKENS, WORDS = 2, 5, 7
 
@@ -27,6 +37,21 @@ def test_loss_and_accuracy_are_of_the_next_token(run: MeasuredRun) -> None:
     logits, following = run.output[:, :-1].flatten(0, 1), run.ids[:, 1:].flatten()
     assert loss(run) == pytest.approx(float(functional.cross_entropy(logits, following)), rel=1e-5)
     assert accuracy(run) == pytest.approx(float((logits.argmax(-1) == following).float().mean()))
+
+
+@pytest.mark.parametrize("name", ["loss", "kl", "accuracy", "cosine", "distance", "logit:3"])
+def test_padding_is_not_measured(run: MeasuredRun, name: str) -> None:
+    measure, lengths = find_measure(name), (TOKENS, TOKENS - 2)
+    assert run.ids is not None
+    sums, rows = 0.0, 0
+    for text, length in enumerate(lengths):
+        outputs = (tensor[text : text + 1, :length] for tensor in (run.output, run.clean, run.ids))
+        alone = MeasuredRun(*outputs, slice(0, length))
+        count = {"loss": length - 1, "accuracy": length - 1, "logit:3": 1}.get(name, length)
+        sums, rows = sums + measure(alone) * count, rows + count
+    is_token = token_mask({"attention_mask": torch.arange(TOKENS) < torch.tensor(lengths)[:, None]})
+    assert measure(replace(run, is_token=is_token)) == pytest.approx(sums / rows, rel=1e-5)
+    assert token_mask({"attention_mask": torch.ones(BATCH, TOKENS)}) is None
 
 
 def test_logit_is_named_with_the_number_of_its_token(run: MeasuredRun) -> None:

@@ -21,3 +21,14 @@ def maps_of(weights: np.ndarray, tokens: Tokens, visible: np.ndarray | None = No
         visible=seen,
         **settings,
     )
+
+
+def refuse_impossible_shares(values: dict[str, float], room: float = 1e-5) -> None:
+    """Fails if a part of the rows is larger than the whole, or disjoint parts are more than 1 together."""
+    known = {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+    assert known["first"] <= known["sink"] + room
+    assert known["sink"] <= known["peak"] + room
+    neighbours = [known[name] for name in ("self", "previous", "next")]
+    assert max(*neighbours, known["first"]) <= known["peak"] + room
+    assert sum(neighbours) <= (known["locality"] if known["locality"] else 1) + room
+    assert max(known["locality"], known["special"], known["block"], known["stripe"]) <= 1 + room

@@ -149,7 +149,8 @@ def test_csv_has_a_row_a_head_and_a_column_a_metric() -> None:
     report = heads_report((known_recording(),), ReportOptions(medium=LISTED))
     rows = list(csv.DictReader(io.StringIO(draw(report, ".csv").decode())))
     assert [(row["layer"], row["head"]) for row in rows][-1] == ("1", "2")
-    assert float(rows[-1]["previous"]) == pytest.approx(0.9125 * 7 / 8, abs=1e-6)  # the first of 8 tokens has none before it
+    share = 0.9125 * 7 / 8  # the first of 8 tokens has none before it
+    assert float(rows[-1]["previous"]) == pytest.approx(share, abs=1e-6)
     assert {name for name, metric in METRICS.items() if Need.PATCHES not in metric.needs} < set(rows[0])
     assert rows[0]["hidden"] == ""
 

@@ -24,6 +24,7 @@ from attnviz.metrics.needs import Need
 from attnviz.metrics.row_blocks import Columns, Rows
 from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
+from tests.metrics.examples import refuse_impossible_shares
 
 
 def batch_of(model: RandomTexts, own: dict[str, str] | None = None) -> Batch:
@@ -87,6 +88,12 @@ def test_a_head_is_measured_beside_its_sink_as_in_each_text_alone(
             room = 1e-6 / beside_sink.MIN_REST  # rows are divided by what the sink leaves
             assert found.beside_sink[item, head] == pytest.approx(list(numbers.values()), abs=room, nan_ok=True)
     assert np.isfinite(found.beside_sink[..., [1, 2, 4, 5, 8]]).any(axis=(0, 1)).all()
+
+
+def test_no_share_of_a_batch_is_more_than_the_whole(measured: BatchMeasurements) -> None:
+    names = [metric.name for metric in SurveyOptions().metrics]
+    for values in measured.numbers.values.reshape(-1, len(names)):
+        refuse_impossible_shares(dict(zip(names, values.tolist(), strict=True)))
 
 
 def lost_of_spread(numbers: HeadNumbers) -> float:
