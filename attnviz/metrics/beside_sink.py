@@ -25,7 +25,7 @@ REST_METRICS = (
     "block",
     "locality",
 )  # the metrics that decide patterns, without that of the sink itself
-OF_SOME_QUERIES = ("relative-entropy", "induction", "duplicate")  # those that leave out queries without a number
+OF_ALL_QUERIES = ("self", "locality")  # a query without such a cell counts with 0; the others leave it out
 
 
 def numbers_beside_sink(
@@ -60,7 +60,7 @@ def numbers_beside_sink(
         else:
             row_numbers = (known_numbers - sink_weights * sink_cells.get(name, False)) / divisors
         with_number = has_number.sum(axis=-1)
-        counts = with_number if name in OF_SOME_QUERIES else is_counted.sum(axis=-1) * (with_number > 0)
+        counts = is_counted.sum(axis=-1) * (with_number > 0) if name in OF_ALL_QUERIES else with_number
         totals = np.sum(row_numbers.clip(0, 1), axis=-1, where=has_number)
         results[..., index] = np.where(counts >= MIN_QUERIES, totals / np.maximum(counts, 1), np.nan)
     return results

@@ -3,7 +3,8 @@
 There are three kinds of metrics:
 
 - A metric of cells is a function of `Grid` that selects visible cells. Its number for a query is the weight on these
-  cells; a query that sees none of them counts with 0, except for metrics of copies, which leave it out.
+  cells. A query that sees none of them counts with 0, unless the metric relates the query to a key that it may lack,
+  such as the token before it.
 - A metric of rows is a function of `Rows` that returns a number per query, ``(heads, queries)``.
 - A metric of columns is a function of `Columns`, the weight that each key receives, and returns ``(heads,)``.
 
@@ -59,7 +60,8 @@ class Metric(Measure):
         cells: returns the cells whose weight is the number of a query.
         rows: returns the number of each query, ``(heads, queries)``.
         columns: returns the number of each head, ``(heads,)``.
-        only_seeing: True if a metric of cells leaves out queries that see none of its cells, rather than count 0.
+        only_seeing: True if a metric of cells leaves out queries that see none of its cells, rather than count 0: it
+            relates a query to a key that the query may lack.
     """
 
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
@@ -257,7 +259,9 @@ METRICS = {
         Metric("first", "first", "share", "weight on the first token", frozenset({Need.SEQUENCE}), first_token),
         Metric("special", "special", "share", "weight on special tokens", frozenset({Need.SPECIAL}), special_tokens),
         Metric("self", "self", "share", "weight on the query itself", ONE_TEXT, own_token),
-        Metric("previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous_token),
+        Metric(
+            "previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous_token, only_seeing=True
+        ),
         Metric(
             "next",
             "next",
@@ -265,6 +269,7 @@ METRICS = {
             "weight on the token after",
             frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
             next_token,
+            only_seeing=True,
         ),
         Metric(
             "duplicate",
@@ -294,8 +299,17 @@ METRICS = {
             "weight within the query's sentence",
             frozenset({Need.SELF_ATTENTION, Need.SENTENCES}),
             own_sentence,
+            only_seeing=True,
         ),
-        Metric("pair", "pair", "share", "weight on the other text of a pair", frozenset({Need.PAIR}), other_text),
+        Metric(
+            "pair",
+            "pair",
+            "share",
+            "weight on the other text of a pair",
+            frozenset({Need.PAIR}),
+            other_text,
+            only_seeing=True,
+        ),
         Metric(
             "hidden",
             "hidden",
@@ -330,10 +344,12 @@ METRICS = {
             ON_PATCHES | {Need.NO_PLACE},
             register_tokens,
         ),
-        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left_patch),
-        Metric("right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right_patch),
-        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, upper_patch),
-        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, lower_patch),
+        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left_patch, only_seeing=True),
+        Metric(
+            "right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right_patch, only_seeing=True
+        ),
+        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, upper_patch, only_seeing=True),
+        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, lower_patch, only_seeing=True),
         Metric(
             "picture-distance",
             "pict.dist",

@@ -101,7 +101,10 @@ def find_patterns(
         return (UNIFORM, *second)
     if clear_names:
         shares = beside_sink if has_sink else values
-        largest_names = sorted(clear_names, key=lambda name: shares[name], reverse=True)[: MAX_NAMES - len(second)]
+        largest_names = sorted(clear_names, key=lambda name: shares[name], reverse=True)
+        if sink_share < MIN_CLEAR_SHARE <= values[largest_names[0]]:
+            second = ()  # the pattern has half of the weight, so the sink explains nothing
+        largest_names = largest_names[: MAX_NAMES - len(second)]
         return (*(Pattern(SHARE_PATTERNS[name], values[name]) for name in largest_names), *second)
     if rest.get("block", 0) >= MIN_WIDE_SHARE:
         return (Pattern(OWN_SENTENCE, values["block"]), *second)

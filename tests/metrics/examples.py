@@ -28,7 +28,9 @@ def refuse_impossible_shares(values: dict[str, float], room: float = 1e-5) -> No
     known = {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
     assert known["first"] <= known["sink"] + room
     assert known["sink"] <= known["peak"] + room
-    neighbours = [known[name] for name in ("self", "previous", "next")]
-    assert max(*neighbours, known["first"]) <= known["peak"] + room
-    assert sum(neighbours) <= (known["locality"] if known["locality"] else 1) + room
-    assert max(known["locality"], known["special"], known["block"], known["stripe"]) <= 1 + room
+    assert max(known["self"], known["first"]) <= known["peak"] + room
+    assert known["self"] <= (known["locality"] if known["locality"] else 1) + room
+    assert (
+        max(known["locality"], known["special"], known["block"], known["stripe"], known["previous"], known["next"])
+        <= 1 + room
+    )

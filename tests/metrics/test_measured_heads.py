@@ -60,7 +60,7 @@ def known_recording(shift: float = 0.0) -> Recording:
 def test_rows_are_in_the_order_of_layers_and_heads() -> None:
     table = frame_over_texts(every_head(known_recording()), 1)
     assert [row.name for row in table.rows] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
-    assert [row.pattern for row in table.rows][:2] == ["sink: a 1.00", "next token 0.72"]
+    assert [row.pattern for row in table.rows][:2] == ["sink: a 1.00", "next token 0.82"]
 
 
 @pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
@@ -71,7 +71,7 @@ def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> No
 
 def test_show_draws_the_heads_that_rank_first() -> None:
     report = drawn(build_report(known_recording(), ReportOptions(sort="previous", top=1)))
-    assert [panel.title for panel in report.panels] == ["head 1.2 · previous 0.80"]
+    assert [panel.title for panel in report.panels] == ["head 1.2 · previous 0.91"]
     assert "head 1.2 in" in report.caption
 
 
@@ -114,7 +114,7 @@ def test_table_is_never_wider_than_the_terminal(width: int, colors: int, ascii_o
 def test_bar_is_as_long_as_its_share() -> None:
     report = heads_report((known_recording(),), ReportOptions(sort="previous", look=Look(width=80), medium=LISTED))
     row = next(line for line in draw(report, ".txt").decode().split("\n") if line.startswith("1.2"))
-    assert "0.80 ███▎" in row
+    assert "0.91 ███▋" in row
 
 
 def test_wanted_metric_comes_first_in_the_table() -> None:
@@ -149,8 +149,7 @@ def test_csv_has_a_row_a_head_and_a_column_a_metric() -> None:
     report = heads_report((known_recording(),), ReportOptions(medium=LISTED))
     rows = list(csv.DictReader(io.StringIO(draw(report, ".csv").decode())))
     assert [(row["layer"], row["head"]) for row in rows][-1] == ("1", "2")
-    share = 0.9125 * 7 / 8  # the first of 8 tokens has none before it
-    assert float(rows[-1]["previous"]) == pytest.approx(share, abs=1e-6)
+    assert float(rows[-1]["previous"]) == pytest.approx(0.9125, abs=1e-6)
     assert {name for name, metric in METRICS.items() if Need.PATCHES not in metric.needs} < set(rows[0])
     assert rows[0]["hidden"] == ""
 
@@ -230,7 +229,7 @@ def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
         recording, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in recording.maps)
     )
     page = draw(heads_report((recording,), ReportOptions()), ".html").decode()
-    assert "previous token 0.80" in page
+    assert "previous token 0.91" in page
     assert "&lt;/td&gt;&lt;script" in page
     assert not re.findall(r"<script|<b>|<link|<img|https?:|url\(|style=", page)
     assert "default-src 'none'; style-src 'sha256-" in page
@@ -238,7 +237,7 @@ def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
 
 def test_page_of_the_atlas_has_a_cell_a_head_with_its_number_and_pattern() -> None:
     page = draw(heads_report((known_recording(),), ReportOptions()), ".html").decode()
-    assert 'title="head 1.2: previous 0.80 (previous token 0.80)">0.80</td>' in page
+    assert 'title="head 1.2: previous 0.91 (previous token 0.91)">0.91</td>' in page
     figures = re.findall(r"<figure>.*?</figure>", page)
     assert all(figure.count("<td") == LAYERS * HEADS for figure in figures)
     assert len(figures) == len(drawn(heads_report((known_recording(),), ReportOptions())).panels)

@@ -33,8 +33,8 @@ def blurred(cells: np.ndarray, share: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("cells", "name"),
     [
-        (np.eye(COUNT, k=-1), "previous token 0.87"),  # the first token has none before it
-        (np.eye(COUNT, k=1), "next token 0.87"),
+        (np.eye(COUNT, k=-1), "previous token 0.90"),
+        (np.eye(COUNT, k=1), "next token 0.90"),
         (np.eye(COUNT), "own token 0.90"),
         (np.eye(COUNT)[[3] * COUNT], "sink: d 0.90"),
     ],

@@ -12,7 +12,7 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.metrics import beside_sink, metrics
-from attnviz.metrics.metrics import HeadNumbers, measure
+from attnviz.metrics.metrics import HeadNumbers, measure, measure_queries
 from attnviz.text.tokens import Tokens, tokenize
 from tests import room
 from tests.maps.examples import KEYS, QUERIES, dense_of, factored, with_factors
@@ -60,6 +60,13 @@ def test_no_share_is_more_than_the_whole_and_both_engines_agree(maps: FactoredMa
             refuse_impossible_shares(NOT_BESIDE_SINK | numbers.beside_sink)
         assert (found.counts, found.sink) == (expected.counts, expected.sink)
         assert found.beside_sink == pytest.approx(expected.beside_sink, abs=SMALL_ROOM, nan_ok=True)
+
+
+@settings(max_examples=20)
+@given(maps=drawn_maps())
+def test_disjoint_parts_of_a_row_are_at_most_the_whole(maps: FactoredMaps) -> None:
+    parts = np.nan_to_num(measure_queries(dense_of(maps), ("self", "previous", "next"), maps.heads).numbers)
+    assert parts.sum(axis=0).max() <= 1 + 1e-5
 
 
 @given(data=st.data(), count=st.integers(4, 12), causal=st.booleans(), left=st.booleans(), padding=st.integers(1, 9))
