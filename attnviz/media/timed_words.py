@@ -14,8 +14,10 @@ from attnviz.base.reading import read_json, read_text
 WEBVTT, TEXTGRID = ".vtt", ".textgrid"
 WORD_SUFFIXES = (WEBVTT, TEXTGRID)  # of the files that hold words whatever their name is
 WORDS_JSON = "words.json"  # the name, or its end after a dot, of JSON with words; other JSON holds numbers of maps
-CUE = re.compile(
-    r"^\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.M | re.S
+CUE = re.compile(  # no part of it but a cue's text goes on over lines, so that it reads blank lines once
+    r"^[^\S\n]*((?:\d+:)?\d+:\d+[.,]\d+)[^\S\n]+-->[^\S\n]+((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n"
+    r"(.*?)(?:\n[^\S\n]*\n|\Z)",
+    re.M | re.S,
 )
 TAG = re.compile(r"<[^<>\n]{0,100}>")
 MAX_WORDS = 100_000

@@ -230,6 +230,8 @@ class HeadFrame:
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
         """Returns the frame with new columns before its own; all arrays but ``values`` are NaN there.
 
+        Rows of `full_frame` that were not selected have NaN in these columns.
+
         Args:
             measures: the measures of the new columns.
             values: ``(rows, measures)``.
@@ -238,7 +240,12 @@ class HeadFrame:
             lambda array: np.concatenate([_nan_array(*values.shape, *array.shape[2:]), array], axis=1)
         )
         columns = unknown | {"values": np.concatenate([values, self.values], axis=1)}
-        return replace(self, measures=(*measures, *self.measures), **columns)
+        full_frame = self.full_frame
+        if full_frame is not None:
+            full_values = _nan_array(len(full_frame.rows), len(measures))
+            full_values[[full_frame.rows.index(row) for row in self.rows]] = values
+            full_frame = full_frame.with_columns(measures, full_values)
+        return replace(self, measures=(*measures, *self.measures), full_frame=full_frame, **columns)
 
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
         """Returns this frame's values less those of ``other``, where both have the row and measure.

@@ -124,7 +124,8 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
         for start, matched_text in _pattern_matches(text, name, option_name):
             yield start, first_words(matched_text, MAX_LABEL_CHARACTERS)
         return
-    for number, match in enumerate(compile_mark(name).finditer(text), start=1):
+    # Without the blank lines at the end, every blank line is followed by a paragraph, and none is read twice.
+    for number, match in enumerate(compile_mark(name).finditer(text.rstrip()), start=1):
         leading_spaces = len(match.group()) - len(match.group().lstrip())
         yield match.start() + leading_spaces, f"{NUMBERED[name][0]}{number}"
 

@@ -23,9 +23,9 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
     places, sinks = random.integers(0, 5, shape) % 2, random.integers(0, 2, shape[:2])
     weights: Any = random.random((texts, len(HEADS), 9)).astype(np.float32)
     scores: Any = random.normal(size=(texts, len(HEADS), 9)).astype(np.float32)
-    pairs = random.integers(0, 9, (len(HEADS), 9))
+    pairs = random.integers(1, 9, (len(HEADS), 9))
     entropies: Any = random.random((texts, len(HEADS), 4)).astype(np.float32)
-    rows = random.integers(0, 9, (len(HEADS), 4))
+    rows = random.integers(1, 9, (len(HEADS), 4))
     return TextNumbers(
         values=values,
         places=places,
@@ -34,7 +34,7 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
         weights=weights * np.minimum(1, pairs / texts),  # no more than 1 a pair
         scores=scores,
         pairs=pairs,
-        entropies=entropies * (rows > 0),
+        entropies=entropies,
         rows=rows,
     )
 

@@ -25,6 +25,15 @@ def test_json_holds_words_by_its_name(name: str, expected: bool) -> None:
     assert is_words_json(Path(name)) is expected
 
 
+@pytest.mark.parametrize(
+    "text", ["\n" * 40_000, " " * 40_000, "0:0.0\n" * 8_000, "1" * 40_000, "0:0.0 -->\n\n" * 4_000]
+)
+def test_a_file_without_cues_is_read_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "words.vtt").write_text(text)
+    with pytest.raises(AttnvizError, match="0 words with seconds"):
+        read_words(tmp_path / "words.vtt")
+
+
 def test_webvtt_of_others_is_read(tmp_path: Path) -> None:
     (tmp_path / "words.vtt").write_text(
         "WEBVTT - a title\r\n\r\nNOTE nothing\r\n\r\n1\r\n00:01.500 --> 00:02.000 align:start\r\n<c.loud>Hello</c>\r\n"

@@ -126,3 +126,11 @@ def test_given_names_reach_the_rows_that_a_filter_left_out() -> None:
     assert [row.given_name for row in chosen.rows] == ["", ""]
     assert chosen.full_frame is not None
     assert [row.given_name for row in chosen.full_frame.rows] == ["", "late", ""]
+
+
+def test_columns_of_selected_rows_are_unknown_for_the_others() -> None:
+    wider = frame().take([1]).with_columns((Measure("new", "new", "share", "new"),), np.ones((1, 1)))
+    assert [measure.name for measure in wider.applicable] == ["new", "loss", "score"]
+    assert wider.total_rows == len(HEADS)
+    assert wider.full_frame is not None
+    np.testing.assert_equal(wider.full_frame.column("new"), np.array([np.nan, 1, np.nan]))

@@ -8,7 +8,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.text.groups import Groups
 from attnviz.text.landmarks import landmarks
-from attnviz.text.named_groups import named_groups
+from attnviz.text.named_groups import labelled_matches, named_groups
 from attnviz.text.tokens import Tokens, tokenize
 from attnviz.text.units import Units
 
@@ -45,6 +45,12 @@ def test_indentation_belongs_to_its_line_and_a_line_end_to_the_line_before() -> 
     units = Units.of(tokenize("a\n  b", "char"), "lines")
     assert units.numbers.tolist() == [0, 0, 1, 1, 1]
     assert units.as_tokens().offsets.tolist() == [[0, 1], [4, 5]]  # without the white space around
+
+
+@pytest.mark.parametrize("blank", ["\n", " \n", "\n "])
+def test_blank_lines_are_read_once_and_begin_no_paragraph(blank: str) -> None:
+    text = blank * 200_000 + "one" + blank * 200_000 + "two" + blank * 200_000
+    assert [label for _, label in labelled_matches(text, "paragraphs", "by")] == ["¶ 1", "¶ 2"]
 
 
 def test_special_tokens_are_in_no_line() -> None:
