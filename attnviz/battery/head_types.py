@@ -56,7 +56,10 @@ TYPES = {
             "induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"
         ),
         _share_type(
-            "successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"
+            "successor",
+            "on the item before in a known order",
+            "the same places, other items",
+            "after Gould et al. 2024",
         ),
         _share_type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
         _share_type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),

@@ -1,7 +1,7 @@
 """Makes the tests of types that need a language: successor, delimiter, first token, name mover and S-inhibition."""
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -93,42 +93,44 @@ def _looks_ahead(model: ProbedModel) -> bool:
 
 
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Returns probes of lists of items in a known order, and of the shuffled items as controls.
+    """Returns probes of shuffled items of a known order, and of the same places in other shuffles as controls.
 
-    Lists whose items the model cannot tell apart are left out, and so are shuffles in which no cell counts.
+    A probe counts the cells from each item's last token to the item before it in the order, where that stands earlier.
+    Its control counts the cells between the same places of another list, so that places alone give both the same score.
+    Lists whose items the model cannot tell apart are left out.
     """
     probes, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
-        ordered_probe = _list_probe(model, items, items)
         for _ in range(SHUFFLES):
-            control_probe = _list_probe(model, items, [items[index] for index in random.permutation(len(items))])
-            if ordered_probe is not None and control_probe is not None:
-                probes.append(ordered_probe)
-                controls.append(control_probe)
+            order_at, other_order_at = random.permutation(len(items)), random.permutation(len(items))
+            place_of = np.argsort(order_at)
+            pairs = [(query, key) for key, query in pairwise(place_of.tolist()) if key < query]
+            lists = [
+                _list_probe(model, [items[index] for index in shuffle], pairs) for shuffle in (order_at, other_order_at)
+            ]
+            if pairs and lists[0] is not None and lists[1] is not None:
+                probes.append(lists[0])
+                controls.append(lists[1])
     return probes, controls
 
 
-def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
-    """Returns a probe of a list: the cells from each item's last token to the item before it in ``order``.
-
-    Only items earlier in the list count. Returns ``None`` if the model cannot tell the items apart, or none counts.
+def _list_probe(model: ProbedModel, items: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Probe | None:
+    """Returns a probe of the cells from an item's last token to another item; ``None`` if items have the same tokens.
 
     Args:
         model: the model.
-        order: the items in the known order.
         items: the items as the text lists them.
+        pairs: the places of both items in the list.
     """
     tokens = _tokens_in_limit(model, ", ".join(items))
     spans = _word_spans(tokens, items)
     if not _are_distinct(tokens, spans):
         return None
     cells = np.zeros((len(tokens),) * 2, dtype=bool)
-    for item, predecessor in zip(order[1:], order, strict=False):
-        item_span, predecessor_span = spans[items.index(item)], spans[items.index(predecessor)]
-        if predecessor_span.max() < item_span.max():
-            cells[item_span.max(), predecessor_span] = True
-    return Probe(tokens.ids, cells) if cells.any() else None
+    for query, key in pairs:
+        cells[spans[query].max(), spans[key]] = True
+    return Probe(tokens.ids, cells)
 
 
 def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
