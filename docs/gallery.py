@@ -91,9 +91,15 @@ SHOWN = (
         "minilm",
         "A model with many heads",
         f'show "{SENTENCE}" --model ./minilm',
-        "One line counts what the 72 heads of a real model do. Below it are the three clearest heads: 0.2 "
-        "attends to the previous token, 1.8 to the next one, and 4.5 puts nearly all its weight on [CLS].",
-        ("head 0.2", "previous token 1.00", "72 heads of .*: 1 previous token, 1 next token", r"sink: \[CLS\]"),
+        "One line counts what the 72 heads of a real model do. Below it are the two clearest heads: 0.2 "
+        "attends to the previous token, 1.8 to the next one.",
+        (
+            "head 0.2",
+            "previous token 1.00",
+            "72 heads of .*: 3 previous token, 1 next token",
+            "head 1.8",
+            r"sinks on \[CLS\]",
+        ),
     ),
     Shown(
         "seeded",

@@ -561,7 +561,9 @@ def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             counts[grid.queries], visible_keys[:] = grid.visible_counts * grid.has_choice, grid.visible_keys
 
     _process_rows(maps, heads, add, stride)
-    return MeasuredQueries(numbers, Columns(received_weights / max(1, np.count_nonzero(counts)), visible_keys), counts)
+    return MeasuredQueries(
+        numbers, Columns(received_weights / max(1, int(np.count_nonzero(counts))), visible_keys), counts
+    )
 
 
 def rest_of_heads(
