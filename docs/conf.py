@@ -6,7 +6,14 @@ project, author = "attnviz", "the attnviz maintainers"
 version = release = __version__
 copyright = author  # Sphinx's name for the line at the foot of a page
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-extensions += ["tools.docs.run", "tools.docs.notebooks", "tools.docs.flags", "tools.docs.types"]
+extensions += [f"tools.docs.{name}" for name in ("live", "menu", "notebooks", "flags", "types")]
+attnviz_menu = {
+    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides tutorials/own-module tutorials/server "
+    "tutorials/corpus tutorials/course tutorials/conversations",
+    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech replay arrays defaults",
+    "Reference": "reference/command-line reference/python models data gallery glossary",
+    "Explanation": "explanation length notes architecture",
+}
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -1,5 +1,7 @@
 """Builds the site into ``site/``, offline, and opens it in a browser: ``python -m tools.docs``.
 
+``python -m tools.docs --write`` first writes into the documents what their commands print and draw today.
+
 Every warning is an error: a broken link, a page that no menu lists, a missing picture, a command that fails. So is what
 Chromium reports: a page wider than a phone, a faint text, an error on the console.
 """
@@ -8,13 +10,16 @@ import argparse
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from sphinx.cmd.build import build_main
 
+from tools.docs import commands, gallery, notebooks
+from tools.docs.commands import SCREEN
 from tools.docs.look import faults
 from tools.docs.reference import write_reference
-from tools.docs.run import SCREEN
 
 ROOT = Path(__file__).parents[2]
 PAGES, SOURCE, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "site"
@@ -26,12 +31,41 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m tools.docs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fast", action="store_true", help="leave the commands and notebooks of the pages out")
     parser.add_argument("--check", action="store_true", help="build nothing: open the site that was built last")
+    parser.add_argument(
+        "--write",
+        nargs="*",
+        metavar="PAGE",
+        help="build nothing: write today's outputs and pictures into all documents, or into these, such as gallery",
+    )
     options = parser.parse_args()
+    if options.write is not None:
+        return write(options.write)
     if not options.check and (code := build(options.fast)):
         return code
     lines = faults(SITE)
     print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
     return min(len(lines), 1)
+
+
+def write(names: list[str]) -> int:
+    """Writes today's outputs and pictures into the documents of these names; returns 0 if no command fails."""
+    documents = {page.stem: partial(commands.write, page) for page in commands.pages()}
+    documents |= {page.stem: partial(notebooks.write, page) for page in PAGES.rglob("*.ipynb")}
+    documents["gallery"] = gallery.write
+    if unknown := [name for name in names if name not in documents]:
+        print(f"no document {unknown[0]} has commands; choose from {', '.join(documents)}", file=sys.stderr)
+        return 2
+    failures = 0
+    with commands.loaded_once():
+        for name in names or documents:
+            begin = monotonic()
+            try:
+                documents[name]()
+            except (ValueError, SystemExit) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                failures += 1
+            print(f"{name}: {monotonic() - begin:.0f} s", flush=True)
+    return min(failures, 1)
 
 
 def build(fast: bool) -> int:

@@ -1,5 +1,6 @@
 """Runs the notebooks of the site in kernels while Sphinx reads the other pages; a cell that fails breaks the build."""
 
+import base64
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from sphinx.application import Sphinx
+
+from tools.docs.pictures import draw
 
 SECONDS_OF_A_CELL = 300
 
@@ -21,6 +24,27 @@ def executed(notebook: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
         client = NotebookClient(cells, timeout=SECONDS_OF_A_CELL, resources={"metadata": {"path": folder}})
         return str(nbformat.writes(client.execute()))  # type: ignore[no-untyped-call]
+
+
+def write(notebook: Path) -> None:
+    """Writes today's outputs into a notebook; an interactive page, which no repository's page runs, as a picture."""
+    book = nbformat.reads(executed(notebook), as_version=4)  # type: ignore[no-untyped-call]
+    for cell in book.cells:
+        cell.metadata.pop("execution", None)  # times
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "<iframe" in data.get("text/html", ""):
+                data["image/png"] = picture_of(data.pop("text/html"))
+    nbformat.write(book, notebook)  # type: ignore[no-untyped-call]
+
+
+def picture_of(frame: str) -> str:
+    """Returns a frame as it opens in a browser, as a PNG in base64."""
+    with tempfile.TemporaryDirectory() as folder:
+        page, picture = Path(folder, "page.html"), Path(folder, "page.png")
+        page.write_text(frame, encoding="utf-8")
+        draw(page, picture)
+        return base64.b64encode(picture.read_bytes()).decode()
 
 
 def start_notebooks(app: Sphinx) -> None:

