@@ -30,7 +30,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main as attnviz
-from tools.docs.pictures import alike, draw
+from tools.docs.sameness import alike, same_text
+from tools.docs.stills import draw
 
 ROOT = Path(__file__).parents[2]
 SCREEN = {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
@@ -40,8 +41,6 @@ BLOCK = re.compile(
     re.MULTILINE,
 )
 PICTURE = re.compile(r"\]\(([^)\s]*pictures/[^)\s]+)\)")
-NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)")
-BAR = re.compile("[▏▎▍▌▋▊▉█]+")  # whose length a number beside it says
 
 
 class Shown(NamedTuple):
@@ -60,8 +59,7 @@ class Shown(NamedTuple):
 
 def pages() -> list[Path]:
     """Returns the documents that show commands."""
-    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-            if BLOCK.search(_text(page))]
+    return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(_text(page))]
 
 
 def run(text: str) -> Iterator[Shown]:
@@ -114,20 +112,6 @@ def stale(page: Path) -> Iterator[str]:
             yield "\n".join([typed, *lines])
         if shown.picture and shown.file and not alike(shown.file, page.parent / shown.picture):
             yield f"{typed}: {shown.picture} is another picture"
-
-
-def same_text(before: str, today: str) -> bool:
-    """True if two outputs differ by nothing but the last digits of numbers, as those of two machines do."""
-    old, new = (NUMBER.split(" ".join(BAR.sub("", text).split())) for text in (before, today))
-    return old[::2] == new[::2] and all(map(_near, old[1::2], new[1::2]))
-
-
-def _near(before: str, today: str) -> bool:
-    """True if two numbers differ by one in the last digit; one whole digit may be a count, which is exact."""
-    if "e" in before:  # the size of a rounding error
-        return float(before) / 30 <= float(today) <= 30 * float(before)
-    unit = 10.0 ** -len(before.partition(".")[2]) if "." in before or len(before) > 1 else 0
-    return abs(float(before) - float(today)) <= 1.01 * unit
 
 
 @contextlib.contextmanager

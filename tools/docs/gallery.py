@@ -16,7 +16,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main
-from tools.docs import commands, pictures
+from tools.docs import commands
+from tools.docs import stills
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES, TARGET = DOCS / "gallery", DOCS / "gallery.md"
@@ -199,7 +200,7 @@ SHOWN = (
         f'show "{SENTENCE}" --model ./minilm --heads 0.2,2.8',
         "Two heads with their tokens, on one colour scale. A title names the head, and its pattern if it has a "
         "clear one. The model is named below the title. In head 2.8, “it” attends to “hungry”.",
-        ("head 0.2 · previous token 1.00", "minilm"),
+        ("2 heads of layers 0, 2 in minilm",),
         ".png",
     ),
     Shown(
@@ -305,7 +306,7 @@ def _text_of(path: Path) -> str:
 
 def draw(shown: Shown, sent: str) -> None:
     """Writes the picture of a command into the gallery, if it shows something else today."""
-    pictures.draw(drawn(shown, sent), PICTURES / shown.picture)
+    stills.draw(drawn(shown, sent), PICTURES / shown.picture)
 
 
 def drawn(shown: Shown, sent: str) -> Path:
@@ -335,7 +336,9 @@ def page() -> str:
     for shown in SHOWN:
         written = f" -o {shown.name}{shown.suffix}" if shown.suffix else ""
         typed = "\n".join([*shown.before, f"attnviz {shown.command}{written}"])
-        parts.append(f"## {shown.title}\n\n```sh\n{typed}\n```\n\n{shown.sees}\n\n![{shown.title}](gallery/{shown.picture})\n")
+        parts.append(
+            f"## {shown.title}\n\n```sh\n{typed}\n```\n\n{shown.sees}\n\n![{shown.title}](gallery/{shown.picture})\n"
+        )
     return "\n".join(parts)
 
 

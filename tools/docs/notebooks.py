@@ -9,7 +9,7 @@ import nbformat
 from nbclient import NotebookClient
 from sphinx.application import Sphinx
 
-from tools.docs.pictures import draw
+from tools.docs.stills import draw
 
 SECONDS_OF_A_CELL = 300
 

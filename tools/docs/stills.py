@@ -1,30 +1,22 @@
-"""Makes the pictures of the documents from the files that commands write, and tells whether two look alike."""
+"""Makes the pictures of the documents from the files that commands write: figures, pages and slides."""
 
 import functools
-import html
 import io
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
-from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageStat
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from tools.docs.look import CHROMIUM
 
-
 LARGEST, WIDTH, COLORS = 1280, 1000, 64  # of a picture in the documents, so that it takes less than 100 kB
-COMPARED = 48  # pixels a side: letters of other fonts blur, maps stay
-FAINTEST, STRONGEST = 6, 90  # of 255: the mean and the largest difference of two pictures of one thing
 
 
 def draw(file: Path, target: Path) -> None:
-    """Writes the picture of a file, unless ``target`` shows the same already."""
-    if alike(file, target):
-        return
+    """Writes the picture of a file as ``target``: the same bytes wherever the file is the same."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == target.suffix and file.suffix in (".gif", ".svg"):
         shutil.copyfile(file, target)
@@ -33,40 +25,18 @@ def draw(file: Path, target: Path) -> None:
     else:
         if picture.width > LARGEST:
             picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
-        picture.quantize(COLORS).save(target, optimize=True)
+        words = PngImagePlugin.PngInfo()
+        for name, text in words_of(file).items():
+            words.add_itxt(name, text)
+        picture.quantize(COLORS).save(target, optimize=True, pnginfo=words)
 
 
-def alike(file: Path, target: Path) -> bool:
-    """True if ``target`` shows what ``file`` does, or if nothing here can open ``file``."""
-    if not target.exists():
-        return False
-    if file.suffix == target.suffix == ".svg":
-        return terminal(file) == terminal(target)
-    today = still(file)
-    if today is None:
-        return True
-    with Image.open(target) as before:
-        return difference(before, today) is None
-
-
-def terminal(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
-    """Returns the words that the drawing of a terminal shows, and how many backgrounds have each colour, coarsely."""
-    drawing = file.read_text(encoding="utf-8")
-    words = "".join(html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)", drawing))
-    colors = re.findall(r'<rect fill="#(\w{2})(\w{2})(\w{2})"', drawing)
-    return " ".join(words.split()), Counter(tuple(round(int(part, 16) / 64) for part in color) for color in colors)
-
-
-def difference(before: Image.Image, today: Image.Image) -> str | None:
-    """Returns how two pictures differ to the eye, or None if they do not."""
-    shapes = [one.width / one.height for one in (before, today)]
-    if abs(shapes[0] / shapes[1] - 1) > 0.04:
-        return f"{before.width} x {before.height} and {today.width} x {today.height}"
-    size = (COMPARED, COMPARED)
-    small = [on_white(one).resize(size, Image.Resampling.BOX) for one in (before, today)]
-    gap = ImageChops.difference(*small)
-    mean, largest = max(ImageStat.Stat(gap).mean), max(high for _, high in gap.getextrema())  # type: ignore[misc,union-attr]
-    return f"{mean:.1f} and {largest} of 255" if mean > FAINTEST or largest > STRONGEST else None
+def words_of(file: Path) -> dict[str, str]:
+    """Returns the title and the caption that a figure holds; nothing for other files."""
+    if file.suffix != ".png":
+        return {}
+    with Image.open(file) as picture:
+        return {name: picture.info[name] for name in ("Title", "Description") if name in picture.info}
 
 
 def on_white(picture: Image.Image) -> Image.Image:
@@ -121,6 +91,8 @@ def slide(file: Path) -> Image.Image:
                 picture.paste(on_white(image).resize((width, height), Image.Resampling.LANCZOS), (left, top))
         elif shape.has_text_frame:
             for paragraph in shape.text_frame.paragraphs:
-                size = next((run.font.size for run in paragraph.runs if run.font.size), Pt(24))
-                pen.text((left + Inches(0.1) * scale, top), paragraph.text, "black", ImageFont.truetype(font, size * scale))
+                size = next((each.font.size for each in (*paragraph.runs, paragraph) if each.font.size), Pt(24))
+                pen.text(
+                    (left + Inches(0.1) * scale, top), paragraph.text, "black", ImageFont.truetype(font, size * scale)
+                )
     return picture
