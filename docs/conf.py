@@ -8,9 +8,10 @@ copyright = author  # Sphinx's name for the line at the foot of a page
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 extensions += [f"tools.docs.{name}" for name in ("live", "menu", "notebooks", "flags", "types")]
 attnviz_menu = {
-    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides tutorials/own-module tutorials/server "
-    "tutorials/corpus tutorials/course tutorials/conversations",
-    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech replay arrays defaults",
+    "Tutorials": "tutorials/first-look tutorials/induction tutorials/figures-and-slides tutorials/own-module "
+    "tutorials/server tutorials/corpus tutorials/course tutorials/conversations",
+    "How to": "show heads matters survey battery compare-and-explain figures page browse vision speech replay arrays "
+    "defaults",
     "Reference": "reference/command-line reference/python models data gallery glossary",
     "Explanation": "explanation length notes architecture",
 }

@@ -1,29 +1,13 @@
-"""Makes the pictures of README and notes beside the gallery, ``python docs/pictures.py``: the same bytes always.
+"""Draws what the default colours were chosen from: ``python -m tools.color_sheet FOLDER``.
 
-``python docs/pictures.py --sheet FOLDER`` draws what the default colours were chosen from: every kind of map on every
-scale, a picture each, and all of a kind beside each other.
+Every kind of map on every scale, a picture each, and all of a kind beside each other.
 """
 
-import os
 import sys
-from contextlib import chdir
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from attnviz.cli.commands import main
 
-HERE = Path(__file__).resolve().parent
-PICTURES = {
-    "arcs.png": [
-        *("show", "--sample", "repeat", "--model", "trained", "--style", "arcs", "--heads", "0.0,1.1", "--dpi", "100"),
-    ],
-    "difference.png": ["compare", "--causal", "--heads", "0,1", "--dpi", "100"],
-}
-SURVEYED = ("--model", "trained")  # over the sample texts
-OF_A_SURVEY = {
-    "survey-sentence.png": ["show", "my plan is to sleep", *SURVEYED, "--heads", "1.1", "--dpi", "100"],
-    "survey-card.png": ["show", "{survey}", "--heads", "1.1", "--sort", "induction", "--dpi", "100"],
-}
 MANY_HEADS = ("--sample", "repeat", "--causal", "--num-layers", "12", "--num-heads", "12", "--embed-dim", "96")
 
 
@@ -59,7 +43,7 @@ def draw_sheet(folder: Path) -> None:
 def _inputs(folder: Path) -> dict[str, str]:
     """The files that the kinds read, by their names in braces."""
     folder.mkdir(parents=True, exist_ok=True)
-    samples = HERE.parent / "sample_texts"
+    samples = Path(__file__).parents[1] / "sample_texts"
     words = " ".join(path.read_text(encoding="utf-8") for path in sorted(samples.glob("*.txt"))).split()
     half = " ".join((samples / "07-long.txt").read_text(encoding="utf-8").split()[:56])
     lines = "Life is short, eat dessert first.\nThe nurse thanked the pilot.\nHello world\n"
@@ -85,24 +69,5 @@ def _join(folder: Path, kind: str) -> None:
     sheet.save(folder / f"{kind}.png")
 
 
-def redraw() -> None:
-    """Draws every picture into this folder."""
-    os.environ["COLUMNS"] = "80"
-    for name, arguments in PICTURES.items():
-        sample = [] if "--sample" in arguments else ["--sample", "life"]
-        if main([*arguments, *sample, "-o", str(HERE / name), "--force"]) != 0:
-            raise SystemExit(f"{name} was not drawn")
-    with TemporaryDirectory() as folder, chdir(HERE.parent):
-        survey = str(Path(folder) / "samples.safetensors")
-        main(["survey", "sample_texts", *SURVEYED, "-o", survey])
-        for name, arguments in OF_A_SURVEY.items():
-            given = [survey if one == "{survey}" else one for one in arguments]
-            if main([*given, "-o", str(HERE / name), "--force"]) != 0:
-                raise SystemExit(f"{name} was not drawn")
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--sheet"]:
-        draw_sheet(Path(sys.argv[2]))
-    else:
-        redraw()
+    draw_sheet(Path(sys.argv[1]))

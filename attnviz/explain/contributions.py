@@ -57,7 +57,7 @@ def explain_ablation(head: HeadView) -> Step:
     return Step(
         title="Without heads",
         sentence="The output of a head is replaced by zero before the output projection, and the model runs on. This "
-        "intervention measures what the model does without the head: its accuracy at predicting the next byte. Head "
+        "intervention measures what the model does without the head: its accuracy at predicting the next token. Head "
         "0.0 copies the predecessor of each token into it, and both heads of layer 1 look for that; if one of them is "
         "removed, the other does its work.",
         formula="O = Σ over heads h ≠ removed: P(h) V(h) W_O(h)",

@@ -101,7 +101,7 @@ class TrainedReader(Reader):
             tokens=Tokens.numbered(ids.shape[1]),
             positions=positions,
             title=f"{len(ids)} segments of bytes, each repeated once, which the model was not trained on",
-            positions_remark="Measured in the second copies, where the first copy tells the next byte.",
+            positions_remark="Measured in the second copies, where the first copy tells the next token.",
         )
 
     def read(self, example: Example) -> Prepared:

@@ -1,5 +1,6 @@
-"""The tutorial on conversations is true: its commands run, and what it says of them is what they print."""
+"""The tutorial on conversations is true: it says what its outputs show, which test_documents compares with today's."""
 
+import math
 import re
 from pathlib import Path
 
@@ -8,52 +9,60 @@ import pytest
 
 import attnviz
 from attnviz.cli.commands import main
+from tools.docs.commands import BLOCK
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "conversations.md").read_text(encoding="utf-8")
-pytestmark = pytest.mark.slow
+TEXT = "the king lives in a castle. my bike has two wheels and a red bell. snow falls in winter. "
+SHOWN = {
+    f"{block['typed'].split()[1]}{' --check' if '--check' in block['typed'] else ''}": block["output"].splitlines()
+    for block in reversed([*BLOCK.finditer(PAGE)])  # of two of a kind, the first
+}
 
 
-@pytest.fixture
-def printed(
-    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, list[str]]:
-    """The lines that each kind of command on the page prints, in one folder."""
-    import shlex
-
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-    found: dict[str, list[str]] = {}
-    for line in re.findall(r"^```\{run\} attnviz (.*)$", PAGE, re.MULTILINE):
-        capsys.readouterr()
-        words = shlex.split(line)
-        assert main(words) == 0, line
-        name = f"{words[0]} --check" if "--check" in words else words[0]
-        found.setdefault(name, capsys.readouterr().out.splitlines())
-    return found
+def numbers(lines: list[str], start: str) -> list[float]:
+    """The numbers of the last line that begins so."""
+    line = next(line for line in reversed(lines) if line.startswith(start))
+    return [float(number) for number in re.findall(r"[+-]?\d+(?:\.\d+)?", line.removeprefix(start))]
 
 
-def test_what_the_tutorial_says_is_what_its_commands_print(printed: dict[str, list[str]]) -> None:
-    assert next(line for line in reversed(printed["show"]) if line.startswith("my bike")).split()[-3] == "94"
-    heads = [line.split()[0] for line in printed["heads"] if re.match(r"\d\.\d ", line)]
-    assert heads[:2] == ["1.1", "1.0"]
-    checked = [line for line in printed["show --check"] if re.search(r" [+-]\d+\.\d\d", line)][:3]
-    assert [line.split()[0] for line in checked] == ["my", "the", "snow"]
-    assert "+1" in checked[0]
-    assert "-" in checked[2].split()[-1]
-    steps = [line for line in printed["steps"] if re.match(r" +\d ", line)]
-    two = next(line for line in steps if line.split()[1] == "two")
-    assert re.search(r"my bike has two.*100%  two 100%", two)
-    kept = next(line for line in printed["kept"] if line.startswith("top:2"))
-    assert "100%" in kept
+def test_the_last_sentence_puts_94_percent_on_the_second_by_the_heads_that_retrieve() -> None:
+    assert numbers(SHOWN["show"], "my bike")[-3] == 94
+    heads = [line.split()[0] for line in SHOWN["heads"] if re.match(r"\d\.\d ", line)]
+    assert heads == ["1.1", "1.0", "0.1", "0.0"]
 
 
-def test_the_python_of_the_tutorial_gives_the_numbers_of_the_commands(printed: dict[str, list[str]]) -> None:
-    recording = attnviz.load("run.safetensors")
-    steps = attnviz.steps(recording, heads="1.1", queries="22:31")
-    assert steps.shares.shape[:2] == (1, 9)
+def test_without_a_sentence_the_answer_is_impossible_and_without_another_190_times_as_likely() -> None:
+    checked = SHOWN["show --check"]
+    assert numbers(checked, "my bike")[-1] == pytest.approx(130, abs=1)
+    gained = -numbers(checked, "snow falls")[-1]
+    before = float(re.search(r"from (-[\d.]+) nats", " ".join(checked))[1])  # type: ignore[index]
+    assert gained == pytest.approx(5.24, abs=0.02)
+    assert math.exp(gained) == pytest.approx(190, rel=0.05)
+    assert math.exp(before) == pytest.approx(0.005, rel=0.05)
+    assert math.exp(before + gained) == pytest.approx(0.94, abs=0.02)
+
+
+def test_the_first_step_looks_at_snow_and_the_step_of_two_at_two() -> None:
+    steps = {line.split()[1]: line for line in SHOWN["steps"] if re.match(r" +\d ", line)}
+    assert "snow 89%" in steps["my"]
+    assert re.search(r"my bike has two.*100%  two 100%", steps["two"])
+
+
+@pytest.mark.slow
+def test_the_python_of_the_tutorial_gives_the_numbers_of_the_commands(in_folder: Path) -> None:
+    for last in ("my bike has two wheels and a red bell", "snow falls in winter"):
+        name = f"{last.split()[0]}.safetensors"
+        assert main(["record", TEXT + last, "--model", "trained", "-o", name]) == 0
+    recording = attnviz.load("my.safetensors")
+    assert attnviz.steps(recording, heads="1.1", queries="22:31").shares.shape[:2] == (1, 9)
     kept = attnviz.kept(recording, ["h2o:10", "top:2"], queries="22:")
     assert kept.kept.shape == (2, 4, 10)
-    shown = next(line for line in printed["kept"] if line.startswith("h2o:10")).split()[1]
-    assert f"{kept.kept[0].mean():.1%}" == shown
+    shown = next(line for line in SHOWN["kept"] if line.startswith("h2o:10")).split()[1]
+    assert kept.kept[0].mean() == pytest.approx(float(shown.rstrip("%")) / 100, abs=1e-3)
     assert np.all(kept.kept[1, 2:].mean(axis=1) > 0.9)  # two keys are enough in heads 1.0 and 1.1
-    assert recording.by("sentences").maps[1].key_tokens.labels[2].startswith("my bike")
+    sentences = recording.by("sentences").maps[1]
+    assert sentences.key_tokens.labels[2].startswith("my bike")
+    snow = (
+        attnviz.load("snow.safetensors").by("sentences").maps[1].weights[1, -1]
+    )  # the control: the third is said again
+    assert snow[3] > 0.7 > 0.2 > snow[2]

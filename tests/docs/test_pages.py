@@ -18,13 +18,12 @@ KNOWN = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 def commands(page: str) -> list[list[str]]:
     """The attnviz commands of the blocks of a page, each split into words."""
     blocks = re.findall(r"^```(\S*).*\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    blocks += [("sh", line) for line in re.findall(r"^```\{run\} (.*)$", page, re.MULTILINE)]
     lines = [
         line.removeprefix("$ ")
         for kind, block in blocks
         if kind in ("console", "sh", "")
         for line in block.replace("\\\n", " ").splitlines()
-        if re.search(r"\battnviz [a-z-]", line)
+        if re.search(r"^\$ attnviz " if kind == "console" else r"\battnviz [a-z-]", line)
     ]
     words = [shlex.split(line, comments=True) for line in lines]
     return [each[at + 1 :] for each in words for at, word in enumerate(each) if word == "attnviz"]

@@ -9,8 +9,8 @@ The documents are ordinary Markdown. A block shows a command and its output, and
 
     ![Each token looks at the one before.](pictures/look.png)
 
-Without an image, or if the image has another name than the file, the file is not shown. The commands of one page run one
-after another in a folder of its own, which has the ``sample_texts`` of a clone, and ``./minilm`` if its package is
+Without an image, or if the image has another name than the file, the file is not shown. The commands of one page run
+one after another in a folder of its own, which has the ``sample_texts`` of a clone, and ``./minilm`` if its package is
 installed. Blocks of ``sh`` are not run.
 """
 
@@ -60,6 +60,16 @@ class Shown(NamedTuple):
 def pages() -> list[Path]:
     """Returns the documents that show commands."""
     return [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if BLOCK.search(_text(page))]
+
+
+def typed(page: Path) -> list[str]:
+    """Returns the commands that a page shows."""
+    return [block["typed"] for block in BLOCK.finditer(_text(page))]
+
+
+def pictures(page: Path) -> list[str]:
+    """Returns the links of a page to pictures of commands."""
+    return PICTURE.findall(_text(page))
 
 
 def run(text: str) -> Iterator[Shown]:

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from attnviz.cli.commands import main
-from tools.docs import commands
-from tools.docs import stills
+from tools.docs import commands, stills
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES, TARGET = DOCS / "gallery", DOCS / "gallery.md"
@@ -27,8 +26,8 @@ START = """\
 # Gallery: the default pictures
 
 attnviz draws each of these pictures without an option for its look. The sentences above a picture say what you must see
-in it, and a test checks that it is there. `python -m tools.docs --write gallery` writes this page and its pictures. Commands
-that name `sample_texts` are typed in a clone; `./minilm` is the folder of all-MiniLM-L6-v2
+in it, and a test checks that it is there. `python -m tools.docs --write gallery` writes this page and its pictures.
+Commands that name `sample_texts` are typed in a clone; `./minilm` is the folder of all-MiniLM-L6-v2
 ([how to get it](tutorials/first-look.md#install)).
 """
 
@@ -187,9 +186,9 @@ SHOWN = (
         "causal-5000",
         "5,000 words",
         "show --file long.txt --model trained --heads 1.1",
-        "A pooled map of a story that is told four times. Induction is the diagonals: each begins where the story begins "
-        "again. The last rows are as clear as the first, because a colour compares each weight with an even share of the "
-        "keys that the query can see. A remark says that the model was trained on much shorter texts.",
+        "A pooled map of a story that is told four times. Induction is the diagonals: each begins where the story "
+        "begins again. The last rows are as clear as the first, because a colour compares each weight with an even "
+        "share of the keys that the query can see. A remark says that the model was trained on much shorter texts.",
         ("Lift is the weight", "Pooled: ", "the model was trained on 128"),
         ".png",
         before=("for i in 1 2 3 4; do cat sample_texts/07-long.txt; done > long.txt",),
@@ -262,7 +261,7 @@ def answer(shown: Shown) -> str:
         if line.startswith("attnviz "):
             commands.answer([*shlex.split(line)[1:], "--force"], Path.cwd())
         else:
-            subprocess.run(line, shell=True, check=True)  # noqa: S602  # a line of this file
+            subprocess.run(line, shell=True, check=True)  # a line of this file
     written = ["-o", f"{shown.name}{shown.suffix}", "--force"] if shown.suffix else []
     written += ["--dpi", "80"] if shown.suffix == ".png" else []
     terminal = {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color", "COLORTERM": "truecolor"}

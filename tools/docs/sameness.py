@@ -13,7 +13,7 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)")
 BAR = re.compile("[▏▎▍▌▋▊▉█]+")  # whose length a number beside it says
 
 COMPARED = 48  # pixels a side: letters of other fonts blur, maps stay
-FAINTEST, STRONGEST = 6, 90  # of 255: the mean and the largest difference of two pictures of one thing
+FAINTEST, STRONGEST = 4, 60  # of 255: the mean and the largest difference of two pictures of one thing
 
 
 def same_text(before: str, today: str) -> bool:

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from tools.docs.look import CHROMIUM
 
-LARGEST, WIDTH, COLORS = 1280, 1000, 64  # of a picture in the documents, so that it takes less than 100 kB
+LARGEST, WIDTH, COLORS = 1280, 1000, 128  # of a picture in the documents, so that it takes less than 100 kB
 
 
 def draw(file: Path, target: Path) -> None:
@@ -28,7 +28,7 @@ def draw(file: Path, target: Path) -> None:
         words = PngImagePlugin.PngInfo()
         for name, text in words_of(file).items():
             words.add_itxt(name, text)
-        picture.quantize(COLORS).save(target, optimize=True, pnginfo=words)
+        picture.quantize(COLORS, kmeans=1).save(target, optimize=True, pnginfo=words)
 
 
 def words_of(file: Path) -> dict[str, str]:

