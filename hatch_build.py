@@ -1,13 +1,43 @@
-"""Adds to every wheel what is made when it is built: the man page, the bill of materials, and the page's scripts."""
+"""Adds to every wheel what is made when it is built: the man page, the bill of materials, and the page's scripts.
 
+The README of a package index is made here, too: there, a link relative to the repository leads nowhere.
+"""
+
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ASSETS = "attnviz/render/page/assets"
+LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!https?:|#)([^)\s]+)\)")
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Gives the distribution a README without relative links."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Adds the README with the address that ``project.urls`` in pyproject.toml has as ``Repository``, if any."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": readme_of_index(text, metadata.get("urls", {}).get("Repository", "")),
+        }
+
+
+def readme_of_index(text: str, address: str) -> str:
+    """Returns a README whose links and pictures lead to the repository; their words alone if it has no address."""
+
+    def absolute(link: re.Match[str]) -> str:
+        picture, words, path = link.groups()
+        if not address:
+            return f"*{words}*" if picture else words
+        return f"{picture}[{words}]({address}/{'raw' if picture else 'blob'}/main/{path})"
+
+    return LINK.sub(absolute, text)
 
 
 class ManualHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -20,7 +20,8 @@ CAT = "the cat sat. the cat sat"
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A function that gives the recording of a text by a model, each run once."""
-    folder, known = tmp_path_factory.mktemp("claims"), {}
+    folder = tmp_path_factory.mktemp("claims")
+    known: dict[tuple[str, str], Any] = {}
 
     def recording(model: str, text: str) -> Any:
         if model == "minilm" and commands.minilm() is None:
@@ -107,7 +108,8 @@ def test_a_head_has_the_number_that_a_page_says(
     model: str, text: str, head: str, metric: str, value: float, recordings: Any
 ) -> None:
     table = recordings(model, text).head_table()
-    at = list(zip(table["layer"], table["head"], strict=True)).index(tuple(map(int, head.split("."))))
+    layer, number = map(int, head.split("."))
+    at = list(zip(table["layer"], table["head"], strict=True)).index((layer, number))
     assert float(table[metric][at]) == pytest.approx(value, abs=0.02)
 
 

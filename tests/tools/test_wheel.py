@@ -44,6 +44,32 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("address", "made"),
+    [
+        (
+            "https://host/o/a",
+            "![A [CLS] map](https://host/o/a/raw/main/docs/a.png) [one](https://host/o/a/blob/main/b.md#c)",
+        ),
+        ("", "*A [CLS] map* one"),
+    ],
+)
+def test_the_readme_of_an_index_has_no_relative_link(address: str, made: str) -> None:
+    pytest.importorskip("hatchling")
+    from hatch_build import readme_of_index
+
+    assert readme_of_index("![A [CLS] map](docs/a.png) [one](b.md#c)", address) == made
+    assert readme_of_index("[web](https://x.y) [part](#z)", address) == "[web](https://x.y) [part](#z)"
+
+
+def test_the_metadata_have_the_readme_without_relative_links(built: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("METADATA"))).decode()
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert "# attnviz" in metadata
+    assert "](docs/" not in metadata
+
+
 def test_the_wheel_of_the_sdist_runs_without_the_checkout(built: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")

@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -49,7 +50,7 @@ def main() -> int:
 
 def write(names: list[str]) -> int:
     """Writes today's outputs and pictures into the documents of these names; returns 0 if no command fails."""
-    documents = {page.stem: partial(commands.write, page) for page in commands.pages()}
+    documents: dict[str, Callable[[], None]] = {page.stem: partial(commands.write, page) for page in commands.pages()}
     documents |= {page.stem: partial(notebooks.write, page) for page in PAGES.rglob("*.ipynb")}
     documents["gallery"] = gallery.write
     if unknown := [name for name in names if name not in documents]:

@@ -176,7 +176,7 @@ def answer(words: list[str], folder: Path) -> tuple[int, str]:
         os.chdir(before)
         os.environ.clear()
         os.environ.update(kept)
-    lines = [line.rstrip() for line in printed.buffer.getvalue().decode().splitlines()]  # type: ignore[attr-defined]
+    lines = [line.rstrip() for line in printed.buffer.getvalue().decode().splitlines()]
     return code, "".join(f"{line}\n" for line in lines)
 
 

@@ -61,5 +61,5 @@ def difference(before: Image.Image, today: Image.Image) -> str | None:
     size = (COMPARED, COMPARED)
     small = [on_white(one).resize(size, Image.Resampling.BOX) for one in (before, today)]
     gap = ImageChops.difference(*small)
-    mean, largest = max(ImageStat.Stat(gap).mean), max(high for _, high in gap.getextrema())  # type: ignore[misc,union-attr]
+    mean, largest = max(ImageStat.Stat(gap).mean), max(high for _, high in gap.getextrema())  # type: ignore[misc]
     return f"{mean:.1f} and {largest} of 255" if mean > FAINTEST or largest > STRONGEST else None
