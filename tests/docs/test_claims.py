@@ -1,5 +1,6 @@
 """What README, tutorials and how-to pages claim of a head is so, on the text that they show and on others."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,26 @@ def test_a_head_has_the_number_that_a_page_says(
     layer, number = map(int, head.split("."))
     at = list(zip(table["layer"], table["head"], strict=True)).index((layer, number))
     assert float(table[metric][at]) == pytest.approx(value, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "line"),
+    [
+        ("induction", "battery", r"induction +1\.1 +0\.9[78]\d* .* 0\.0[12]\d? +2 of 4"),
+        ("induction", "battery", r"previous +0\.0 +0\.98"),
+        ("induction", "ablate", r"0\.0 +4\.1\d+ +\+4\.1"),
+        ("induction", "ablate", r"1\.0\+1\.1 +5\.6[89]\d+ .*\+5\.39"),
+        ("induction", "ablate", r"loss is 0\.0001 with all heads"),
+        ("induction", "explain", r"head 0\.0 .* 13\.49 "),
+        ("induction", "explain", r"13\.31"),
+        ("first-look", "show", r"72 heads of minilm: .*sinks on \[CLS\]"),
+        ("README", "show", r"the   0   0 100   0   0   0"),
+    ],
+)
+def test_an_output_has_the_number_that_its_page_says(page: str, command: str, line: str) -> None:
+    [text] = [each.read_text(encoding="utf-8") for each in commands.pages() if each.stem == page]
+    outputs = [block["output"] for block in commands.BLOCK.finditer(text) if block["typed"].split()[1] == command]
+    assert any(re.search(line, output) for output in outputs)
 
 
 def test_the_page_has_less_than_400_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:
