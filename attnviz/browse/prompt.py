@@ -12,6 +12,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import filter_heads, find
 from attnviz.browse.moves.history import with_history
 from attnviz.browse.session.state import State
+from attnviz.maps.heads import head_name
 from attnviz.report.words.head_names import read_names, write_name
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class PromptLine:
         is_blank = not state.prompt_text.strip()
         message = f"{'removed the name from' if is_blank else 'saved the name in'} {session.names_file}"
         try:
-            write_name(session.names_file, (maps.layer, number), state.prompt_text)
+            write_name(session.names_file, head_name(maps, number), state.prompt_text)
             session.ranking.given_names = dict(read_names(session.names_file))
         except AttnvizError as error:
             message = error.message_with(flag)

@@ -67,6 +67,7 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     After a comma, only the text behind it is completed. Returns no heads if the command line names no readable
     recording.
     """
+    from attnviz.maps.heads import head_name
     from attnviz.maps.saved import load
 
     words = [context.params.get("text") or "", *context.args]  # typer stops parsing an incomplete line
@@ -78,7 +79,7 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     except AttnvizError:
         return []
     earlier_heads = incomplete[: incomplete.rfind(",") + 1]
-    heads = [f"{earlier_heads}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads]
+    heads = [f"{earlier_heads}{head_name(maps, head)}" for maps in recording.maps for head in maps.heads]
     return names_starting_with(incomplete, heads)
 
 

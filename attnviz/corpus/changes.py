@@ -58,7 +58,7 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
         remarks.append("The models differ: heads of the same number need not do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
         remarks.append(f"The corpora differ: a number may change merely because the {after.example_noun} differ.")
-    heads_before, heads_after = ({(head.layer, head.head) for head in survey.heads} for survey in (before, after))
+    heads_before, heads_after = ({head.name for head in survey.heads} for survey in (before, after))
     unmatched_heads = heads_before ^ heads_after
     if unmatched_heads:
         subject = "1 head is" if len(unmatched_heads) == 1 else f"{len(unmatched_heads)} heads are"

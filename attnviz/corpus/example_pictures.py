@@ -59,11 +59,11 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> Draw
         calls = self_attention(reader.record(Example(image=Path(source)), Selection()))
         _refuse_other_numbers(survey, number, calls)
         tokens[number] = _with_small_picture(calls[0].query_tokens)
-        calls_of_layers = {maps.layer: maps for maps in calls}
+        calls_of_layers = {(maps.layer, maps.module): maps for maps in calls}
         for request in requests:
             if request.text == number:
                 head = survey.heads[request.head]
-                weights[request] = _weights(calls_of_layers[head.layer], head.head, request)
+                weights[request] = _weights(calls_of_layers[head.layer, head.module], head.head, request)
     return DrawnPictures(weights, tokens, missing)
 
 
@@ -73,10 +73,7 @@ def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]
     examples = survey.examples
     heads, metrics, ranks = np.nonzero(examples.ids == number)
     values = measurements.numbers.values[0]
-    has_same_heads = [(head.layer, head.head) for head in measurements.heads] == [
-        (head.layer, head.head) for head in survey.heads
-    ]
-    if not has_same_heads or not np.allclose(
+    if measurements.heads != survey.heads or not np.allclose(
         values[heads, metrics], examples.values[heads, metrics, ranks], rtol=TOLERANCE, atol=TOLERANCE
     ):
         source = examples.texts[number].source

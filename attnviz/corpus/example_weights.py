@@ -9,6 +9,7 @@ from torch import nn
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
@@ -108,9 +109,9 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
         return
     options = SurveyOptions(custom_classes=survey.custom_classes)
     measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
-    head_indices = {(head.layer, head.head): index for index, head in enumerate(measurements.heads)}
+    head_indices = {head: index for index, head in enumerate(measurements.heads)}
     no_head = -1  # the index of a head that the model lacks
-    surveyed_indices = [head_indices.get((head.layer, head.head), no_head) for head in survey.heads]
+    surveyed_indices = [head_indices.get(head, no_head) for head in survey.heads]
     metric_names = [metric.name for metric in options.metrics]
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
     if no_head in surveyed_indices or not np.allclose(
@@ -156,9 +157,12 @@ def _weights_of_batch(
         """
         if site.kind == "cross":
             return
+        module = printable(site.module)  # as a survey writes it
         for text_index, number in enumerate(numbers):
             requests = [
-                request for request in requests_of_text[number] if survey.heads[request.head].layer == site.layer
+                request
+                for request in requests_of_text[number]
+                if (survey.heads[request.head].layer, survey.heads[request.head].module) == (site.layer, module)
             ]
             text_call = call.of_texts(slice(text_index, text_index + 1)) if requests else call
             for request in requests:

@@ -9,7 +9,7 @@ from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
 from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.patterns import find_patterns
-from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.selection import Selection
 from attnviz.text.towers import refuse_other_tower
 
 
@@ -42,22 +42,8 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     Raises:
         AttnvizError: if the survey lacks a selected layer or head, or the selection names a tower.
     """
-    layers: dict[int, list[int]] = {}
-    for head in survey.heads:
-        layers.setdefault(head.layer, []).append(head.head)
     refuse_other_tower(selection.tower, "", "a survey", "")
-    refuse_missing(selection.chosen_layers, tuple(layers), "layer")
-    for layer in selection.chosen_layers or layers:
-        refuse_missing(selection.heads_of(layer), tuple(layers[layer]), f"head in layer {layer}:")
-    if selection.pairs is not None:
-        indices = {(head.layer, head.head): index for index, head in enumerate(survey.heads)}
-        return [indices[pair] for pair in selection.pairs]
-    chosen_layers = layers if selection.layers is None else selection.layers
-    return [
-        index
-        for index, head in enumerate(survey.heads)
-        if head.layer in chosen_layers and (selection.heads is None or head.head in selection.heads)
-    ]
+    return selection.places_in([head.known_head for head in survey.heads])
 
 
 def _row(survey: Survey, index: int) -> HeadRow:
@@ -71,7 +57,7 @@ def _row(survey: Survey, index: int) -> HeadRow:
         beside_means = survey.tallies.beside_sums.total[index] / survey.tallies.beside_count[index]
     beside_sink = dict(zip(REST_METRICS, beside_means.tolist(), strict=True))
     patterns = find_patterns(means, counts, beside_sink, mean_length, _sink_label(survey, index))
-    return HeadRow(((head.layer, head.head),), "self", head.module, patterns)
+    return HeadRow(((head.layer, head.head),), "self", head.module, patterns, part=head.part)
 
 
 def _sink_label(survey: Survey, index: int) -> str:

@@ -69,6 +69,7 @@ def _block_maps(maps: PooledMaps) -> GroupedMaps:
     return GroupedMaps(
         layer=maps.layer,
         module=maps.module,
+        part=maps.part,
         kind=maps.kind,
         heads=maps.heads,
         query_tokens=_block_tokens(rows),

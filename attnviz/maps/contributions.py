@@ -53,7 +53,7 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
             f"record it again with {option('values', True)}"
         )
-    shared_names = ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")
+    shared_names = ("layer", "module", "part", "heads", "query_tokens", "key_tokens", "kind")
     shared_fields = {name: getattr(maps, name) for name in shared_names}
     return ContributionMaps(
         **shared_fields,

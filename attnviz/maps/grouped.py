@@ -156,6 +156,7 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
     return GroupedMaps(
         layer=maps.layer,
         module=maps.module,
+        part=maps.part,
         kind=maps.kind,
         heads=selected_heads or maps.heads,
         query_tokens=rows.as_tokens(),

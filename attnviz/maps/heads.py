@@ -10,7 +10,7 @@ from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import Selection, refuse_missing, resolve_span
+from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.towers import refuse_other_tower
 
 HeadKey = tuple[str, int, str, int, int]
@@ -34,7 +34,7 @@ class ChosenHead:
 
     @property
     def name(self) -> str:
-        """The name ``layer.head``, as in all output."""
+        """The name as in all output; see `head_name`."""
         return head_name(self.maps, self.head)
 
     @property
@@ -52,8 +52,8 @@ def head_key(maps: LayerMaps, head: int) -> HeadKey:
 
 
 def head_name(maps: LayerMaps, head: int) -> str:
-    """Returns the name of a head as in all output: ``layer.head``."""
-    return f"{maps.layer}.{head}"
+    """Returns the name of a head as in all output, unique in its recording: ``layer.head`` or ``part:layer.head``."""
+    return maps.known_head(head).name
 
 
 def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]:
@@ -138,14 +138,10 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     """
     advice = f"record it with {option('attention', selection.tower)}"
     refuse_other_tower(selection.tower, recording.tower, recording.model, advice)
-    refuse_missing(selection.chosen_layers, recording.layers, "layer")
-    layers = selection.chosen_layers or recording.layers
-    layer_maps = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
-    for maps in layer_maps:
-        refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
-    heads: list[tuple[LayerMaps, int]] = []
-    for maps in layer_maps:
-        heads += [(maps, number) for number in selection.heads_of(maps.layer) or maps.heads]
-    # Heads that were selected by name, such as 4.11, are in the order of their names.
-    ranks = {pair: rank for rank, pair in enumerate(selection.pairs or ())}
-    return sorted(heads, key=lambda head: ranks.get((head[0].layer, head[1]), 0))
+    heads = [(maps, head) for maps in recording.maps for head in maps.heads]
+    chosen = [heads[place] for place in selection.places_in([maps.known_head(head) for maps, head in heads])]
+    if selection.heads is None:
+        return chosen
+    calls = {id(maps): call for call, (maps, _) in reversed(list(enumerate(chosen)))}
+    ranks = {head: rank for rank, head in enumerate(selection.heads)}
+    return sorted(chosen, key=lambda head: (calls[id(head[0])], ranks[head[1]]))

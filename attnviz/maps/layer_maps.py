@@ -14,6 +14,7 @@ from attnviz.base.printable import printable
 from attnviz.maps.group_sums import GroupSums, sum_groups
 from attnviz.streaming.overview import Overview
 from attnviz.text.groups import Groups
+from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class LayerMaps(ABC):
         value_norms_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
             output of the model's own projection; ``None`` if unknown.
         quantity: the quantity in ``weights``: attention weights or contributions.
+        part: the part of the model in the names of the heads, "" where their numbers are enough; ``None`` until a
+            recording of all calls decides it.
     """
 
     layer: int
@@ -105,6 +108,7 @@ class LayerMaps(ABC):
     value_norms: FloatArray | None = None
     value_norms_fidelity: float | None = None
     quantity: QuantityName = "weight"
+    part: str | None = None
 
     def __post_init__(self) -> None:
         """Makes ``module`` printable and ``value_norms`` read-only; raises AttnvizError if their shape is wrong."""
@@ -171,6 +175,10 @@ class LayerMaps(ABC):
     @abstractmethod
     def to_tensors(self) -> MapTensors:
         """Returns the header and the arrays that a file stores."""
+
+    def known_head(self, head: int) -> KnownHead:
+        """Returns what names the head with this number."""
+        return KnownHead(self.layer, head, self.part or "", self.module, self.kind)
 
     def head_indices(self, heads: tuple[int, ...]) -> list[int]:
         """Returns the indices in the arrays of the heads with these numbers; raises ValueError for an unknown head."""

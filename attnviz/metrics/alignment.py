@@ -116,7 +116,7 @@ def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[
     sound_heads = [(maps, head) for maps, head in heads if is_aligned(maps)]
     lags_and_jitters = [lag_and_jitter(aligned_words([head]), reference) for head in sound_heads]
     return HeadFrame(
-        rows=tuple(HeadRow(((maps.layer, head),), maps.kind) for maps, head in sound_heads),
+        rows=tuple(HeadRow.of(maps, head) for maps, head in sound_heads),
         measures=(ALIGNMENT, LAG),
         values=np.array([(jitter, lag) for lag, jitter in lags_and_jitters]).reshape(-1, 2),  # also for no head
     )

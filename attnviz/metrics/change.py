@@ -57,7 +57,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     change_columns = np.array(changes).reshape(len(pairs), 4)  # the four numbers of a head, also for no head
     return HeadFrame(
-        rows=tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, _, head in pairs),
+        rows=tuple(HeadRow.of(maps, head) for maps, _, head in pairs),
         measures=COMPARISON_MEASURES,
         values=np.column_stack([change_columns, _entropies(heads_a), _entropies(heads_b)]),
     )

@@ -3,9 +3,10 @@
 A head passes if every word holds. A word is one of
 
 - a metric, an operator and a number: ``previous>0.5``, ``sink<=.2``; an unambiguous prefix of the metric is enough;
-- ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``;
+- ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``,
+  ``head:encoder:4.11``;
 - ``kind:self`` or ``kind:cross``;
-- part of the head's pattern, or its name: ``induction``, ``4.11``;
+- part of the head's pattern, or its name: ``induction``, ``4.11``, ``encoder:4.11``;
 - a head that is named by its sink, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token. ``sink`` also keeps
   heads that do something else beside a sink.
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.text.head_name import parse_head_name
 from attnviz.text.selection import parse_numbers
 
 OPERATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -40,6 +42,7 @@ class DescribedHead:
     """The fields of a head that a filter tests.
 
     Attributes:
+        name: its name, such as ``4.11`` or ``encoder:4.11``.
         layer: the layer's number.
         head: the head's number in its layer.
         kind: ``self`` or ``cross``.
@@ -47,11 +50,16 @@ class DescribedHead:
         numbers: its numbers by the name of the measure; NaN where it has none.
     """
 
+    name: str
     layer: int
     head: int
     kind: str
     pattern: str
     numbers: Mapping[str, float]
+
+    def is_called(self, word: str) -> bool:
+        """True if a word of a filter is the head's name, or its numbers, which several heads may have."""
+        return word in (self.name.lower(), f"{self.layer}.{self.head}")
 
 
 @dataclass(frozen=True)
@@ -106,10 +114,10 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
         return lambda head: f"sink: {value}" in head.pattern.lower()
     if colon and name in TESTS and value:
         return TESTS[name](value)
-    if re.search(r"[<>=:]", word):
+    if re.search(r"[<>=:]", word) and parse_head_name(word) is None:
         example = EXAMPLE if "previous" in metrics or not metrics else f"{metrics[0]}>0.5 layer:3-5"
         raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {example!r}")
-    return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
+    return lambda head: head.is_called(word) or word in head.pattern.lower()
 
 
 def find_metric_name(prefix: str, names: Iterable[str]) -> str:
@@ -166,7 +174,7 @@ def _head_test(value: str) -> Callable[[DescribedHead], bool]:
     """
     if "." in value:
         names = value.split(",")
-        return lambda head: f"{head.layer}.{head.head}" in names
+        return lambda head: any(map(head.is_called, names))
     heads = parse_numbers(value, "heads")
     return lambda head: head.head in heads
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,13 @@ from attnviz.metrics.measure import Measure, example_noun, margin_of_mean, named
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.needs import Need, sentence_of
 from attnviz.metrics.patterns import MIXED, Pattern
+from attnviz.text.head_name import HeadName
 
-HeadName = tuple[int, int]  # numbers of the layer and of the head in it
-HeadSet = tuple[HeadName, ...]
+if TYPE_CHECKING:
+    from attnviz.maps.layer_maps import LayerMaps
+
+HeadPair = tuple[int, int]  # of the layer, and of the head in it
+HeadSet = tuple[HeadPair, ...]
 NUMBERS = ("values", "spreads", "margins", "counts", "deciles")  # the array fields of a frame
 
 
@@ -32,6 +36,7 @@ class HeadRow:
         module: the name of the attention module.
         patterns: the patterns found in its weights, the clearest first; empty if none were sought.
         given_name: the name that a user gave to the head; "" for none.
+        part: the part of the model in the head's name; "" where the numbers are enough.
     """
 
     heads: HeadSet
@@ -39,11 +44,17 @@ class HeadRow:
     module: str = ""
     patterns: tuple[Pattern, ...] = ()
     given_name: str = ""
+    part: str = ""
+
+    @classmethod
+    def of(cls, maps: "LayerMaps", head: int) -> Self:
+        """Returns the row of a head of these maps, without patterns."""
+        return cls(((maps.layer, head),), maps.kind, maps.module, part=maps.part or "")
 
     @property
     def name(self) -> str:
-        """The heads as ``layer.head``, joined by ``+``."""
-        return "+".join(f"{layer}.{head}" for layer, head in self.heads)
+        """The names of the heads, joined by ``+``."""
+        return "+".join(str(HeadName(layer, head, self.part)) for layer, head in self.heads)
 
     @property
     def title(self) -> str:
@@ -173,7 +184,7 @@ class HeadFrame:
         return dict(zip(self.names, getattr(self, field)[index].tolist(), strict=True))
 
     @cached_property
-    def numbers_by_head(self) -> dict[HeadName, float]:
+    def numbers_by_head(self) -> dict[HeadPair, float]:
         """The number of the first measure for each row with a single head, by layer and head."""
         return {
             row.heads[0]: float(value)
@@ -210,20 +221,20 @@ class HeadFrame:
 
         All other arrays, such as margins, are NaN in the new columns.
         """
-        other_rows = {row.heads: index for index, row in enumerate(other.rows)}
-        sources = [other_rows.get(row.heads, len(other.rows)) for row in self.rows]  # the last is NaN
+        other_rows = {row.name: index for index, row in enumerate(other.rows)}
+        sources = [other_rows.get(row.name, len(other.rows)) for row in self.rows]  # the last is NaN
         values_and_nan = np.vstack([other.values, _nan_array(1, len(other.measures))])
         return self.with_columns(other.measures, values_and_nan[sources])
 
-    def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
-        """Returns the frame with a user's names of heads, by layer and number; unchanged if ``names`` is empty.
+    def with_names(self, names: Mapping[str, str]) -> "HeadFrame":
+        """Returns the frame with the names that a user gave to heads; unchanged if ``names`` is empty.
 
         Heads that are not in ``names`` lose their names.
         """
         if not names:
             return self
         named_full_frame = None if self.full_frame is None else self.full_frame.with_names(names)
-        given_names = (names.get(row.heads[0], "") if len(row.heads) == 1 else "" for row in self.rows)
+        given_names = (names.get(row.name, "") for row in self.rows)
         rows = tuple(replace(row, given_name=name) for row, name in zip(self.rows, given_names, strict=True))
         return replace(self, rows=rows, full_frame=named_full_frame)
 
@@ -334,7 +345,7 @@ class HeadFrame:
         """The fields of each row that a filter tests."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
-            DescribedHead(row.layer, row.head, row.kind, row.pattern, row_numbers)
+            DescribedHead(row.name, row.layer, row.head, row.kind, row.pattern, row_numbers)
             for row, row_numbers in zip(self.rows, numbers, strict=True)
         )
 
@@ -344,7 +355,7 @@ def _nan_array(*shape: int) -> Float64Array:
     return np.full(shape, np.nan)
 
 
-def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadName, Float64Array]]) -> HeadFrame:
+def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadPair, Float64Array]]) -> HeadFrame:
     """Returns a frame of means over texts with their margins, with a row for each head of the first sample.
 
     Means and margins ignore NaN; counts include the texts without a number.
@@ -365,11 +376,11 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
 
 def common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
     """Returns both frames with only the rows and measures that both have, in the order of ``second``."""
-    first_rows = {row.heads: index for index, row in enumerate(first.rows)}
-    common_rows = [index for index, row in enumerate(second.rows) if row.heads in first_rows]
+    first_rows = {row.name: index for index, row in enumerate(first.rows)}
+    common_rows = [index for index, row in enumerate(second.rows) if row.name in first_rows]
     names = [name for name in second.names if name in first.names]
     common_second = second.take(common_rows).select(names)
-    common_first = first.take([first_rows[row.heads] for row in common_second.rows]).select(names)
+    common_first = first.take([first_rows[row.name] for row in common_second.rows]).select(names)
     return common_first, common_second
 
 

@@ -221,7 +221,7 @@ def _measured_mass(
     most_lost = np.argsort(-lost_weights, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
         policies=policy_texts,
-        heads=tuple(HeadRow(((maps.layer, head),), module=maps.module) for maps, head in heads),
+        heads=tuple(HeadRow.of(maps, head) for maps, head in heads),
         tokens=heads[0][0].key_tokens,
         queries=queries,
         prompt=prompt_length,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
-from attnviz.maps.heads import ChosenHead, can_be_measured, heads_with_cells, measurable_heads
+from attnviz.maps.heads import ChosenHead, can_be_measured, head_name, heads_with_cells, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import named_measure
@@ -35,7 +35,7 @@ def measured_frame(
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     head_numbers = measure_heads(heads, names, stride)
-    rows = (_head_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, head_numbers, strict=True))
+    rows = (_head_row(maps, numbers) for (maps, _), numbers in zip(heads, head_numbers, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
     values = [[numbers.values[measure.name] for measure in measures] for numbers in head_numbers]
     return HeadFrame(rows=tuple(rows), measures=measures, values=_number_array(values, len(measures)), stride=stride)
@@ -50,16 +50,18 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads)
-    numbers_by_head: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
+    numbers_by_head: dict[tuple[str, str], list[HeadNumbers]] = {}
+    maps_by_head: dict[tuple[str, str], LayerMaps] = {}
     for (maps, head), numbers in zip(heads, measure_heads(heads, names), strict=True):
-        numbers_by_head.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
+        key = head_name(maps, head), maps.module
+        numbers_by_head.setdefault(key, []).append(numbers)
+        maps_by_head[key] = maps
     means_and_spreads = [_mean_over_texts(numbers) for numbers in numbers_by_head.values()]
     values = [[means.values[name] for name in names] for means, _ in means_and_spreads]
     spreads = [[head_spreads[name] for name in names] for _, head_spreads in means_and_spreads]
     return HeadFrame(
         rows=tuple(
-            _head_row(module, kind, means)
-            for (module, _, _, kind), (means, _) in zip(numbers_by_head, means_and_spreads, strict=True)
+            _head_row(maps, means) for maps, (means, _) in zip(maps_by_head.values(), means_and_spreads, strict=True)
         ),
         measures=tuple(METRICS[name] for name in names),
         values=_number_array(values, len(names)),
@@ -81,7 +83,7 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
             ``top`` below 1.
     """
     if sort is None:
-        rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
+        rows = tuple(HeadRow.of(head.maps, head.head) for head in heads)
         frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
         values = [math.nan] * len(heads)
     else:
@@ -135,9 +137,9 @@ def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
     return max(1, math.ceil(cells / max_cells))
 
 
-def _head_row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
+def _head_row(maps: LayerMaps, numbers: HeadNumbers) -> HeadRow:
     """Returns the row of a head, with its patterns, in a frame."""
-    return HeadRow(((numbers.layer, numbers.head),), kind, module, numbers.patterns)
+    return replace(HeadRow.of(maps, numbers.head), patterns=numbers.patterns)
 
 
 def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:

@@ -150,11 +150,7 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     share_measures = (Measure(name, name, "share", f"weight on {name}") for name in _column_names(units))
     measures = (*_unit_measures(by, shares[0].last_by if shares else by), *share_measures)
     frame = HeadFrame(
-        rows=tuple(
-            HeadRow(((call_shares.maps.layer, head),), call_shares.maps.kind)
-            for call_shares in shares
-            for head in call_shares.heads
-        ),
+        rows=tuple(HeadRow.of(call_shares.maps, head) for call_shares in shares for head in call_shares.heads),
         measures=measures,
         values=np.concatenate(values) if values else np.empty((0, len(measures))),
     )

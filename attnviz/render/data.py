@@ -67,7 +67,7 @@ def _column_names(head: HeadCells) -> list[str]:
     axis_columns = []
     for axis in ("query", "key"):
         axis_columns += [axis, *(f"{axis}_token{side}" for side in head.sides)]
-    return ["layer", "head", "kind", "item", *axis_columns, *head.names, *head.change]
+    return ["layer", "head", "module", "kind", "item", *axis_columns, *head.names, *head.change]
 
 
 def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
@@ -99,7 +99,7 @@ def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any
     maps = head.maps
     queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
     count = len(queries) * len(keys)
-    head_values = (maps.layer, head.head, maps.kind, maps.item)
+    head_values = (maps.layer, head.head, maps.module, maps.kind, maps.item)
     query_labels = np.array(maps.query_tokens.labels[block.queries], object)
     key_labels = np.array(maps.key_tokens.labels[head.keys], object)
     columns = [
@@ -119,7 +119,15 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
     ]
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
-        first_columns = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
+        first_columns = (
+            maps.layer,
+            head.head,
+            spreadsheet_text(maps.module),
+            maps.kind,
+            maps.item,
+            query,
+            *query_tokens,
+        )
         cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
         last_columns = map(repeat, head.change.values())
         # not strict, since the columns that repeat one value never end
@@ -194,11 +202,10 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns the name of a head's arrays in an archive, such as ``4.11``, ``4.11.cross``, or ``4.11.2`` for item 2."""
+    """Returns the name of a head's arrays in an archive: its name, and the number of its item unless that is 0."""
     maps = head.maps
-    kind = ".cross" if maps.kind == "cross" else ""
     item = f".{maps.item}" if maps.item else ""
-    return f"{head_name(maps, head.head)}{kind}{item}"
+    return f"{head_name(maps, head.head)}{item}"
 
 
 def _about_head(head: HeadCells) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypedDict, get_args
+from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
 
-from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.base.options import Option
+from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
 from attnviz.text.towers import split_tower
 
+MAX_LISTED_HEADS = 12  # names in a message
 MAX_NAMED_NUMBERS = 100_000  # in a list, after its ranges are expanded
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # the attention modules of an encoder-decoder
@@ -22,10 +24,12 @@ class Selection:
     Attributes:
         layers: layer numbers, from 0.
         heads: head numbers, from 0, in every chosen layer.
-        pairs: ``(layer, head)`` pairs, which users write ``layer.head``; heads are shown in this order.
+        pairs: ``(layer, head)`` or ``(layer, head, part)``, which users write ``layer.head`` or ``part:layer.head``;
+            heads are shown in this order.
         queries: start and stop of the queries; ``None`` leaves an end open, a negative number counts from the end.
         keys: start and stop of the keys, in the same way.
         tower: ``text`` or ``picture``, the tower of a vision-language model that has the heads; ``None`` if not named.
+        layer_parts: the part of the model that each of ``layers`` is in, "" for any; ``None`` for any throughout.
 
     Raises:
         AttnvizError: if no pair is in ``layers``.
@@ -39,14 +43,15 @@ class Selection:
 
     layers: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
-    pairs: tuple[tuple[int, int], ...] | None = None
+    pairs: tuple[tuple[int, int] | tuple[int, int, str], ...] | None = None
     queries: Span = (None, None)
     keys: Span = (None, None)
     tower: str | None = None
+    layer_parts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.chosen_layers == () and self.pairs and self.layers:
-            heads = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
+            heads = ",".join(map(str, self.names or ()))
             layers = ",".join(map(str, self.layers))
             raise AttnvizError(
                 f"{option('heads', heads)} are in none of {option('layers', layers)}; leave out one of the two"
@@ -55,11 +60,12 @@ class Selection:
     @classmethod
     def parse(
         cls,
-        layers: Annotated[str | None, Option("Select layers, such as 0-3,7.")] = None,
+        layers: Annotated[str | None, Option("Select layers, such as 0-3,7, or encoder:0-3.")] = None,
         heads: Annotated[
             str | None,
             Option(
-                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6; 'picture 0.3' names a tower too.",
+                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6 or encoder:4.11; 'picture 0.3' names a "
+                "tower too.",
                 brief="Select heads: 0,2-3, or layer.head: 4.11,9.6.",
             ),
         ] = None,
@@ -69,9 +75,9 @@ class Selection:
         """Returns the selection that strings of the command line describe.
 
         Args:
-            layers: a list with ranges, such as ``0-3,7``.
-            heads: a list with ranges, or ``layer.head`` pairs such as ``4.11,9.6``; the word ``text`` or ``picture``
-                before them names their tower.
+            layers: a list with ranges, such as ``0-3,7``; a part of the model may stand before each, ``encoder:0-3``.
+            heads: a list with ranges, or names ``layer.head`` such as ``4.11,encoder:9.6``; the word ``text``
+                or ``picture`` before them names their tower.
             queries: a range of tokens, such as ``10:40``.
             keys: a range of tokens, such as ``:20``.
 
@@ -82,8 +88,10 @@ class Selection:
         tower, heads = (None, None) if heads is None else split_tower(heads)
         names_pairs = heads is not None and "." in heads
         pairs = _parse_pairs(heads) if heads is not None and names_pairs else None
+        layer_numbers, layer_parts = (None, None) if layers is None else _parse_layers(layers)
         return cls(
-            layers=parse_numbers(layers, "layers") if layers is not None else None,
+            layers=layer_numbers,
+            layer_parts=layer_parts,
             heads=parse_numbers(heads, "heads") if heads is not None and not names_pairs else None,
             pairs=pairs,
             queries=_parse_span(queries, "queries"),
@@ -92,28 +100,88 @@ class Selection:
         )
 
     @property
+    def names(self) -> tuple[HeadName, ...] | None:
+        """The heads that are selected by name; ``None`` if none are."""
+        return None if self.pairs is None else tuple(HeadName(*pair) for pair in self.pairs)
+
+    @property
     def chosen_layers(self) -> tuple[int, ...] | None:
         """The layers that have selected heads; ``None`` for all."""
-        if self.pairs is None:
-            return self.layers
-        pair_layers = dict.fromkeys(layer for layer, _ in self.pairs)
-        return tuple(layer for layer in pair_layers if self.layers is None or layer in self.layers)
+        if self.names is None:
+            return None if self.layers is None else tuple(dict.fromkeys(self.layers))
+        layers_of_heads = dict.fromkeys(name.layer for name in self.names)
+        return tuple(layer for layer in layers_of_heads if self.layers is None or layer in self.layers)
 
     def heads_of(self, layer: int) -> tuple[int, ...] | None:
         """Returns the selected heads of a layer, in the user's order; ``None`` for all, an empty tuple for none.
 
-        ``layers`` is not considered.
+        ``layers`` is not considered, nor are parts: heads of one number in several parts are one here.
 
         Args:
             layer: the number of the layer.
         """
-        if self.pairs is None:
+        if self.names is None:
             return self.heads
-        return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
+        return tuple(dict.fromkeys(name.head for name in self.names if name.layer == layer))
+
+    def places_in(self, known: Sequence[KnownHead]) -> list[int]:
+        """Returns the indices of the selected heads, in the order of the selection.
+
+        Without named layers, all layers are selected; without named heads in a layer, all its heads.
+
+        Raises:
+            AttnvizError: if a selected layer, part or head does not exist, or a name could be several heads.
+        """
+        places: dict[int, dict[int, list[int]]] = {}  # by layer and head
+        for place, head in enumerate(known):
+            places.setdefault(head.layer, {}).setdefault(head.head, []).append(place)
+        refuse_missing(self.chosen_layers, tuple(places), "layer")
+        for layer in self.chosen_layers or places:
+            refuse_missing(self.heads_of(layer), tuple(places[layer]), f"head in layer {layer}:")
+        if self.names is not None:
+            names = [name for name in self.names if self.layers is None or name.layer in self.layers]
+            found = [_named_places(name, places[name.layer][name.head], known) for name in names]
+            return list(dict.fromkeys(place for of_name in found for place in of_name))
+        chosen: dict[int, None] = {}
+        layers = tuple(places) if self.layers is None else self.layers
+        for layer, part in zip(layers, self.layer_parts or [""] * len(layers), strict=True):
+            of_layer = [place for of_head in places[layer].values() for place in of_head]
+            fitting = [place for place in sorted(of_layer) if known[place].fits(part)]
+            if not fitting:
+                refuse_unknown_part(f"{part}:{layer}", [known[place] for place in of_layer])
+            chosen |= dict.fromkeys(place for place in fitting if self.heads is None or known[place].head in self.heads)
+        return list(chosen)
+
+
+def _named_places(name: HeadName, places: list[int], known: Sequence[KnownHead]) -> list[int]:
+    """Returns the indices of the head that a name means, one for each text of a batch; ``places`` have its numbers.
+
+    Raises:
+        AttnvizError: if the name could be several heads, or none has its part.
+    """
+    exact = [place for place in places if known[place].part.casefold() == name.part.casefold()]
+    fitting = exact or [place for place in places if known[place].fits(name.part)]
+    if not fitting:
+        refuse_unknown_part(str(name), [known[place] for place in places])
+    possible = tuple(dict.fromkeys(known[place].name for place in fitting))
+    if len(possible) > 1:
+        raise AttnvizError(f"{option('heads', str(name))} could be {len(possible)} heads; write {_listed(possible)}")
+    return fitting
+
+
+def refuse_unknown_part(name: str, heads: Sequence[KnownHead]) -> NoReturn:
+    """Raises AttnvizError for a name whose part none of the heads of its number has; the message lists their names."""
+    names = tuple(dict.fromkeys(head.name for head in heads))
+    raise AttnvizError(f"no head or layer {name!r} is in that part of the model; write {_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Lists the names that would have worked, in one line."""
+    return or_list(names) if len(names) <= MAX_LISTED_HEADS else or_list([*names[:MAX_LISTED_HEADS], "another"])
 
 
 def parse_head(head: str) -> tuple[int, int]:
-    """Returns the layer and the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
+    """Returns the layer and the number of the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
 
     Raises:
         AttnvizError: if the text names no head, more than one, or a tower.
@@ -128,10 +196,10 @@ def parse_head(head: str) -> tuple[int, int]:
             f"{option('head')} {head!r} names a tower; give 0.1, which is of the picture tower if the input is only a "
             "picture"
         )
-    pairs = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(pairs) != 1:
+    names = selection.names or tuple(HeadName(0, number) for number in selection.heads or ())
+    if len(names) != 1 or names[0].part:
         raise refusal
-    return pairs[0]
+    return names[0].layer, names[0].head
 
 
 class SelectionOptions(TypedDict, total=False):
@@ -270,14 +338,29 @@ def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[in
         raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice} (counted from 0)")
 
 
-def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
-    """Returns the pairs of a list such as ``4.11,9.6``, without repeats; raises AttnvizError for another form."""
-    matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
-    if not all(matches):
+def _parse_pairs(text: str) -> tuple[tuple[int, int] | HeadName, ...]:
+    """Returns the heads of a list such as ``4.11,encoder:9.6``, without repeats, as pairs where they name no part.
+
+    Raises:
+        AttnvizError: if the text has another form.
+    """
+    names = [parse_head_name(name) for name in text.split(",")]
+    if None in names:
         raise AttnvizError(
             f"{option('heads')} {text!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) or 0-3,7"
         )
-    return tuple(dict.fromkeys((int(match[1]), int(match[2])) for match in matches if match))
+    return tuple(dict.fromkeys(name if name.part else name[:2] for name in names if name is not None))
+
+
+def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
+    """Returns the numbers of a list of layers such as ``encoder:0-3,7``, and their parts, ``None`` without any."""
+    parts, _, ranges = zip(*(item.rpartition(":") for item in text.split(",")), strict=True)
+    numbers = parse_numbers(",".join(ranges), "layers")
+    if not any(parts):
+        return numbers, None
+    layers = [parse_numbers(numbers, "layers") for numbers in ranges]
+    parts_of_layers = (part.strip() for part, numbers in zip(parts, layers, strict=True) for _ in numbers)
+    return tuple(number for numbers in layers for number in numbers), tuple(parts_of_layers)
 
 
 def _parse_span(text: str | None, name: str) -> Span:

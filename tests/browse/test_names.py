@@ -18,7 +18,7 @@ def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recordin
 
     browser = Browser(Session(recording, names_file=str(file)), no_save)
     after_play(browser, play, (80, 24))
-    assert read_names(str(file)) == {(0, 1): "mover"}
+    assert read_names(str(file)) == {"0.1": "mover"}
     again = Session(recording, given_names=read_names(str(file)))
     assert again.ranking.description(1).startswith("“mover”")
     assert "“" not in again.ranking.description(0)

@@ -41,7 +41,7 @@ def test_what_the_page_refuses_is_refused(text: str) -> None:
 
 
 def test_head_without_the_number_is_left_out_and_comes_back_with_a_minus() -> None:
-    head = DescribedHead(0, 0, "self", "", {"previous": math.nan})
+    head = DescribedHead("0.0", 0, 0, "self", "", {"previous": math.nan})
     assert not parse_filter("previous<2", METRICS).keeps(head)
     assert parse_filter("-previous<2", METRICS).keeps(head)
 

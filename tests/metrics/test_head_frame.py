@@ -120,9 +120,9 @@ def test_numbers_of_another_shape_are_refused_and_none_can_be_written_over() -> 
 
 
 def test_given_names_reach_the_rows_that_a_filter_left_out() -> None:
-    named = frame().with_names({(1, 0): "late"})
+    named = frame().with_names({"1.0": "late"})
     assert [row.given_name for row in named.rows] == ["", "late", ""]
-    chosen = frame().with_selected_rows(filter="score>0.2").with_names({(1, 0): "late"})
+    chosen = frame().with_selected_rows(filter="score>0.2").with_names({"1.0": "late"})
     assert [row.given_name for row in chosen.rows] == ["", ""]
     assert chosen.full_frame is not None
     assert [row.given_name for row in chosen.full_frame.rows] == ["", "late", ""]

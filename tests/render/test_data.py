@@ -103,9 +103,9 @@ def test_npz_has_an_array_for_each_field_of_each_head(causal_recording: Recordin
     maps = causal_recording.maps[1]
     assert isinstance(maps, DenseMaps)
     np.testing.assert_array_equal(arrays["1.2.cross.visible"], maps.visible)
-    assert arrays["1.2.cross.weight"].dtype == np.float32
-    np.testing.assert_array_equal(arrays["1.2.cross.weight"], np.where(maps.visible, maps.weights[2], np.nan))
-    np.testing.assert_array_equal(arrays["1.2.cross.score"], np.where(maps.visible, maps.scores[2], np.nan))
+    assert arrays["1.2.weight"].dtype == np.float32
+    np.testing.assert_array_equal(arrays["1.2.weight"], np.where(maps.visible, maps.weights[2], np.nan))
+    np.testing.assert_array_equal(arrays["1.2.score"], np.where(maps.visible, maps.scores[2], np.nan))
     about = json.loads(str(arrays["about"]))
     assert about["heads"][5]["queries"] == {"first": 0, "tokens": [f"q{query}" for query in range(QUERIES)]}
 
@@ -121,12 +121,12 @@ def test_only_chosen_heads_queries_and_keys_are_written_with_their_own_indices(r
     [first, _] = json.loads(draw(chosen, ".json"))["heads"]
     assert first["keys"] == {"first": 4, "tokens": ["k4", "k5", "k6"]}
     assert [row["query"] for row in first["rows"]] == [1, 2]
-    assert npz(draw(chosen, ".npz"))["0.1.cross.score"].shape == (2, 3)
+    assert npz(draw(chosen, ".npz"))["0.1.score"].shape == (2, 3)
 
 
 def test_table_of_scores_leaves_weights_out(recording: Recording) -> None:
     header = draw(report(recording, table="scores"), ".csv").decode().split("\n")[0]
-    assert header == "layer,head,kind,item,query,query_token,key,key_token,visible,score"
+    assert header == "layer,head,module,kind,item,query,query_token,key,key_token,visible,score"
 
 
 def test_long_maps_are_never_pooled() -> None:
@@ -199,8 +199,8 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
     assert numbers["change"] == "--causal"
     assert numbers["heads"][4]["change"]["divergence_max"] == changes.column("divergence_max")[4]
     arrays = npz(draw(built, ".npz"))
-    expected = np.where(causal_recording.maps[0].visible, arrays["0.1.cross.weight_b"], 0)  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(arrays["0.1.cross.weight_change"], expected - arrays["0.1.cross.weight_a"])
+    expected = np.where(causal_recording.maps[0].visible, arrays["0.1.weight_b"], 0)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(arrays["0.1.weight_change"], expected - arrays["0.1.cross.weight_a"])
 
 
 def test_report_without_cells_is_refused() -> None:

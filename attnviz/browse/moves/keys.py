@@ -23,6 +23,7 @@ from attnviz.browse.moves.moving import (
 from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
 from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_tokens, toggle_why
 from attnviz.browse.session.state import Prompt, State
+from attnviz.maps.heads import head_name
 
 Place = Literal["heads", "head", "lens", "marked"]
 LAST_RANK = 99  # of a hint at the end of the line, which stays when others are left out
@@ -136,7 +137,7 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
     if not session.names_file:
         return replace(state, message="names are kept in a file; start browse with --names heads.txt")
     maps, number = session.heads[state.head]
-    name = session.ranking.given_names.get((maps.layer, number), "")
+    name = session.ranking.given_names.get(head_name(maps, number), "")
     return replace(state, prompt="name", prompt_text=name, text_is_suggestion=bool(name))
 
 

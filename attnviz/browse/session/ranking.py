@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.state import View
+from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Ranking:
         calls: a list of heads for each attention call.
         added_frames: the first number of each table from a file, such as effects, by which heads can be sorted too.
         measured_names: the names of the numbers that every head has: measured metrics and added numbers.
-        given_names: the names that the user gave to heads, by layer and number.
+        given_names: the names that the user gave to heads, by ``layer.head``.
         named_heads: the heads whose metrics are all measured and whose pattern is named.
     """
 
@@ -34,7 +35,7 @@ class Ranking:
         self,
         heads: list[tuple[CellMaps, int]],
         added_frames: "Sequence[HeadFrame]" = (),
-        given_names: Mapping[tuple[int, int], str] | None = None,
+        given_names: Mapping[str, str] | None = None,
     ) -> None:
         self.heads = list(heads)
         self.given_names = dict(given_names or {})
@@ -52,7 +53,7 @@ class Ranking:
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS, metric_names
 
-        rows = tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, head in self.heads)
+        rows = tuple(HeadRow.of(maps, head) for maps, head in self.heads)
         measures = tuple(METRICS[name] for name in metric_names(maps for maps, _ in self.heads))
         frame = HeadFrame(rows=rows, measures=measures, values=np.full((len(rows), len(measures)), np.nan))
         for added_frame in reversed(self.added_frames):  # each puts its column before the others
@@ -115,7 +116,7 @@ class Ranking:
         if head >= len(self.heads):
             return ""
         maps, number = self.heads[head]
-        name = self.given_names.get((maps.layer, number))
+        name = self.given_names.get(head_name(maps, number))
         parts = [f"“{name}”"] if name else []
         if head in self.named_heads and self.frame.rows[head].pattern:
             parts.append(self.frame.rows[head].pattern)

@@ -48,7 +48,7 @@ class Session(InspectedHeads):
         added_frames: tables of numbers of heads from a file, such as effects.
         unit_name: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
         begins_joined: True if tokens are joined from the start.
-        given_names: the names that the user gave to heads, by layer and number.
+        given_names: the names that the user gave to heads, by ``layer.head``.
         names_file: the file that keeps these names; empty if none was given.
         weight_quantity: the quantity of the recording: weights or contributions.
         ranking: the metrics of the heads.
@@ -71,7 +71,7 @@ class Session(InspectedHeads):
     added_frames: "tuple[HeadFrame, ...]" = ()
     unit_name: str = "words"
     begins_joined: bool = False
-    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    given_names: Mapping[str, str] = field(default_factory=dict)
     names_file: str = ""
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ class SurveyView:
         ascending: sort the smallest number first.
         filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
         axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
-        given_names: the names that the user gave to heads, by layer and number.
+        given_names: the names that the user gave to heads, by ``layer.head``.
         texts_by: the metric that chooses a head's examples; ``None`` for that of the order, else the clearest.
     """
 
@@ -44,7 +44,7 @@ class SurveyView:
     filter: str = ""
     axis_names: str = ""
     texts_by: str | None = None
-    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    given_names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -159,4 +159,4 @@ class SurveyView:
 
 def _selection_of(row: HeadRow) -> Selection:
     """Returns the selection of a single head."""
-    return Selection(pairs=((row.layer, row.head),))
+    return Selection(pairs=((row.layer, row.head, row.part),))

@@ -83,7 +83,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
             labels = [maps.key_tokens.labels[sink] for sink in sinks.tolist()]
             names = [SurveyedHead(maps.layer, head, maps.module) for head in heads]
             rows += map(_HeadRow, names, values.T, places.T, labels, beside_sink)
-    rows.sort(key=lambda row: (row.head.layer, row.head.head))
+    rows.sort(key=lambda row: (row.head.layer, row.head.module, row.head.head))
     count = len(rows)
     numbers = TextNumbers(
         values=np.stack([row.values for row in rows])[None],

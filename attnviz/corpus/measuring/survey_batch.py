@@ -98,7 +98,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     if not calls:
         block.recording()  # raises an error that says why there are no calls
     _refuse_absent(block, options.selection)
-    calls.sort(key=lambda call: (call[0].layer, call[1]))
+    calls.sort(key=lambda call: (call[0].layer, call[0].module, call[1]))
     heads = tuple(
         SurveyedHead(site.layer, head, site.module) for site, chosen_heads, _ in calls for head in chosen_heads
     )

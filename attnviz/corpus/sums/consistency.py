@@ -39,10 +39,10 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
 
     A check may rely on the checks before it, so the caller must stop at the first that fails.
     """
-    names = [(head.layer, head.head) for head in survey.heads]
+    names = [(head.layer, head.head, head.module) for head in survey.heads]
     yield bool(names), "it has no heads"
     yield (
-        all(0 <= number < MAX_NUMBER for name in names for number in name),
+        all(0 <= number < MAX_NUMBER for name in names for number in name[:2]),
         "the number of a layer or head is out of range",
     )
     yield len(set(names)) == len(names), "two heads have the same name"

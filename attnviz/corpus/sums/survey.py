@@ -17,6 +17,7 @@ from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
 from attnviz.metrics.measure import example_noun, margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.head_name import HeadsOfCall, KnownHead, distinguishing_parts
 
 DECILES = tuple(range(11))  # in tenths, from the minimum to the maximum
 TRAINED_MODELS = ("trained", "trained-picture")  # they come with the package
@@ -30,19 +31,26 @@ class SurveyedHead:
         layer: the number of its layer.
         head: its number in the layer.
         module: the path of its module, with control characters escaped.
+        part: the part of the model in its name, which the survey decides; "" where the numbers are enough.
     """
 
     layer: int
     head: int
     module: str
+    part: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", printable(self.module))
 
     @property
     def name(self) -> str:
-        """The head's name everywhere: ``layer.head``."""
-        return f"{self.layer}.{self.head}"
+        """The head's name everywhere, unique in its survey."""
+        return self.known_head.name
+
+    @property
+    def known_head(self) -> KnownHead:
+        """What names the head."""
+        return KnownHead(self.layer, self.head, self.part, self.module)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,7 +89,12 @@ class Survey:
     omitted_metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Escapes control characters in all fields that a terminal may show."""
+        """Names the heads, and escapes control characters in all fields that a terminal may show."""
+        parts = distinguishing_parts(
+            HeadsOfCall(head.layer, head.module, "self", 0, (head.head,)) for head in self.heads
+        )
+        heads = (replace(head, part=part) for head, part in zip(self.heads, parts, strict=True))
+        object.__setattr__(self, "heads", tuple(heads))
         printable_fields = {
             "model": printable(self.model),
             "version": printable(self.version),

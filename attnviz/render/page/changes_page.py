@@ -28,11 +28,8 @@ def _about(changes: HeadChanges) -> dict[str, Any]:
     A number is ``null`` if a head has no change of a metric.
     """
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
-    head_names = {(change.row.layer, change.row.head): change.name for change in changes.changes}
-    ordered_heads = sorted(head_names)
-    by_head_and_metric = {
-        ((change.row.layer, change.row.head), change.measure.name): change for change in changes.changes
-    }
+    heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
+    by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}
 
     def table(number_name: str) -> list[list[float | None]]:
         """Returns a number of each change: a row for each of the ordered heads, a column for each of the metrics.
@@ -41,13 +38,13 @@ def _about(changes: HeadChanges) -> dict[str, Any]:
             number_name: ``before``, ``after`` or ``margin``.
         """
         return [
-            [_short_number(by_head_and_metric.get((head, metric_name)), number_name) for metric_name in metric_names]
-            for head in ordered_heads
+            [_short_number(by_head_and_metric.get((name, metric_name)), number_name) for metric_name in metric_names]
+            for _, _, name in heads
         ]
 
     return {
         "names": metric_names,
-        "heads": [{"name": head_names[head], "layer": head[0]} for head in ordered_heads],
+        "heads": [{"name": name, "layer": layer} for layer, _, name in heads],
         "before": table("before"),
         "after": table("after"),
         "margins": table("margin"),

@@ -311,7 +311,7 @@ def _about_head(
 
 def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
     """Returns the name that a user gave to a head, as the JSON value ``given``; {} for a head without one."""
-    name = report.given_names.get((cells.maps.layer, cells.head), "")
+    name = report.given_names.get(head_name(cells.maps, cells.head), "")
     return {"given": name} if name else {}
 
 

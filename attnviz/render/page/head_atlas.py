@@ -37,7 +37,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     """Writes the atlas as a page; the same report gives the same bytes."""
     style = STYLE + _shade_classes(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    rows = {(row.layer, row.head): row for row in report.results.rows}
+    rows = {row.name: row for row in report.results.rows}
     metrics = {metric.name: metric for metric in report.results.applicable}
     lines = (
         "<!doctype html>",
@@ -69,13 +69,13 @@ def _hex(rgb: list[int]) -> str:
     return f"#{bytes(rgb).hex()}"
 
 
-def _metric_table(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
+def _metric_table(panel: Panel, metric: Measure, rows: dict[str, HeadRow]) -> str:
     """Returns the HTML of one metric: its description, and a table with a row for each layer, a column for each head.
 
     Args:
         panel: the numbers of the metric by layers and heads.
         metric: the metric.
-        rows: the row of each head, by layer and head, with the pattern for its tooltip.
+        rows: the row of each head, by its name, with the pattern for its tooltip.
     """
     limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
@@ -86,8 +86,9 @@ def _metric_table(panel: Panel, metric: Measure, rows: dict[tuple[int, int], Hea
         cells = []
         for column_index, head in enumerate(panel.columns.labels):
             value, shade = float(panel.values[row_index, column_index]), float(shades[row_index, column_index])
-            row = rows.get((int(layer.split()[0]), int(head)))  # a layer's label is its number, perhaps with its kind
-            cells.append(_cell_html(panel, f"{layer.replace(' ', '.')}.{head}", value, shade, row))
+            number, _, kind = layer.partition(" ")  # a layer's label is as in names, perhaps with its kind
+            name = f"{number}.{head}"
+            cells.append(_cell_html(panel, f"{name} {kind}".rstrip(), value, shade, rows.get(name)))
         body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
     return (
         f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(description)}</figcaption>"

@@ -184,13 +184,11 @@ def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """Returns a frame with one measure, the norm of what each head moves into a query, as a mean over the texts."""
     from attnviz.maps.contributions import mean_contribution
 
-    norms: dict[tuple[int, int], list[float]] = {}
+    norms: dict[HeadRow, list[float]] = {}
     for maps, head in heads:
-        norms.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
+        norms.setdefault(HeadRow.of(maps, head), []).append(mean_contribution(cell_maps(maps), head))
     means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
-    return HeadFrame(
-        rows=tuple(HeadRow((layer_and_head,)) for layer_and_head in norms), measures=(MOVED,), values=means
-    )
+    return HeadFrame(rows=tuple(norms), measures=(MOVED,), values=means)
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:

@@ -90,12 +90,15 @@ def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str
         title: the title of the panel.
         quantity: the meaning and format of the numbers.
     """
-    layers = sorted({(row.layer, row.module, row.kind) for row in rows})
+    layers = sorted({(row.layer, row.module, row.kind, row.part) for row in rows})
     heads = sorted({row.head for row in rows})
     cells = np.full((len(layers), len(heads)), np.nan, dtype=np.float32)
     for row, value in zip(rows, values, strict=True):
-        cells[layers.index((row.layer, row.module, row.kind)), heads.index(row.head)] = value
-    layer_labels = [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]
+        cells[layers.index((row.layer, row.module, row.kind, row.part)), heads.index(row.head)] = value
+    layer_labels = [
+        (f"{part}:{layer}" if part else f"{layer}") + ("" if kind == "self" else f" {kind}")
+        for layer, _, kind, part in layers
+    ]
     return labelled_panel(title, cells, ("layers", layer_labels), ("heads", list(map(str, heads))), quantity)
 
 

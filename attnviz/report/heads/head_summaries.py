@@ -9,7 +9,6 @@ from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.words.captions import Notes
-from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
@@ -85,7 +84,7 @@ def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummari
     if not shows_patterns or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
     # Patterns are measured over all queries and keys, whichever part is drawn.
-    selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
+    selection = replace(options.selection, queries=(None, None), keys=(None, None))
     heads = chosen_heads(recording, selection)
     from attnviz.metrics.measured_heads import pattern_frame
 

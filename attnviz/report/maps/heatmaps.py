@@ -187,7 +187,7 @@ def _title_notes(
     names = read_names(options.look.names)
     quoted_names = {}
     for head, _ in ranking:
-        if name := names.get((head.maps.layer, head.head)):
+        if name := names.get(head.name):
             quoted_names[head.key] = f"“{name}”"
     notes = dict({} if summaries is None else summaries.notes)
     if options.sort is not None:

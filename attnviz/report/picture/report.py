@@ -171,7 +171,7 @@ class ExactNumbers(_Described):
         frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
         effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
         notes: for a page, the notes with their places.
-        given_names: for a page, the names that a user gave to heads, by layer and number.
+        given_names: for a page, the names that a user gave to heads, by ``layer.head``.
     """
 
     numbers: Numbers
@@ -182,7 +182,7 @@ class ExactNumbers(_Described):
     frame: "HeadFrame | None" = None
     effects: str = ""
     notes: tuple[dict[str, Any], ...] = ()
-    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    given_names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

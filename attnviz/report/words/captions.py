@@ -136,23 +136,19 @@ def head_phrase(recording: Recording, head: ChosenHead) -> str:
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
     """Returns the label of a row of heads in an overview, such as ``layer 2`` (``text layer 2`` in a tower)."""
-    return f"{recording.tower} layer {maps.layer}{maps_suffix(recording, maps)}".lstrip()
+    layer = f"{maps.part}:{maps.layer}" if maps.part else maps.layer
+    return f"{recording.tower} layer {layer}{maps_suffix(recording, maps)}".lstrip()
 
 
 def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """Returns the words that tell these maps from others of their layer; "" if none are needed.
 
-    The words are ``cross``, the number of the text or tile, and the module, each only if the recording has others.
+    The words are ``cross`` and the number of the text or tile, each only if the recording has others.
     """
     words = " cross" if maps.kind == "cross" and not _all_cross(recording) else ""
     if len({other.item for other in recording.maps}) > 1:
         words += f", {item_noun(maps)} {maps.item}"
-    modules = {
-        other.module
-        for other in recording.maps
-        if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
-    }
-    return f"{words}, {maps.module}" if len(modules) > 1 else words
+    return words
 
 
 def item_noun(maps: LayerMaps) -> str:

@@ -8,15 +8,16 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_lines
+from attnviz.text.head_name import parse_head_name
 
-HeadNames = Mapping[tuple[int, int], str]
+HeadNames = Mapping[str, str]  # by layer.head
 MAX_NAMES_BYTES = 10**7
-LINE = re.compile(r"(\d{1,6})\.(\d{1,6})\s+(\S.*)", re.ASCII)
+LINE = re.compile(r"(\S+)\s+(\S.*)")
 EXAMPLE = "4.11 name mover"
 
 
 def read_names(file: str | None) -> HeadNames:
-    """Returns the name of each named head by its layer and number; {} without a file. Of several names the last counts.
+    """Returns the name that a user gave to each head; {} without a file. Of several names the last counts.
 
     Raises:
         AttnvizError: if the file cannot be read, or a line is not a head and a name.
@@ -27,12 +28,12 @@ def read_names(file: str | None) -> HeadNames:
     return dict(_head_and_name(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def write_name(file: str, head: tuple[int, int], name: str) -> None:
+def write_name(file: str, head: str, name: str) -> None:
     """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line.
 
     Args:
         file: the path of the file.
-        head: the layer and the number of the head.
+        head: the head as it is written, such as ``4.11``.
         name: the name.
 
     Raises:
@@ -43,18 +44,19 @@ def write_name(file: str, head: tuple[int, int], name: str) -> None:
     names.pop(head, None)
     if printable_name:
         names[head] = printable_name
-    lines = (f"{layer}.{number} {text}\n" for (layer, number), text in sorted(names.items()))
+    lines = (f"{head} {names[head]}\n" for head in sorted(names, key=lambda head: parse_head_name(head) or ()))
     with output_file(Path(file), force=True) as target:
         target.write("".join(lines).encode())
 
 
-def _head_and_name(line: str, line_number: int) -> tuple[tuple[int, int], str]:
-    """Returns the layer, the number and the name of the head on one line of a file.
+def _head_and_name(line: str, line_number: int) -> tuple[str, str]:
+    """Returns the head and its name on one line of a file.
 
     Raises:
         AttnvizError: if the line has another form; the message names ``line_number``.
     """
     match = LINE.fullmatch(line)
-    if match is None:
+    head = match and parse_head_name(match[1])
+    if match is None or head is None:
         raise AttnvizError(f"{option('names')}: line {line_number} is not a head and a name; write it as {EXAMPLE!r}")
-    return (int(match[1]), int(match[2])), printable_line(match[3])
+    return str(head), printable_line(match[2])

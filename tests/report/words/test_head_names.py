@@ -18,12 +18,12 @@ from attnviz.report.words.head_names import read_names, write_name
 
 def test_names_that_are_written_are_read_back(tmp_path: Path) -> None:
     file = str(tmp_path / "heads.txt")
-    write_name(file, (4, 11), "name mover")
-    write_name(file, (0, 2), "the one\tbefore \x1b[31m")
-    assert read_names(file)[4, 11] == "name mover"
-    assert read_names(file)[0, 2].isprintable(), "what a file holds never reaches a terminal as it is"
-    write_name(file, (4, 11), " ")
-    assert list(read_names(file)) == [(0, 2)], "an empty name takes it away"
+    write_name(file, "4.11", "name mover")
+    write_name(file, "0.2", "the one\tbefore \x1b[31m")
+    assert read_names(file)["4.11"] == "name mover"
+    assert read_names(file)["0.2"].isprintable(), "what a file holds never reaches a terminal as it is"
+    write_name(file, "4.11", " ")
+    assert list(read_names(file)) == ["0.2"], "an empty name takes it away"
     assert read_names(None) == {}
 
 

@@ -50,8 +50,13 @@ function testOf(word, metrics) {
   if (axis) return listTest(axis, value);
   const [, token] = word.match(/^sink:(.*)$/) ?? []; // as thumbnails and lists write it
   if (token !== undefined) return ({ pattern }) => pattern.toLowerCase().includes(`sink: ${token}`);
-  if (/[<>=:]/.test(word)) throw new Error(`“${word}” is no test of a head; write one as ${EXAMPLE}`);
-  return ({ layer, head, pattern }) => word === `${layer}.${head}` || pattern.toLowerCase().includes(word);
+  if (/[<>=:]/.test(word) && !/^[\w.-]+:\d+\.\d+$/.test(word)) throw new Error(`“${word}” is no test of a head; write one as ${EXAMPLE}`);
+  return (head) => isCalled(head, word) || head.pattern.toLowerCase().includes(word);
+}
+
+/** Whether a word is the head's name, or its numbers, which several heads may have. @param {DescribedHead} head @param {string} word */
+function isCalled({ name, layer, head }, word) {
+  return word === name.toLowerCase() || word === `${layer}.${head}`;
 }
 
 /** @param {string} axis @param {string} value @returns {HeadTest} */
@@ -66,7 +71,7 @@ function listTest(axis, value) {
   }
   if (value.includes(".")) {
     const wanted = value.split(",");
-    return ({ layer, head }) => wanted.includes(`${layer}.${head}`);
+    return (head) => wanted.some((name) => isCalled(head, name));
   }
   const heads = listedNumbers(value);
   return ({ head }) => heads.has(head);

@@ -84,6 +84,7 @@
 
 /**
  * @typedef {object} DescribedHead
+ * @property {string} name
  * @property {number} layer
  * @property {number} head
  * @property {string} kind

@@ -1,0 +1,115 @@
+"""The name of a head: ``layer.head``, after the part of the model where two modules share a number: ``encoder:0.3``."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+NAME = re.compile(r"(?:([\w.-]+):)?(\d{1,7})\.(\d{1,7})")
+FILTER_WORDS = frozenset({"layer", "layers", "head", "heads", "kind", "sink"})  # `head:0.3` is a test of a filter
+
+
+class HeadName(NamedTuple):
+    """A head as it is written.
+
+    Attributes:
+        layer: the number of its layer.
+        head: its number in the layer.
+        part: the part of the model; "" where the numbers are enough.
+    """
+
+    layer: int
+    head: int
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}:{self.layer}.{self.head}" if self.part else f"{self.layer}.{self.head}"
+
+
+def parse_head_name(text: str) -> HeadName | None:
+    """Returns the head that a text names, such as ``4.11`` or ``encoder:4.11``; ``None`` if it has another form."""
+    match = NAME.fullmatch(text.strip())
+    return None if match is None else HeadName(int(match[2]), int(match[3]), match[1] or "")
+
+
+class KnownHead(NamedTuple):
+    """A head that there is: its numbers, the part that its name has, and the module and kind of its attention."""
+
+    layer: int
+    head: int
+    part: str = ""
+    module: str = ""
+    kind: str = "self"
+
+    @property
+    def name(self) -> str:
+        """The name of the head in all output."""
+        return str(HeadName(self.layer, self.head, self.part))
+
+    def fits(self, part: str) -> bool:
+        """True if a user's name of a part fits this head: words of its module's path and its kind, in their order."""
+        words = iter([*_words(self.module), self.kind])
+        return not part or all(word in words for word in part.casefold().split("."))
+
+
+class HeadsOfCall(NamedTuple):
+    """The heads of one attention call, as their names need them."""
+
+    layer: int
+    module: str
+    kind: str
+    item: int
+    heads: tuple[int, ...]
+
+
+def distinguishing_parts(calls: Iterable[HeadsOfCall]) -> list[str]:
+    """Returns for each call the part of the model that belongs to the names of its heads, so that no two names are one.
+
+    It is "" where no other module has the layer's number. The same module has one part in all texts of a batch.
+    """
+    sources: list[tuple[int, str, str, int]] = []
+    named_heads: dict[tuple[int, str, str, int], list[set[int]]] = {}
+    for layer, module, kind, item, heads in calls:
+        # A module may hold its heads in several calls; a call with a head that another call has is a further source.
+        earlier = named_heads.setdefault((layer, module, kind, item), [])
+        number = next((index for index, taken in enumerate(earlier) if not taken & set(heads)), len(earlier))
+        earlier.extend([set()] * (number == len(earlier)))
+        earlier[number] = earlier[number] | set(heads)
+        sources.append((layer, module, kind, number))
+    layers: dict[int, list[tuple[str, str, int]]] = {}
+    for layer, *source in dict.fromkeys(sources):
+        layers.setdefault(layer, []).append(tuple(source))  # type: ignore[arg-type]
+    parts = {
+        (layer, *source): part
+        for layer, of_layer in layers.items()
+        for source, part in zip(of_layer, _shortest_parts(of_layer), strict=True)
+    }
+    return [parts[source] for source in sources]
+
+
+def _words(module: str) -> list[str]:
+    """The words of a module's path, without what a name or a filter cannot have."""
+    return [re.sub(r"[^\w-]|^-", "_", word).casefold() for word in module.split(".") if word]
+
+
+def _shortest_parts(sources: Sequence[tuple[str, str, int]]) -> list[str]:
+    """Returns the part of each module of a layer: what tells their paths apart, then kinds, then the order of calls.
+
+    Numbers of a path, and what all paths share, are left out if the rest is enough.
+    """
+    if len(sources) == 1:
+        return [""]
+    for further in range(3):
+        paths = [
+            [re.sub(r"[^\w.-]|^-", "_", unit) for unit in re.findall(r"[^.]+(?:\.\d+(?=\.|$))*", module)]
+            + [kind, f"call{number}"][:further]
+            for module, kind, number in sources
+        ]
+        without_numbers = [[re.sub(r"(\.\d+)+$", "", unit) for unit in path] for path in paths]
+        for units in (without_numbers, paths):
+            shared = set.intersection(*map(set, units))
+            for left_out in (shared, set()):
+                parts = [".".join(unit for unit in path if unit not in left_out) for path in units]
+                written = {part.casefold() for part in parts}
+                if len(written) == len(parts) and "" not in written and not written & FILTER_WORDS:
+                    return parts
+    return [f"call{index}" for index in range(len(sources))]
