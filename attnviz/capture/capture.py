@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from traceback import walk_tb
@@ -107,6 +108,24 @@ class Capture:
         """Raises StopForward if the pass may end after the search for output projections and all of them are found."""
         if self.observer.stops_after_search and self.value_norms is not None and not self.value_norms.search.pending:
             raise StopForward(self)
+
+    def _has_namesakes_to_come(self, site: CallSite) -> bool:
+        """True if an attention module has not run that may have the layer's number: beside it, or in another stack."""
+        if self.options.attention is not None:
+            return False
+        stacks, modules = ({getattr(seen, name) for seen in self.head_counts} for name in ("stack", "module"))
+        block = re.match(rf"{re.escape(site.stack)}(\.\d+)?", site.module)
+        return any(
+            not any(_is_within(module, path) or _is_within(path, module) for module in modules)
+            and (not any(_is_within(path, stack) for stack in stacks) or (block and _is_within(path, block[0])))
+            for path in self._attention_paths
+        )
+
+    @cached_property
+    def _attention_paths(self) -> tuple[str, ...]:
+        """The paths of the innermost modules that are attention by the name of their class."""
+        paths = [path for path, module in self.model.named_modules() if "attention" in type(module).__name__.lower()]
+        return tuple(path for path in paths if not any(_is_within(other, path) for other in paths if other != path))
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
         """Keeps the first kind of unreadable tensors in each module."""
@@ -350,11 +369,18 @@ class Capture:
         # A layer whose modules are single heads may have further calls.
         ends_last_layer = site.layer > last_layer or (site.layer == last_layer and site.head is None)
         if ends_last_layer and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
+            if self._has_namesakes_to_come(site):
+                return
             misses_projections = self.value_norms is not None and bool(self.value_norms.search.pending)
             if misses_projections and not self.observer.stops_after_search:
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
+
+
+def _is_within(path: str, outer_path: str) -> bool:
+    """True if a module is another one or inside of it, by their paths."""
+    return not outer_path or f"{path}.".startswith(f"{outer_path}.")
 
 
 def _user_error(error: Exception, model_name: str) -> Exception:

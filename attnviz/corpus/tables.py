@@ -176,7 +176,8 @@ def _examples(survey: Survey) -> Iterator[Row]:
                         "row": example.row,
                         "window": example.window,
                     }
-                    head_and_metric = {"layer": head.layer, "head": head.head, "metric": metric.name, "rank": rank}
+                    head_and_metric = {"layer": head.layer, "head": head.head, "module": head.module}
+                    head_and_metric |= {"metric": metric.name, "rank": rank}
                     yield head_and_metric | {"value": value, "query": query} | location
 
 

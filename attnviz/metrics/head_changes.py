@@ -66,7 +66,9 @@ class HeadChanges:
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per change, with exact numbers."""
         numbers = ["before", "after", "difference", "margin"]
-        header = ["heads", *numbers] if self.of_sets else ["layer", "head", "metric", *numbers, "standard_errors"]
+        header = (
+            ["heads", *numbers] if self.of_sets else ["layer", "head", "module", "metric", *numbers, "standard_errors"]
+        )
         return [header, *map(self._row, self.changes)]
 
     def _row(self, change: NumberChange) -> list[Any]:
@@ -74,7 +76,7 @@ class HeadChanges:
         numbers = [change.before, change.after, change.difference, change.margin]
         if self.of_sets:
             return [change.name, *numbers]
-        return [change.row.layer, change.row.head, change.measure.name, *numbers, change.clearness]
+        return [change.row.layer, change.row.head, change.row.module, change.measure.name, *numbers, change.clearness]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the origin of both tables, the remarks and the changes as JSON values."""

@@ -67,7 +67,7 @@ PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
 IMAGES = SourceRow(  # any other name, if the command was given an image
     "a Hugging Face vision model",
     "attnviz.models.huggingface.image_reader:ImageReader",
-    ("device_map", "dense"),
+    ("attention", "device_map", "dense"),
 )
 PICTURES = SourceRow(  # any other name, if the command was given a text and images
     "a Hugging Face vision-language model",

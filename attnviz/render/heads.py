@@ -16,7 +16,7 @@ from attnviz.metrics.head_frame import HeadFrame, metrics_first
 from attnviz.report.picture.report import HeadAtlas, HeadList
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
-HEAD_COLUMNS = ("layer", "head", "kind", "pattern")  # attributes of a row that identify and describe it
+HEAD_COLUMNS = ("layer", "head", "module", "kind", "pattern")  # attributes of a row that identify and describe it
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
@@ -57,7 +57,8 @@ def _cell_text(value: object) -> str:
 def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
     """Yields the header of the CSV table, then a row for each head."""
     columns = {name: values.tolist() for name, values in columns_of_heads(table).items()}
-    columns["pattern"] = list(map(spreadsheet_text, columns["pattern"]))
+    for name in ("module", "pattern"):
+        columns[name] = list(map(spreadsheet_text, columns[name]))
     yield list(columns)
     yield from map(list, zip(*columns.values(), strict=True))
 
@@ -116,7 +117,7 @@ def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
     Spreads are left out if there is only one text.
     """
     row = frame.rows[index]
-    json_row: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
+    json_row: dict[str, Any] = {"head": row.name, "module": row.module, "kind": row.kind, "pattern": row.pattern}
     json_names = {"values": "values", "margins": "margins", "counts": "texts", "deciles": "deciles"}
     if frame.texts > 1:  # one text has no spread
         json_names = {"values": "values", "spreads": "spreads", **json_names}

@@ -84,7 +84,7 @@ def test_csv_has_one_row_for_each_cell_with_its_exact_numbers(causal_recording: 
 def test_json_has_the_exact_numbers_and_null_where_masked(causal_recording: Recording) -> None:
     numbers = json.loads(draw(report(causal_recording), ".json"))
     assert (numbers["format"], numbers["version"]) == ("attnviz numbers", 1)
-    names = [f"{layer}.{head}.cross" for layer in range(LAYERS) for head in range(HEADS)]
+    names = [f"{layer}.{head}" for layer in range(LAYERS) for head in range(HEADS)]
     assert [head["name"] for head in numbers["heads"]] == names
     for head in numbers["heads"]:
         maps = causal_recording.maps[head["layer"]]
@@ -102,7 +102,7 @@ def test_npz_has_an_array_for_each_field_of_each_head(causal_recording: Recordin
     arrays = npz(draw(report(causal_recording), ".npz"))
     maps = causal_recording.maps[1]
     assert isinstance(maps, DenseMaps)
-    np.testing.assert_array_equal(arrays["1.2.cross.visible"], maps.visible)
+    np.testing.assert_array_equal(arrays["1.2.visible"], maps.visible)
     assert arrays["1.2.weight"].dtype == np.float32
     np.testing.assert_array_equal(arrays["1.2.weight"], np.where(maps.visible, maps.weights[2], np.nan))
     np.testing.assert_array_equal(arrays["1.2.score"], np.where(maps.visible, maps.scores[2], np.nan))
@@ -200,7 +200,7 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
     assert numbers["heads"][4]["change"]["divergence_max"] == changes.column("divergence_max")[4]
     arrays = npz(draw(built, ".npz"))
     expected = np.where(causal_recording.maps[0].visible, arrays["0.1.weight_b"], 0)  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(arrays["0.1.weight_change"], expected - arrays["0.1.cross.weight_a"])
+    np.testing.assert_array_equal(arrays["0.1.weight_change"], expected - arrays["0.1.weight_a"])
 
 
 def test_report_without_cells_is_refused() -> None:

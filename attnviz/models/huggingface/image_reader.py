@@ -25,7 +25,7 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.text.selection import Selection
+from attnviz.text.selection import ATTENTION_PARTS, Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.towers import PICTURE_TOWER
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.models.huggingface.patch_places import PixelTokens
+    from attnviz.text.selection import AttentionPart
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
@@ -142,10 +143,27 @@ class ImageReader(FolderReader):
             AttnvizError: if the file is no image, or is too small or too thin for the model's patches, or the model
                 does not exist or cannot be loaded safely.
         """
+        self.refuse_parts(example)
+        return replace(self._image_input(example), attention=self._attention())
+
+    def _attention(self) -> "AttentionPart | None":
+        """The part of an encoder-decoder that the settings choose; ``None`` for all of its attention.
+
+        Raises:
+            AttnvizError: if the model has no such parts.
+        """
+        attention: Any = self.settings.attention
+        has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
+        if attention is None or (attention in ATTENTION_PARTS and has_parts):
+            return attention  # type: ignore[no-any-return]
+        advice = f"choose {or_list(ATTENTION_PARTS)}" if has_parts else "leave it out"
+        raise AttnvizError(f"{option('attention', attention)} does not apply to images in {self.name}; {advice}")
+
+    def _image_input(self, example: Example) -> Prepared:
+        """Returns an image as the input of the model."""
         from attnviz.media.image_file import image_of, open_image
         from attnviz.models.huggingface.patch_places import UnknownPlacesError
 
-        self.refuse_parts(example)
         assert example.image is not None
         image_file = open_image(example.image)
         if self.labels:

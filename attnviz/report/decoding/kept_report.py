@@ -50,7 +50,7 @@ class KeptNumbers:
         """Returns a header and a row for each policy, head and step."""
         kept_mass = self.kept
         rows: list[list[Any]] = [
-            ["policy", "layer", "head", "kind", "far", "query", "token", "kept", "held", "visible"]
+            ["policy", "layer", "head", "module", "kind", "far", "query", "token", "kept", "held", "visible"]
         ]
         for policy_index, policy in enumerate(kept_mass.policies):
             for head_index, head in enumerate(kept_mass.heads):
@@ -58,6 +58,7 @@ class KeptNumbers:
                     policy,
                     head.layer,
                     head.head,
+                    head.module,
                     _head_kind(kept_mass, head_index),
                     float(kept_mass.far[head_index]),
                 ]
