@@ -14,7 +14,7 @@ HEADS, METRICS = [DescribedHead(**head) for head in FILTERS["heads"]], FILTERS["
 @pytest.mark.parametrize(("text", "left"), FILTERS["kept"].items(), ids=list(FILTERS["kept"]))
 def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: list[str]) -> None:
     kept = parse_filter(text, METRICS)
-    assert [f"{head.layer}.{head.head}" for head in HEADS if kept.keeps(head)] == left
+    assert [head.name for head in HEADS if kept.keeps(head)] == left
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ for (const [text, left] of Object.entries(filters.kept)) {
   test(`filter “${text}” leaves ${left.join(", ") || "none"}`, () => {
     const { keeps, wrong } = parseFilter(text, filters.metrics);
     assert.equal(wrong, "");
-    assert.deepEqual(filters.heads.filter(keeps).map(({ layer, head }) => `${layer}.${head}`), left);
+    assert.deepEqual(filters.heads.filter(keeps).map(({ name }) => name), left);
   });
 }
 
