@@ -16,9 +16,11 @@ from torch.nn.modules import module as module_hooks
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.capture_block import PATCHES
+from attnviz.capture.capture_block import PATCHES, CaptureBlock
 from attnviz.capture.hooks.patches import GlobalHook, Patch
+from attnviz.capture.options import CaptureOptions
 from attnviz.maps.recording import Recording
+from attnviz.text.selection import Selection
 from tests.conftest import cells
 
 WIDTH, HEADS = 12, 3
@@ -347,3 +349,22 @@ def test_refuses_what_is_no_module() -> None:
         attnviz.record(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(AttnvizError, match="not in the class Linear"):
         attnviz.record(nn.Linear)  # type: ignore[arg-type]
+
+
+def test_a_pass_that_ends_early_goes_on_to_the_same_layer_of_another_tower() -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_blocks, self.text_blocks = (
+                nn.ModuleList(nn.MultiheadAttention(4, 2, batch_first=True) for _ in range(2)) for _ in range(2)
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in (*self.image_blocks, *self.text_blocks):
+                x = block(x, x, x)[0]
+            return x
+
+    block = CaptureBlock(Towers().eval(), CaptureOptions(selection=Selection(layers=(0,)), stop=True))
+    with block, torch.no_grad():
+        block.capture.model(torch.randn(1, 3, 4))
+    assert [maps.part for maps in block.recording().maps] == ["image_blocks", "text_blocks"]
