@@ -1,18 +1,22 @@
-"""Every architecture of transformers that a small configuration builds, with and without recording.
+"""Every architecture of transformers that a small configuration builds, in each implementation of its attention.
 
 ``python -m tests.capture.every_architecture`` sweeps over all of them; ``… 2/5`` over the second fifth, ``… bert vit``
-over these. A line for each says what became of it, and the last one the totals: the output must be the same to the bit,
-nothing may fail that ran without recording, and maps must equal the attentions that the model's eager path gives, or
-have a fidelity, or be left out and said.
+over these, ``… eager 2/5`` in one implementation. A line for each says what became of it, the last ones the totals, and
+which architectures do not run in an implementation, and why: the output must be the same to the bit, nothing may fail
+that ran without recording, and maps must equal the attentions that the model's eager path gives, or have a fidelity, or
+be left out and said.
 """
 
 import gc
 import signal
 import sys
+import traceback
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_utils import AttentionInterface
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -27,6 +33,9 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from tests.capture.small_architectures import MODELS, STYLES, build, candidates
 
+DEFAULT, EAGER, FLEX, KERNEL = "default", "eager", "flex_attention", "kernel_of_the_sweep"
+IMPLEMENTATIONS = (DEFAULT, EAGER, FLEX, KERNEL)  # the default is SDPA where the architecture has it
+CALLS: Counter[str] = Counter()
 TEXTS, SECONDS = 2, 240
 TOLERANCE, FIDELITY = 3e-5, 1e-3
 
@@ -93,44 +102,146 @@ def runnable(kind: str) -> tuple[Any, dict[str, Any], Any]:
     raise LookupError(next((problem for problem in problems if "not run" in problem), problems[0]))
 
 
-def swept(kind: str) -> Outcome:
-    """What becomes of an architecture."""
+@dataclass(frozen=True)
+class Eager:
+    """What the eager path of an architecture gives.
+
+    Attributes:
+        attentions: all that it returns, ``(batch, heads, queries, keys)``; none where it returns none.
+        outcome: of the recording of its run; ``None`` where it does not run.
+    """
+
+    attentions: list[Tensor]
+    outcome: Outcome | None
+
+
+def swept(kind: str, implementations: Collection[str] = IMPLEMENTATIONS) -> dict[str, Outcome]:
+    """What becomes of an architecture in each implementation of its attention."""
     try:
-        model, found, bare = runnable(kind)
+        model, inputs, _ = runnable(kind)
     except LookupError as error:
         word, _, detail = str(error.args[0]).partition(": ")
-        return Outcome(word, " ".join(detail.split()))
-    again = run(model, found)
-    steady = equal(bare, again)
+        return dict.fromkeys(implementations, Outcome(word, " ".join(detail.split())))
+    outcomes = {}
+    if DEFAULT in implementations:  # first, as the model is built
+        recording = recorded(model, inputs)
+    eager = eager_path(model, inputs)
+    if DEFAULT in implementations:
+        outcomes[DEFAULT] = recording if isinstance(recording, Outcome) else judged(recording, eager)
+    if EAGER in implementations:
+        outcomes[EAGER] = eager.outcome or Outcome("no eager", "")
+    for name in (FLEX, KERNEL):
+        if name in implementations:
+            outcomes[name] = in_implementation(model, inputs, name)
+    return outcomes
+
+
+def recorded(model: Any, inputs: dict[str, Any], **options: Any) -> Recording | Outcome:
+    """A recording of a run, or what became of it; without one, the run must succeed and be the same to the bit."""
+    bare = run(model, inputs, **options)
+    steady = equal(bare, run(model, inputs, **options))
     try:
         with torch.no_grad(), attnviz.record(model, dense=True) as recording:
-            observed = run(model, found)
+            observed = run(model, inputs, **options)
     except AttnvizError as error:
-        return Outcome("refused", str(error))
+        fault = "fault in attnviz" in str(error)
+        return Outcome("FAULT" if fault else "refused", str(error))
     except Exception as error:
-        import traceback
-
         place = traceback.extract_tb(error.__traceback__)[-1]
         return Outcome("CRASHED", f"{type(error).__name__}: {str(error)[:150]} at {place.filename}:{place.lineno}")
-    if steady and not equal(bare, observed):
-        return Outcome("CHANGED", "another output")
-    return judged(model, found, recording)
+    return Outcome("CHANGED", "another output") if steady and not equal(bare, observed) else recording
 
 
-def eager_run(model: Any, inputs: dict[str, Any]) -> tuple[list[Tensor], Recording] | None:
-    """All attentions ``(batch, heads, queries, keys)`` that the eager path gives, and a recording of the same run.
+def in_implementation(model: Any, inputs: dict[str, Any], name: str) -> Outcome:
+    """What becomes of a model in an implementation; where it does not run, the reason."""
+    calls_before = CALLS[name]
+    try:
+        model.set_attn_implementation(name)
+        with torch.compiler.set_stance("force_eager"):  # compiling flex attention takes half a minute
+            run(model, inputs)
+            if CALLS[name] == calls_before:
+                return Outcome("not taken", f"calls no kernel of {name}")
+            recording = recorded(model, inputs)
+    except Exception as error:
+        return Outcome("not taken", f"{type(error).__name__}: {first_words(error)}")
+    return recording if isinstance(recording, Outcome) else compared(recording, [])
+
+
+def eager_path(model: Any, inputs: dict[str, Any]) -> Eager:
+    """What the eager path gives, and what becomes of its recording.
 
     What is named attention and holds no shares is none: scores before their softmax, states of linear attention.
     """
+    attentions: list[Tensor] = []
     try:
-        model.set_attn_implementation("eager")
-        with torch.no_grad(), attnviz.record(model, dense=True) as recording:
-            output = run(model, inputs, output_attentions=True)
-        named = output.items()
-    except Exception:
-        return None
-    found = [tensor for name, value in named if "attention" in name for tensor in leaves(value)]
-    return [tensor for tensor in found if tensor.dim() == 4 and _are_shares(tensor)], recording
+        model.set_attn_implementation(EAGER)
+    except ValueError as error:
+        return Eager(attentions, Outcome("not taken", first_words(error)))
+    try:
+        named = run(model, inputs, output_attentions=True)
+    except Exception:  # of a model that returns none
+        options = {}
+    else:
+        options = {"output_attentions": True}
+        if hasattr(named, "items"):
+            found = [tensor for name, value in named.items() if "attention" in name for tensor in leaves(value)]
+            attentions = [tensor for tensor in found if tensor.dim() == 4 and _are_shares(tensor)]
+    try:
+        recording = recorded(model, inputs, **options)
+    except Exception as error:
+        return Eager(attentions, Outcome("not taken", f"{type(error).__name__}: {first_words(error)}"))
+    return Eager(attentions, recording if isinstance(recording, Outcome) else compared(recording, attentions))
+
+
+def first_words(error: Exception) -> str:
+    return " ".join(str(error).split())[:110]
+
+
+def counted_kernel(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attention without torch's softmax, as a kernel of one's own may be, ``(batch, queries, heads, features)``."""
+    CALLS[KERNEL] += 1
+    groups, scaling = query.shape[1] // key.shape[1], options.get("scaling")
+    keys, values = (part.repeat_interleave(groups, 1) for part in (key, value))
+    scores = query @ keys.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if options.get("softcap"):
+        scores = options["softcap"] * torch.tanh(scores / options["softcap"])
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", False) if causal is None else causal
+    if attention_mask is not None:
+        scores = scores + attention_mask[..., : keys.shape[2]]
+    elif causal and scores.shape[-2] > 1:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+    sinks = options.get("s_aux")
+    top = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+    powers = (scores - top).exp()
+    total = powers.sum(-1, keepdim=True)
+    total = total if sinks is None else total + (sinks[None, :, None, None] - top).exp()
+    return torch.einsum("bhqk,bhkf->bqhf", powers / total, values), None
+
+
+def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def kernel(*args: Any, **options: Any) -> Any:
+        CALLS[name] += 1
+        return function(*args, **options)
+
+    return kernel
+
+
+@contextmanager
+def kernels() -> Iterator[None]:
+    """Registers the kernel of one's own, and counts the calls of flex attention, in the block."""
+    flex = AttentionInterface._global_mapping[FLEX]
+    AttentionInterface.register(KERNEL, counted_kernel)
+    AttentionInterface.register(FLEX, _counted(FLEX, flex))
+    AttentionMaskInterface.register(KERNEL, AttentionMaskInterface._global_mapping[EAGER])
+    try:
+        yield
+    finally:
+        AttentionInterface.register(FLEX, flex)
+        del AttentionInterface._global_mapping[KERNEL], AttentionMaskInterface._global_mapping[KERNEL]
 
 
 def _are_shares(tensor: Tensor) -> bool:
@@ -138,16 +249,13 @@ def _are_shares(tensor: Tensor) -> bool:
     return bool((tensor >= 0).all() and (tensor.float().sum(-1) < 1.01).all())
 
 
-def judged(model: Any, inputs: dict[str, Any], recording: Recording) -> Outcome:
+def judged(recording: Recording, eager: Eager) -> Outcome:
     """Whether the maps are those of the eager path, or have a fidelity.
 
-    Where the eager path computes something else than what ran, it is compared with a recording of its own run.
+    Where the eager path computes something else than what ran, its own recording must be exact.
     """
-    eager = eager_run(model, inputs)
-    if eager is None:
-        return compared(recording, [])
-    outcome, own = compared(recording, eager[0]), compared(eager[1], eager[0])
-    if outcome.word not in ("DOUBTFUL", "LACKING") or not own.word.startswith("exact"):
+    outcome, own = compared(recording, eager.attentions), eager.outcome
+    if own is None or outcome.word not in ("DOUBTFUL", "LACKING") or not own.word.startswith("exact"):
         return outcome
     bare = compared(recording, [])
     return replace(bare, compared=own.compared) if bare.maps == own.maps else outcome
@@ -232,6 +340,8 @@ def main(wanted: list[str]) -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
+    implementations = [name for name in IMPLEMENTATIONS if name in wanted] or IMPLEMENTATIONS
+    wanted = [name for name in wanted if name not in IMPLEMENTATIONS]
     kinds = sorted(MODELS)
     if wanted and "/" in wanted[0]:
         part, parts = map(int, wanted[0].split("/"))
@@ -239,23 +349,31 @@ def main(wanted: list[str]) -> None:
     elif wanted:
         kinds = wanted
     signal.signal(signal.SIGALRM, _late)
-    totals: Counter[str] = Counter()
+    totals: dict[str, Counter[str]] = {name: Counter() for name in implementations}
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for kind in kinds:
         signal.alarm(SECONDS)
         try:
-            outcome = swept(kind)
+            outcomes = swept(kind, implementations)
         except Late:
-            outcome = Outcome("not run", f"more than {SECONDS} s")
+            outcomes = dict.fromkeys(implementations, Outcome("not run", f"more than {SECONDS} s"))
         except Exception as error:
-            outcome = Outcome("CRASHED", f"outside: {type(error).__name__}: {str(error)[:200]}")
+            crash = Outcome("CRASHED", f"outside: {type(error).__name__}: {str(error)[:200]}")
+            outcomes = dict.fromkeys(implementations, crash)
         signal.alarm(0)
-        totals[outcome.word] += 1
-        print(
-            f"{kind:32} {outcome.word:10} maps {outcome.maps} compared {outcome.compared} {outcome.detail}", flush=True
-        )
+        for name, outcome in outcomes.items():
+            totals[name][outcome.word] += 1
+            if outcome.word.startswith("not "):
+                reasons[name, outcome.detail].append(kind)
+            counts = f"maps {outcome.maps} compared {outcome.compared}"
+            print(f"{kind:32} {name:20} {outcome.word:10} {counts} {outcome.detail}", flush=True)
         gc.collect()
-    print("totals", dict(totals))
+    for (name, reason), without in sorted(reasons.items()):
+        print(f"does not run in {name}: {reason}: {' '.join(without)}")
+    for name, words in totals.items():
+        print("totals", name, dict(words))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with kernels():
+        main(sys.argv[1:])

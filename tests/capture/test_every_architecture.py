@@ -1,10 +1,10 @@
-"""A share of the sweep over all architectures: some of each kind, with and without recording."""
+"""A share of the sweep over all architectures: some of each kind, in some implementations."""
 
 import pytest
 import torch
 import transformers
 
-from tests.capture.every_architecture import swept
+from tests.capture.every_architecture import DEFAULT, EAGER, FLEX, KERNEL, kernels, swept
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -15,27 +15,32 @@ def quiet() -> None:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
+EXACT, SOME = "exact", "exact, some left out"
+
+
 @pytest.mark.parametrize(
-    ("kind", "word"),
+    ("kind", "words"),
     [
-        ("bert", "exact"),
-        ("qwen3", "exact"),
-        ("deepseek_v3", "exact"),
-        ("t5", "exact"),
-        ("vit", "exact"),
-        ("videomae", "exact"),
-        ("clip", "exact"),
-        ("jamba", "exact"),
-        ("jetmoe", "exact"),
-        ("prophetnet", "exact"),
-        ("led", "exact, some left out"),
-        ("deformable_detr", "exact, some left out"),
-        ("fnet", "refused"),
-        ("regnet", "refused"),
+        ("bert", {DEFAULT: EXACT, FLEX: EXACT, KERNEL: EXACT}),
+        ("qwen3", {DEFAULT: EXACT, EAGER: EXACT, KERNEL: EXACT}),
+        ("parakeet_encoder", {DEFAULT: EXACT, EAGER: EXACT, FLEX: EXACT, KERNEL: EXACT}),  # calls kernels by name
+        ("deepseek_v3", {DEFAULT: EXACT}),
+        ("t5", {DEFAULT: EXACT, EAGER: EXACT, FLEX: "not taken"}),
+        ("vit", {DEFAULT: EXACT}),
+        ("videomae", {DEFAULT: EXACT}),
+        ("clip", {DEFAULT: EXACT, EAGER: EXACT}),
+        ("jamba", {DEFAULT: EXACT}),
+        ("jetmoe", {DEFAULT: EXACT}),
+        ("prophetnet", {DEFAULT: EXACT, EAGER: EXACT, KERNEL: "not taken"}),
+        ("led", {DEFAULT: SOME}),
+        ("deformable_detr", {DEFAULT: SOME}),
+        ("fnet", {DEFAULT: "refused"}),
+        ("regnet", {DEFAULT: "refused"}),
     ],
 )
-def test_architecture_is_recorded_exactly_or_what_is_not_is_said(kind: str, word: str) -> None:
-    found = swept(kind).word
-    if found.startswith("not ") and transformers.__version__ < "5":
-        pytest.skip(f"{kind} is {found} with these settings by transformers 4")
-    assert found == word
+def test_architecture_is_recorded_exactly_or_what_is_not_is_said(kind: str, words: dict[str, str]) -> None:
+    with kernels():
+        found = {name: outcome.word for name, outcome in swept(kind, words).items()}
+    if found[DEFAULT].startswith("not ") and transformers.__version__ < "5":
+        pytest.skip(f"{kind} is {found[DEFAULT]} with these settings by transformers 4")
+    assert found == words

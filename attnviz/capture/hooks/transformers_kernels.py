@@ -4,14 +4,15 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from inspect import Parameter, signature
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
-from attnviz.capture.calls.layout import BatchShape
+from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape
 from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.sites import CallingModule
@@ -20,6 +21,10 @@ from attnviz.capture.hooks.patches import Patch
 from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, ObservedCall, Observer
 
 VISIBLE_TO_TORCH = "sdpa"  # torch's function mode observes all arguments of this implementation
+INTERFACE_PARAMETERS = ("module", "query", "key", "value", "attention_mask")  # the first five of every kernel
+UNKNOWN_ARGUMENTS = "arguments that are not those of transformers' attention interface"
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+PACKED_TEXTS = ("cu_seq_lens_q", "cu_seq_lens_k")  # where each text begins and the last one ends, in a batch of one
 
 
 def _interface() -> Any:
@@ -42,9 +47,11 @@ def _kernel_table() -> Any:
 def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement of the function that hands out kernels; it applies `_observed_kernel` to each of them."""
 
-    def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the kernel of this name, or the default one, as `_observed_kernel` returns it."""
-        return _observed_kernel(original(table, name, default), name)
+    @wraps(original)
+    def get_interface(table: Any, *args: Any, **options: Any) -> Callable[..., Any]:
+        """Returns the kernel of a name, or the default one, as `_observed_kernel` returns it."""
+        name = args[0] if args else options.get("attn_implementation")
+        return _observed_kernel(original(table, *args, **options), name)
 
     return get_interface
 
@@ -73,7 +80,9 @@ def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable
         function: the kernel.
         name: its name in the interface; ``None`` for the model's eager attention.
     """
-    return function if name == VISIBLE_TO_TORCH or not observers() else partial(_call_observed, function)
+    if name == VISIBLE_TO_TORCH or not callable(function) or not observers():
+        return function
+    return partial(_call_observed, function)
 
 
 TRANSFORMERS_PATCHES = (
@@ -82,45 +91,84 @@ TRANSFORMERS_PATCHES = (
 )
 
 
-def _call_observed(
-    function: Callable[..., Any],
-    module: nn.Module,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Any,
-    **options: Any,
-) -> Any:
-    """Calls a kernel, reports one call to each observer, and returns the kernel's result.
+class KernelArguments(NamedTuple):
+    """The arguments of a kernel, whatever it calls them, and however the model passes them.
 
-    If exactly one call was observed inside the kernel, it is reported. Otherwise the kernel itself is reported as the
-    call, or the kind of its tensors if they cannot be read.
-
-    Args:
-        function: the kernel.
+    Attributes:
         module: the module that attends.
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, key heads, keys, features)``.
         values: ``(batch, key heads, keys, features)``.
         mask: a tensor, a block mask of flex attention, or ``None``.
-        options: further arguments of the kernel.
+        options: further arguments by name.
+    """
+
+    module: nn.Module
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    mask: Any
+    options: dict[str, Any]
+
+    @classmethod
+    def bind(
+        cls, function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> "KernelArguments | None":
+        """Returns the arguments of a call; ``None`` if they are not those of an attention kernel.
+
+        The interface fixes the order of the first five parameters. Their names are the kernel's own, or those of the
+        interface if the kernel takes any arguments.
+        """
+        given = dict(zip(INTERFACE_PARAMETERS, args, strict=False)) | keywords
+        try:
+            bound = signature(function).bind(*args, **keywords)
+        except (TypeError, ValueError):  # a callable whose signature is unknown
+            pass
+        else:
+            bound.apply_defaults()
+            kinds = {name: parameter.kind for name, parameter in bound.signature.parameters.items()}
+            named = {name: value for name, value in bound.arguments.items() if kinds[name] not in VARIADIC}
+            given = dict(zip(INTERFACE_PARAMETERS, named.values(), strict=False)) | given | named
+        module, *tensors, mask = map(given.get, INTERFACE_PARAMETERS)
+        if not isinstance(module, nn.Module) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            return None
+        is_mask = isinstance(mask, Tensor) or hasattr(mask, "mask_mod")  # not a scale in the mask's place
+        return cls(module, *cast("list[Tensor]", tensors), mask if is_mask else None, given)
+
+
+def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """Calls a kernel as the model does, reports one call to each observer, and returns the kernel's result.
+
+    If exactly one call was observed inside the kernel, it is reported. Otherwise the kernel itself is reported as the
+    call, or the kind of its tensors if they cannot be read.
     """
     with ExitStack() as stack:
         observed_calls = [(observer, stack.enter_context(_collect_calls(observer))) for observer in observers()]
-        result = function(module, queries, keys, values, mask, **options)
-    build = partial(_factored_call, module, queries, keys, values, mask, result, options)
+        result = function(*args, **keywords)
     for observer, calls in observed_calls:
         with observer.guarded():
-            if len(calls) == 1:
-                observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
-            elif kind := unreadable_kind(queries, keys, values, mask):
-                observer.listener.on_unreadable(observer.modules.describe(module), kind)
-            else:
-                observer.passes.is_plain = False
-                lineage = observer.flow.node(queries).lineage
-                call = ObservedCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
-                observer.listener.on_attention(call)
+            arguments = KernelArguments.bind(function, args, keywords)
+            if arguments is not None:
+                _report(observer, calls, arguments, result)
+            elif len(calls) == 1:
+                observer.listener.on_attention(calls[0])
+            elif caller := observer.modules.running():
+                observer.listener.on_unreadable(caller, UNKNOWN_ARGUMENTS)
     return result
+
+
+def _report(observer: Observer, calls: list[ObservedCall], arguments: KernelArguments, result: Any) -> None:
+    """Reports the call of a kernel to an observer, given the calls that it observed inside the kernel."""
+    build = partial(_factored_call, arguments, result)
+    caller = observer.modules.describe(arguments.module)
+    if len(calls) == 1:
+        observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
+    elif kind := unreadable_kind(arguments.queries, arguments.keys, arguments.values, arguments.mask):
+        observer.listener.on_unreadable(caller, kind)
+    else:
+        observer.passes.is_plain = False
+        lineage = observer.flow.node(arguments.queries).lineage
+        observer.listener.on_attention(ObservedCall(caller, build, arguments.queries.shape, queries=lineage))
 
 
 @contextmanager
@@ -138,7 +186,7 @@ def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
         observer.listener = original_listener
 
 
-def _with_factors(build_observed: BuildCall, build_kernel_call: Callable[[], FactoredCall]) -> AttentionCall | None:
+def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> AttentionCall | None:
     """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if none was observed.
 
     Args:
@@ -148,7 +196,8 @@ def _with_factors(build_observed: BuildCall, build_kernel_call: Callable[[], Fac
     call = build_observed()
     if call is None:
         return build_kernel_call()
-    return replace(call, factors=build_kernel_call()) if isinstance(call, DenseCall) else call
+    factors = build_kernel_call() if isinstance(call, DenseCall) else None
+    return replace(call, factors=factors) if isinstance(factors, FactoredCall) else call
 
 
 class _CallCollector:
@@ -184,21 +233,26 @@ class _CallCollector:
         self.listener.on_failure(error)
 
 
-def _factored_call(
-    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
-) -> FactoredCall:
-    """Returns the call of a kernel, by its factors.
+def _factored_call(arguments: KernelArguments, result: Any) -> FactoredCall | None:
+    """Returns the call of a kernel, by its factors; ``None`` if its tensors are not those of one attention call.
 
     It has causality and a window only if the mask does not hold them. Its output is ``None`` if the kernel applied
-    dropout, or returned it in another shape. The first item of ``result`` is the output of the kernel; all other
-    parameters are those of `_call_observed`.
+    dropout, or returned it in another shape.
+
+    Args:
+        arguments: the arguments of the kernel.
+        result: the output of the kernel, or a sequence that begins with it.
     """
-    full_mask, hides_by_position = _mask_and_positions(mask, queries, keys)
+    module, queries, keys, values, _, options = arguments
+    if not queries.dim() == keys.dim() == values.dim() == FOLDED_AXES or queries.shape[1] % keys.shape[1]:
+        return None
+    mask, hides_by_position = _mask_and_positions(arguments)
     scale = options.get("scaling")
     causal = options.get("is_causal")
     if causal is None:
         causal = getattr(module, "is_causal", False)
-    output = result[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
+    output = result if isinstance(result, Tensor) else result[0]
+    output = output.transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
     has_exact_output = output.shape[:3] == queries.shape[:3] and not options.get("dropout")
     return FactoredCall(
         queries=queries,
@@ -206,7 +260,7 @@ def _factored_call(
         values=values,
         output=output if has_exact_output else None,
         scale=queries.shape[-1] ** -0.5 if scale is None else scale,
-        mask=None if full_mask is None else full_mask[..., : keys.shape[2]],  # a mask may be longer than the keys
+        mask=None if mask is None else mask[..., : keys.shape[2]],  # a mask may be longer than the keys
         causal=hides_by_position and bool(causal),
         window=options.get("sliding_window") if hides_by_position else None,
         softcap=options.get("softcap"),
@@ -214,19 +268,20 @@ def _factored_call(
     )
 
 
-def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """Returns the mask of a kernel with four axes, and True if causality and window hide further cells.
+def _mask_and_positions(arguments: KernelArguments) -> tuple[Tensor | None, bool]:
+    """Returns the mask of a kernel, and True if causality and window hide further cells.
 
-    They do if there is no mask, or if it is ``(batch, keys)``, which hides only padding.
-
-    Args:
-        mask: a tensor, a block mask of flex attention, or ``None``.
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``.
-
-    Returns:
-        The mask, which broadcasts to ``(batch, heads, queries, keys)``, or ``None`` if there is none; and the flag.
+    The mask broadcasts to ``(batch, heads, queries, keys)``. Causality and window hide further cells if there is no
+    mask, or one of ``(batch, keys)``, which hides only padding, or one that keeps packed texts apart.
     """
+    mask, queries, keys = arguments.mask, arguments.queries, arguments.keys
+    ends = [arguments.options.get(name) for name in PACKED_TEXTS]
+    if mask is None and all(isinstance(end, Tensor) for end in ends):
+        query_texts, key_texts = (
+            torch.bucketize(torch.arange(tensor.shape[2], device=tensor.device), end.to(tensor.device), right=True)
+            for tensor, end in zip((queries, keys), cast("list[Tensor]", ends), strict=True)
+        )
+        return (query_texts[:, None] == key_texts)[None, None], True
     if mask is None:
         return None, True
     if isinstance(mask, Tensor):

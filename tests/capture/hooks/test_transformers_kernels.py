@@ -1,6 +1,7 @@
 """Kernels that torch does not show: their calls are known from transformers' interface, and equal eager attention."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 import attnviz
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from tests.capture.architectures import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
 
@@ -113,25 +115,143 @@ def test_a_kernel_made_of_torchs_attention_is_heard_as_that(kernel: str) -> None
     assert recording.maps[0].fidelity < 1e-5
 
 
+Kernel = Callable[..., Any]
+
+
+def hidden(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attention of scale 0.5 without torch's softmax, ``(batch, queries, heads, features)``."""
+    powers = (torch.einsum("bhqf,bhkf->bhqk", query, key) * 0.5).exp() * (1 if mask is None else mask)
+    return torch.einsum("bhqk,bhkf->bqhf", powers / powers.sum(-1, keepdim=True), value)
+
+
+def interface_names(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float = 0.5
+) -> Any:
+    return hidden(query, key, value, attention_mask), None
+
+
+def own_names(it: Any, q: Tensor, k: Tensor, v: Tensor, m: Any = None, *, scaling: float = 0.5) -> Any:
+    return hidden(q, k, v, m), None
+
+
+def any_arguments(*args: Any, **named: Any) -> Any:
+    names = ("module", "query", "key", "value", "attention_mask")
+    given = dict(zip(names, args, strict=False)) | named
+    return hidden(*(given.get(name) for name in names[1:])), None
+
+
+def without_mask(module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float = 0.5, **_: Any) -> Any:
+    return hidden(query, key, value), None
+
+
+def output_alone(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **_: Any) -> Any:
+    return [hidden(query, key, value, attention_mask)]
+
+
+class Calling(torch.nn.Module):
+    """A module of two heads that calls the kernel as ``call`` does."""
+
+    is_causal = False
+
+    def __init__(self, call: Kernel, mask: Tensor | None) -> None:
+        super().__init__()
+        self.call, self.mask = call, mask
+
+    def forward(self, features: Tensor) -> Tensor:
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(attn_implementation=KERNEL, default=own_names)
+        output: Tensor = self.call(kernel, self, features, self.mask)[0]
+        return output
+
+
+def by_position(kernel: Kernel, module: Any, x: Tensor, mask: Any) -> Any:
+    return kernel(module, x, x, x, mask, scaling=0.5)
+
+
+def mask_by_name(kernel: Kernel, module: Any, x: Tensor, mask: Any) -> Any:
+    return kernel(module, x, x, x, attention_mask=mask, scaling=0.5)
+
+
+def by_name(kernel: Kernel, module: Any, x: Tensor, mask: Any) -> Any:
+    return kernel(module, query=x, key=x, value=x, attention_mask=mask, scaling=0.5)
+
+
+def all_by_name(kernel: Kernel, module: Any, x: Tensor, mask: Any) -> Any:
+    return kernel(scaling=0.5, attention_mask=mask, value=x, key=x, query=x, module=module)
+
+
+def by_own_names(kernel: Kernel, module: Any, x: Tensor, mask: Any) -> Any:
+    return kernel(module, v=x, k=x, q=x, m=mask)
+
+
+MASK = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+CALLS: list[tuple[Kernel, Kernel, Tensor | None]] = [
+    *((kernel, by_position, MASK) for kernel in (interface_names, own_names, any_arguments, output_alone)),
+    *(
+        (kernel, call, MASK)
+        for kernel in (interface_names, any_arguments, partial(interface_names), output_alone)
+        for call in (mask_by_name, by_name, all_by_name)
+    ),
+    (own_names, by_own_names, MASK),
+    *((without_mask, call, None) for call in (mask_by_name, by_name, all_by_name)),
+]
+
+
+@pytest.mark.parametrize(("function", "call", "mask"), CALLS)
+def test_a_kernel_is_recorded_however_it_names_and_gets_its_arguments(
+    function: Kernel, call: Kernel, mask: Tensor | None, kernel: str
+) -> None:
+    AttentionInterface.register(kernel, function)
+    model, features = Calling(call, mask), torch.randn(1, 2, 5, 4)
+    with torch.no_grad():
+        bare = model(features)
+        with attnviz.record(model) as recording:
+            output = model(features)
+    assert torch.equal(output, bare)
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    assert np.array_equal(maps.visible, np.ones((5, 5)) if mask is None else np.tri(5))
+    assert maps.fidelity is not None
+    assert maps.fidelity < 1e-6
+
+
+def test_a_kernel_of_other_arguments_runs_as_before_and_is_said_to_be_unreadable(kernel: str) -> None:
+    AttentionInterface.register(kernel, lambda module, packed: (hidden(*packed, MASK), None))
+    model, features = Calling(lambda kernel, module, x, mask: kernel(module, (x, x, x)), None), torch.randn(1, 2, 5, 4)
+    bare = model(features)
+    with pytest.raises(AttnvizError, match="computes it on arguments that are not those"), attnviz.record(model):
+        output = model(features)
+    assert torch.equal(output, bare)
+
+
+def test_packed_texts_do_not_see_each_other(kernel: str) -> None:
+    ends = torch.tensor([0, 2, 5], dtype=torch.int32)
+    apart = (torch.arange(5) < 2)[:, None] == (torch.arange(5) < 2)
+    AttentionInterface.register(
+        kernel, lambda module, query, key, value, mask, **_: (hidden(query, key, value, apart),)
+    )
+    model = Calling(
+        lambda kernel, module, x, mask: kernel(
+            module, x, x, x, mask, scaling=0.5, cu_seq_lens_q=ends, cu_seq_lens_k=ends
+        ),
+        None,
+    )
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, 2, 5, 4))
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    assert np.array_equal(maps.visible, apart)
+    assert maps.fidelity is not None
+    assert maps.fidelity < 1e-6
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_mask_of_more_keys_than_there_are_is_that_of_the_first(kernel: str) -> None:
-    class Cached(torch.nn.Module):
-        num_heads, num_key_value_groups, is_causal = 2, 1, False
-
-        def forward(self, features: Tensor) -> Tensor:
-            kernel = ALL_ATTENTION_FUNCTIONS.get_interface(KERNEL, one_kernel)
-            output: Tensor = kernel(self, features, features, features, mask, scaling=0.5)[0]
-            return output
-
-    def first_keys(
-        module: Any, query: Tensor, key: Tensor, value: Tensor, given: Tensor, **_: Any
-    ) -> tuple[Tensor, None]:
-        powers = (torch.einsum("bhqf,bhkf->bhqk", query, key) * 0.5).exp() * given[..., : key.shape[2]]
-        return torch.einsum("bhqk,bhkf->bqhf", powers / powers.sum(-1, keepdim=True), value), None
+    def first_keys(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **_: Any) -> Any:
+        return hidden(query, key, value, mask[..., : key.shape[2]]), None
 
     AttentionInterface.register(KERNEL, first_keys)
     mask = torch.ones(1, 1, 5, 8, dtype=torch.bool).tril()
-    model, features = Cached(), torch.randn(1, 2, 5, 4)
+    model, features = Calling(by_position, mask), torch.randn(1, 2, 5, 4)
     with torch.no_grad(), attnviz.record(model) as recording:
         model(features)
     [maps] = recording.maps
