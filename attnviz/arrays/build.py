@@ -50,8 +50,8 @@ def from_arrays(
 
     Raises:
         AttnvizError: if no arrays are given, queries or keys are given without the other or with weights or scores, a
-            shape does not fit, a number is NaN (scores beside weights are not checked), a weight is negative, a row
-            does not sum to 1, or the number of labels differs.
+            shape does not fit, a number is NaN or a query or key infinite (scores beside weights are not checked), a
+            weight is negative, a row does not sum to 1, or the number of labels differs.
 
     Example:
         >>> import attnviz, numpy

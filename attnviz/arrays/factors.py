@@ -14,7 +14,7 @@ from attnviz.arrays.layers import (
     float_array,
     layers_of,
     refuse_layers_of_mask,
-    refuse_nan,
+    refuse_not_finite,
     rule_cells,
     visible_cells,
 )
@@ -44,7 +44,7 @@ def maps_of_factors(
         may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
-        AttnvizError: if queries and keys do not fit each other, a number is NaN, or the mask differs by head.
+        AttnvizError: if queries and keys do not fit each other, a number is not finite, or the mask differs by head.
     """
     query_layers, key_layers = layers_of(queries, "queries", may_change), layers_of(keys, "keys", may_change)
     if len(query_layers) != len(key_layers):
@@ -77,8 +77,8 @@ def maps_of_factors(
             }
             query_array, key_array = float_array(text_queries, may_change), float_array(text_keys, may_change)
             location = f"layer {query_layer.number}"
-            refuse_nan(query_array, "queries", location, ("query", "feature"))
-            refuse_nan(key_array, "keys", location, ("key", "feature"))
+            refuse_not_finite(query_array, "queries", location)
+            refuse_not_finite(key_array, "keys", location)
             products = _products(query_array, key_array, mask, scale, index)
             if is_long(len(query_tokens), len(key_tokens)):
                 yield FactoredMaps(**maps_fields, factors=products.factors())
@@ -87,7 +87,8 @@ def maps_of_factors(
                 visible = rule_cells(len(query_tokens), len(key_tokens), is_causal=products.mask.causal)
                 if products.mask.explicit is not None:
                     visible = products.mask.explicit
-                yield OnDemandMaps(**maps_fields, scale=products.scale, cells=cells, visible=visible)
+                sharing = tuple(map(products.key_head, range(heads))) if key_heads < heads else None
+                yield OnDemandMaps(**maps_fields, scale=products.scale, cells=cells, visible=visible, key_heads=sharing)
 
 
 @dataclass(frozen=True, eq=False)

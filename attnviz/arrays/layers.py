@@ -281,16 +281,30 @@ def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
     return cells
 
 
-def refuse_nan(array: FloatArray, role: str, location: str, axes: tuple[str, str] = ("query", "key")) -> None:
-    """Raises AttnvizError, which names the first position, if a number of an array is NaN.
+def refuse_not_finite(array: FloatArray, role: str, location: str) -> None:
+    """Raises AttnvizError, which names the first position, if a number of ``(heads, tokens, features)`` is not finite.
 
     Args:
-        array: ``(heads, queries, keys)``, or with the other two ``axes``.
+        array: queries or keys.
+        role: ``queries`` or ``keys``.
+        location: the layer and text, for the message.
+    """
+    if not (np.isfinite(array.max()) and np.isfinite(array.min())):
+        head, token, feature = (int(index) for index in np.argwhere(~np.isfinite(array))[0])
+        number = "NaN" if np.isnan(array[head, token, feature]) else "infinite"
+        place = f"{'query' if role == 'queries' else 'key'} {token}, feature {feature}"
+        raise AttnvizError(f"{location}: {role} of head {head} are {number} at {place}; give finite numbers")
+
+
+def refuse_nan(array: FloatArray, role: str, location: str) -> None:
+    """Raises AttnvizError, which names the first position, if a number of ``(heads, queries, keys)`` is NaN.
+
+    Args:
+        array: weights or scores.
         role: the name of the array in the message.
         location: the layer and text, for the message.
-        axes: the nouns for an index of the last two axes.
     """
     if np.isnan(array.max()):
         head, row, column = (int(index) for index in np.argwhere(np.isnan(array))[0])
-        place = f"{axes[0]} {row}, {axes[1]} {column}"
+        place = f"query {row}, key {column}"
         raise AttnvizError(f"{location}: {role} of head {head} are NaN at {place}; give numbers")

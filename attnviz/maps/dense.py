@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import CallFields, MapTensors, Window
+from attnviz.maps.layer_maps import CallFields, Window
 from attnviz.maps.masked import MaskedMaps
-from attnviz.maps.visibility import stored_shape, visibility_header, visible_to_heads
+from attnviz.maps.visibility import stored_shape, visible_to_heads
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
@@ -61,11 +61,6 @@ class DenseMaps(MaskedMaps):
         """Returns queries and keys; ``None`` if they were not kept with the cells."""
         return self.factors
 
-    def to_tensors(self) -> MapTensors:
-        """Returns scores, weights and visible cells, as a file stores them."""
-        arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
-        return MapTensors(self.saved_as, visibility_header(self.visible), arrays)
-
     @classmethod
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps that a file entry stores.
@@ -83,4 +78,5 @@ class DenseMaps(MaskedMaps):
             scores=entry.array("scores", "float32", shape),
             weights=entry.array("weights", "float32", shape),
             visible=entry.array("visible", "bool", stored_shape(shape, entry.value)),
+            key_heads=entry.repeated_counts("key_heads"),
         )

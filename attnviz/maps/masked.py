@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.maps.layer_maps import CellMaps
-from attnviz.maps.visibility import heads_by_visibility, visible_to_heads
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import CellMaps, MapTensors
+from attnviz.maps.visibility import heads_by_visibility, visibility_header, visible_to_heads
 from attnviz.streaming.overview import Overview, pool_weights
 
 
@@ -16,9 +17,23 @@ class MaskedMaps(CellMaps):
 
     Attributes:
         visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+        key_heads: ``(heads,)``, the number of the key head that each head reads; ``None`` if each has its own.
     """
 
     visible: BoolArray
+    key_heads: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.key_heads is not None and len(self.key_heads) != len(self.heads):
+            raise AttnvizError(f"layer {self.layer}: {len(self.heads)} heads, but {len(self.key_heads)} key heads")
+
+    def to_tensors(self) -> MapTensors:
+        """Returns scores, weights and visible cells of all heads, as a file stores whole maps."""
+        header = {} if self.key_heads is None else {"key_heads": self.key_heads}
+        cells = self.window(self.heads, slice(0, len(self.query_tokens)), slice(0, len(self.key_tokens)))
+        arrays = {"scores": cells.scores, "weights": cells.weights, "visible": self.visible}
+        return MapTensors("dense", header | visibility_header(self.visible), arrays)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads grouped by their visible cells."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import MapTensors, Window
+from attnviz.maps.layer_maps import Window
 from attnviz.maps.masked import MaskedMaps
-from attnviz.maps.visibility import visibility_header, visible_to_heads
+from attnviz.maps.visibility import visible_to_heads
 
 
 class HeadArrays(Protocol):
@@ -100,8 +100,3 @@ class OnDemandMaps(MaskedMaps):
 
     def score_factors(self) -> None:
         """Returns ``None``: queries and keys are not kept with the cells."""
-
-    def to_tensors(self) -> MapTensors:
-        """Returns the cells of all heads, as a file stores dense maps."""
-        arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
-        return MapTensors("dense", visibility_header(self.visible), arrays)

@@ -11,6 +11,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.masked import MaskedMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.cache_policies import DecodingCache, Policy, SnapKV
 from attnviz.metrics.head_frame import HeadRow
@@ -257,12 +258,13 @@ def _caches(
 
 
 def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
-    """Returns the heads that share the key head of ``head``; ``head`` alone if the maps have no factors."""
+    """Returns the heads that share the key head of ``head``; ``head`` alone if the maps do not know key heads."""
     factors = maps.score_factors()
-    if factors is None:
+    key_heads = factors.key_heads if factors is not None else maps.key_heads if isinstance(maps, MaskedMaps) else None
+    if key_heads is None:
         return (head,)
-    key_head = factors.key_heads[maps.heads.index(head)]
-    heads_and_key_heads = zip(maps.heads, factors.key_heads, strict=True)
+    key_head = key_heads[maps.heads.index(head)]
+    heads_and_key_heads = zip(maps.heads, key_heads, strict=True)
     return tuple(other_head for other_head, other_key_head in heads_and_key_heads if other_key_head == key_head)
 
 

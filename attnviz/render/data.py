@@ -16,10 +16,13 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
+from attnviz.maps.masked import MaskedMaps
+from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
 from attnviz.report.picture.numbers import HeadCells, NumberBlock
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
+from attnviz.text.tokens import Tokens
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 BYTES_PER_ROW = 200  # of a table in memory: ten columns of 8 bytes at most, once in blocks and once joined
@@ -172,18 +175,43 @@ def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
 def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes an NPZ archive: an array for each field of each head, and ``about``, a description of the heads as JSON.
 
-    A masked number is NaN.
+    A masked number is NaN. For heads of one recording, ``tokens`` and ``media`` describe the axes, which have arrays
+    too, and ``hidden_score`` holds the scores of masked cells that are known.
     """
     about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
+    heads = [_about_head(head) for head in report.numbers.heads]
+    axes: dict[int, Tokens] = {}
+    for head, description in zip(report.numbers.heads, heads, strict=True):
+        if len(head.sides) > 1:
+            continue
+        key_heads = head.maps.key_heads if isinstance(head.maps, MaskedMaps) else None
+        if key_heads is not None:
+            description["key_head"] = key_heads[head.maps.heads.index(head.head)]
+        for name, tokens in (("queries", head.maps.query_tokens), ("keys", head.maps.key_tokens)):
+            axes.setdefault(id(tokens), tokens)
+            description[name]["axis"] = list(axes).index(id(tokens))
+    header, axis_arrays = tokens_to_tensors(list(axes.values())) if axes else ({}, {})
     with zipfile.ZipFile(file, "w") as archive:
-        text = np.array(_json_text(about | {"heads": [_about_head(head) for head in report.numbers.heads]}))
+        text = np.array(_json_text(about | header | {"heads": heads}))
         _write_member(archive, "about", text.dtype, (), iter([text]))
+        for name, array in axis_arrays.items():
+            _write_member(archive, name, array.dtype, array.shape, iter([array]))
         for head in report.numbers.heads:
             shape = (head.queries.stop - head.queries.start, head.keys.stop - head.keys.start)
             for name in head.names:
                 dtype = np.dtype(bool if name.startswith("visible") else np.float32)
                 parts = (_with_nan(block.fields[name]) for block in head.blocks())
                 _write_member(archive, f"{_member_name(head)}.{name}", dtype, shape, parts)
+            if "score" in head.names and any(np.isfinite(scores).any() for scores in _hidden_scores(head)):
+                name = f"{_member_name(head)}.hidden_score"
+                _write_member(archive, name, np.dtype(np.float32), shape, _hidden_scores(head))
+
+
+def _hidden_scores(head: HeadCells) -> Iterator[NDArray[Any]]:
+    """Yields the scores of the masked cells in each block of a head of one recording; NaN elsewhere, and if unknown."""
+    for block in head.blocks():
+        scores = block.fields["score"]
+        yield np.where(np.ma.getmaskarray(scores), np.ma.getdata(scores), np.nan)
 
 
 def _write_member(

@@ -183,6 +183,10 @@ def test_what_is_not_known_is_said() -> None:
             {"queries": {"h.7": np.ones((1, 2, 2))}, "keys": {"h.7": np.full((1, 2, 2), np.nan)}},
             "layer 7: keys of head 0 are NaN at key 0, feature 0",
         ),
+        (
+            {"queries": np.full((1, 2, 3, 4), -np.inf), "keys": np.ones((1, 2, 3, 4))},
+            "layer 0: queries of head 0 are infinite at query 0, feature 0; give finite numbers",
+        ),
         ({"weights": np.eye(2), "scores": np.ones((3, 3))}, "different shapes"),
     ],
 )

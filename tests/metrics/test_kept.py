@@ -1,6 +1,8 @@
 """Kept mass against masking and recomputing by torch, and held keys against each policy's published formula."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
 from attnviz.metrics.cache_policies import DecodingCache
 from attnviz.metrics.kept import KeptMass, default_policies, heads_of_cache, measure_kept
 from attnviz.metrics.policy_options import parse_policy
@@ -178,6 +181,26 @@ def test_a_shared_cache_is_that_of_all_its_heads_even_if_one_is_measured(recordi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_heads_share_a_cache_however_their_maps_are_stored(kernel: str, tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, attn_implementation=kernel,
+    )  # fmt: skip
+    model: Any = LlamaModel(config).eval()  # type: ignore[no-untyped-call]
+    measured = []
+    for dense in (True, False):
+        with torch.no_grad(), attnviz.record(model, dense=dense, heads=[0, 1, 3]) as run:
+            model(torch.arange(30)[None] % 20)
+        save(run, tmp_path / f"{dense}.safetensors")
+        for one in (run, attnviz.load(tmp_path / f"{dense}.safetensors")):
+            maps = cell_maps(one.maps[0])
+            assert [heads_of_cache(maps, head) for head in maps.heads] == [(0, 1), (0, 1), (3,)]
+            measured.append(measure_kept(one, Selection(queries=(15, None)), ["h2o:8", "snapkv:8,window=2"]))
+    for other in measured[1:]:
+        np.testing.assert_allclose(other.kept, measured[0].kept, atol=1e-6)
+
+
 def test_no_policy_keeps_more_than_the_largest_weights(kept: KeptMass) -> None:
     assert (kept.kept[4] >= kept.kept[:2] - 1e-9).all()  # policies that read 64 keys, too
     assert (kept.kept[4] >= kept.kept[5] - 1e-9).all()

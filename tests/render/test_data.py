@@ -107,7 +107,9 @@ def test_npz_has_an_array_for_each_field_of_each_head(causal_recording: Recordin
     np.testing.assert_array_equal(arrays["1.2.weight"], np.where(maps.visible, maps.weights[2], np.nan))
     np.testing.assert_array_equal(arrays["1.2.score"], np.where(maps.visible, maps.scores[2], np.nan))
     about = json.loads(str(arrays["about"]))
-    assert about["heads"][5]["queries"] == {"first": 0, "tokens": [f"q{query}" for query in range(QUERIES)]}
+    labels = [f"q{query}" for query in range(QUERIES)]
+    assert about["heads"][5]["queries"] == {"first": 0, "tokens": labels, "axis": 2}
+    assert about["tokens"][2]["labels"] == labels
 
 
 def test_only_chosen_heads_queries_and_keys_are_written_with_their_own_indices(recording: Recording) -> None:
@@ -239,8 +241,9 @@ def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest
     peak_of_writing(30, suffix)  # what is imported and cached once
     few, short = peak_of_writing(30, suffix)
     many, long = peak_of_writing(300, suffix)
-    assert long > 8 * short
-    assert many < few + 20_000  # bytes: the numbers alone are 270,000 more
+    assert long > 6 * short  # an archive also holds the tokens of the 100 keys
+    tokens = 40_000 if suffix == ".npz" else 0  # of the further queries, whose description is written at once
+    assert many < few + 20_000 + tokens  # bytes: the numbers alone are 270,000 more
 
 
 def test_documented_columns_are_those_written(recording: Recording) -> None:

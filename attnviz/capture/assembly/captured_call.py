@@ -17,7 +17,7 @@ from attnviz.base.machine import refuse_without_memory
 from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
-from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall, pick_heads
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.captured_metrics import CapturedMetrics, concatenated_metrics
 from attnviz.maps.dense import DenseMaps
@@ -62,6 +62,7 @@ class CapturedCall:
         passes: the number of forward passes that its rows come from.
         prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
         windows: the number of windows of a text that were joined.
+        key_heads: the number of the key head that each recorded head reads; ``None`` if no two share one.
     """
 
     site: CallSite
@@ -77,6 +78,7 @@ class CapturedCall:
     passes: int = 1
     prompt: int | None = None
     windows: int = 1
+    key_heads: tuple[int, ...] | None = None
 
 
 def capture_call(
@@ -124,6 +126,7 @@ def capture_call(
         fields=[],
         marks=key_marks(call),
         note=call.note or source.note,
+        key_heads=_key_heads(call, call_heads),
     )
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
@@ -184,6 +187,8 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if first_call.map_type is FactoredMaps:
         return FactoredMaps(**common_fields, **first_call.fields[item])
     common_fields["scale"] = first_call.scale
+    if first_call.map_type is DenseMaps and len(calls) == 1:
+        common_fields["key_heads"] = first_call.key_heads
     fields = first_call.fields[item]
     joined_fields: dict[str, Any] = {
         name: _joined_along_heads(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
@@ -193,6 +198,15 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if fields.get("metrics") is not None:
         joined_fields["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
     return first_call.map_type(**common_fields, **fields | joined_fields)
+
+
+def _key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:
+    """Returns the number of the key head that each of these heads reads; ``None`` if no two heads share one."""
+    factors = call if isinstance(call, FactoredCall) else call.factors if isinstance(call, DenseCall) else None
+    if factors is None or factors.shape != call.shape or factors.keys.shape[1] == call.shape[1]:
+        return None
+    heads_per_key_head = call.shape[1] // factors.keys.shape[1]
+    return tuple(head // heads_per_key_head for head in heads)
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:

@@ -304,10 +304,12 @@ def _caption(comparison: _Comparison) -> str:
     changes, maps = comparison.changes, comparison.pairs[0][0].maps
     largest = int(comparison.variations.argmax())
     name, variation = changes.rows[largest].name, comparison.variations[largest]
-    effect = (
-        f"head {name} changes most, by a total variation of {variation:.2f} per query on average"
-        if changes.column("variation_max")[largest] > 0
-        else f"no {maps.quantity} changes"
-    )
+    if unknown := int(np.isnan(comparison.variations).sum()):  # argmax finds these first
+        heads = "1 head" if unknown == 1 else f"{unknown} heads"
+        effect = f"the change of {heads} is unknown, since {maps.quantity}s are not numbers"
+    elif changes.column("variation_max")[largest] > 0:
+        effect = f"head {name} changes most, by a total variation of {variation:.2f} per query on average"
+    else:
+        effect = f"no {maps.quantity} changes"
     noun = quantity_noun(maps)
     return f"{noun} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

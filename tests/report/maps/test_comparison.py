@@ -140,6 +140,14 @@ def test_no_change_is_said(recording: Recording) -> None:
     assert comparison_report(recording, recording, "--seed 0", ReportOptions()).caption.endswith("no weight changes.")
 
 
+def test_weights_that_are_not_numbers_are_said_instead_of_no_change(recording: Recording) -> None:
+    weights = dense(recording).weights.copy()
+    weights[1, 2, 3] = np.nan
+    broken = replace(recording, maps=(replace(dense(recording), weights=weights), *recording.maps[1:]))
+    caption = comparison_report(recording, broken, "--seed 0", ReportOptions()).caption
+    assert caption.endswith("the change of 1 head is unknown, since weights are not numbers.")
+
+
 def test_entropy_of_both_sides_is_in_bits_over_queries_with_a_choice() -> None:
     maps = dense_maps()
     even = np.full_like(maps.weights, 1 / 7)
