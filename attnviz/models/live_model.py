@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
@@ -81,8 +82,15 @@ class LiveModel:
             return self.model, self.processor
         # A classifier's output has no features of single tokens; its part without the head has them.
         needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
-        model = self.model if needs_labels else getattr(self.model, "base_model", self.model)
+        model = self.model if needs_labels else self._without_head
         return model, getattr(self.processor, "image_processor", self.processor)
+
+    @property
+    def _without_head(self) -> Any:
+        """The part of the model that reads its input; the model itself if ``base_model`` is only some of its layers."""
+        base_model = getattr(self.model, "base_model", self.model)
+        reads_input = self.model.main_input_name in signature(base_model.forward).parameters
+        return base_model if reads_input else self.model
 
     @property
     def _tokenizer(self) -> Any:

@@ -105,6 +105,15 @@ def test_a_classifier_is_recorded_without_its_head(vit: Any, processor: Any, pix
     assert recording.maps[0].key_tokens.labels[:2] == ("[CLS]", "r0c0")
 
 
+@pytest.mark.parametrize("head", ["DINOv3ViTModel", "DINOv3ViTBackbone"])
+def test_a_model_whose_layers_have_the_name_of_a_base_model_is_recorded_whole(head: str, pixels: Any) -> None:
+    torch.manual_seed(0)
+    config = t.DINOv3ViTConfig(**SMALL, image_size=32, patch_size=16)
+    recording = attnviz.reading(getattr(t, head)(config).eval(), t.ViTImageProcessor(size=32), images=[pixels])
+    assert recording.model == head
+    assert [len(maps.key_tokens) for maps in recording.maps] == [5, 5]  # [CLS] and four patches
+
+
 def test_a_text_alone_needs_only_a_tokenizer() -> None:
     tokenizer = word_tokenizer()
     torch.manual_seed(0)

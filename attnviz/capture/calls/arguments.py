@@ -29,6 +29,7 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
         arguments: the arguments of the kernel by name; see `FUSED_LAYER`.
         result: the output of the layer, ``(batch, tokens, width)`` or nested.
     """
+    arguments = _in_one_dtype(arguments, arguments["src"])
     source = arguments["src"]
     norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
     call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
@@ -50,6 +51,7 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
         arguments: the arguments of the kernel by name; see `FUSED_ATTENTION`.
         result: the result of the kernel, the output ``(batch, queries, width)`` first.
     """
+    arguments = _in_one_dtype(arguments, arguments["query"])
     inputs = arguments["query"], arguments["key"], arguments["value"]
     call = _fused_call(inputs, arguments["num_head"], arguments, norm=None)
     return replace(
@@ -57,6 +59,15 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
         output=_padded_tokens_and_mask(result[0])[0],
         postprocess=lambda mixed_values, rows: _output_projection(arguments, mixed_values),
     )
+
+
+def _in_one_dtype(arguments: dict[str, Any], source: Tensor) -> dict[str, Any]:
+    """Returns the arguments with all numbers in one dtype: under autocast, inputs and weights may differ."""
+    dtype = torch.promote_types(source.dtype, arguments["qkv_weight"].dtype)
+    return {
+        name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() and name != "mask" else value
+        for name, value in arguments.items()
+    }
 
 
 def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:

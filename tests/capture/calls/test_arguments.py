@@ -66,6 +66,21 @@ def test_a_fused_mask_hides_by_its_kind_of_queries_and_keys_of_keys_or_of_each_h
         assert maps.fidelity < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_fused_layers_are_recorded_under_autocast(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=norm_first)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 7, 32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        bare = model(x)
+        with attnviz.record(model) as recording:
+            output = model(x)
+    assert torch.equal(bare, output)
+    assert [maps.layer for maps in recording.maps] == [0, 0, 1, 1]
+    assert all(maps.fidelity is not None and maps.fidelity < 0.1 for maps in recording.maps)  # of bfloat16
+
+
 class FusedCross(Fused):
     """A fused call whose queries, keys and values are projected from different tokens."""
 
