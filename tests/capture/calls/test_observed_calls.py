@@ -167,3 +167,35 @@ def test_rows_that_sum_to_more_than_one_are_no_softmax() -> None:
     model = Attention(doubled)
     with pytest.raises(AttnvizError, match="numbers that are not a softmax of scores"), attnviz.record(model):
         model(torch.randn(1, TOKENS, WIDTH))
+
+
+class Latent(nn.Module):
+    """Absorbed latent attention, ``(batch, queries, heads, keys)``: all heads mix the same latent vectors."""
+
+    def __init__(self, has_rotary_part: bool) -> None:
+        super().__init__()
+        self.n_heads, self.has_rotary_part = HEADS, has_rotary_part
+        self.queries, self.latents = nn.Linear(WIDTH, HEADS * 10), nn.Linear(WIDTH, 12 + 4)
+        self.up = nn.Parameter(torch.randn(HEADS, 6, 12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        plain, rotary = self.queries(x).unflatten(-1, (HEADS, 10)).split((6, 4), -1)
+        latents, key_rotary = self.latents(x).split((12, 4), -1)
+        scores = torch.einsum("bshc,btc->bsht", torch.einsum("bshd,hdc->bshc", plain, self.up), latents)
+        if self.has_rotary_part:
+            scores = scores + torch.einsum("bshr,btr->bsht", rotary, key_rotary)
+        self.weights = scores.softmax(-1)
+        return torch.einsum("bsht,btc->bshc", self.weights, latents).flatten(2)
+
+
+@pytest.mark.parametrize("has_rotary_part", [True, False])
+def test_heads_that_share_all_values_are_heads_wherever_their_axis_stands(has_rotary_part: bool) -> None:
+    torch.manual_seed(0)
+    model = Latent(has_rotary_part).eval()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    [maps] = recording.maps
+    whole = slice(0, TOKENS), slice(0, TOKENS)
+    np.testing.assert_allclose(
+        cells(recording).window(maps.heads, *whole).weights, model.weights[0].transpose(0, 1), atol=1e-6
+    )
