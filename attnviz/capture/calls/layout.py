@@ -125,13 +125,13 @@ def roles_of(
     unlabelled_parts = [part for part in parts if part.shared and part.label == UNKNOWN]
     stated_heads = heads if heads is not None and heads > 1 else None
     parts_of_stated_size = [part for part in (*unlabelled_parts, *before_queries) if part.size == stated_heads]
+    unshared = [part for part in parts if not part.shared]
+    if not parts_of_stated_size and len(unshared) > 1:  # all heads may mix the same values, such as latent vectors
+        same_values = [part for part in unshared if part.label == UNKNOWN and part.size == stated_heads]
+        parts_of_stated_size = same_values if len(same_values) == 1 else []
     if parts_of_stated_size:
         head_part = parts_of_stated_size[-1]
         return roles | {head_part.mark: ((head_part.size, "heads"),)}
-    unshared = [part for part in parts if not part.shared]
-    head_parts = [part for part in unshared if part.label == UNKNOWN and part.size == stated_heads]
-    if len(unshared) > 1 and len(head_parts) == 1:  # all heads mix the same values, such as latent vectors
-        return roles | {head_parts[0].mark: ((head_parts[0].size, "heads"),)}
     pairs = [pair for pair in pairwise(parts) if all(part.label == UNKNOWN for part in pair)]
     head_group_pairs = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
     if head_group_pairs:  # an axis of key heads and one of the heads in each group
