@@ -12,10 +12,11 @@ from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import NAMES, PASSAGES, REMAINDER_LABELS, TOKENS, TURNS, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
-from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 MAX_NAMED_MARKS = 3

@@ -9,19 +9,31 @@ from functools import lru_cache
 
 import numpy as np
 
-from attnviz.base.arrays import IntArray
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
+from attnviz.media.text import Text
+from attnviz.text.characters import (
+    LINES,
+    PARAGRAPHS,
+    SENTENCES,
+    WORDS,
+    first_visible,
+    line_numbers,
+    unit_numbers,
+    unit_starts,
+    visible_characters,
+)
 from attnviz.text.groups import Groups
-from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
+from attnviz.text.tokens import TEXTS, Tokens, first_words, word_numbers
 
 Mark = tuple[int, str]  # a token or a character, and its label
-TOKENS, SENTENCES = "tokens", "sentences"
+TOKENS = "tokens"
 TURNS, PASSAGES = "turns", "passages"  # groups that only the reader of a conversation, or of passages, can find
 QUESTION = "question"  # the label of the text after passages
 GENERATED = "generated"  # the prompt and what a model wrote after it, as the run that wrote it knows
 REMAINDER_LABELS = {TURNS: "marks", PASSAGES: "marks"}  # tokens outside of these groups are one unit of this label
-NUMBERED = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
+NUMBERED = {LINES: "line ", PARAGRAPHS: "¶ "}  # the names of landmarks begin so
 NAMES = (
     TOKENS,
     WORDS,
@@ -33,7 +45,6 @@ NAMES = (
     GENERATED,
 )  # any other name is one of `Tokens.groups`, or a pattern
 SINGULAR = {name.removesuffix("s"): name for name in NAMES}
-SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
 EXAMPLE_MARKS = "lines, paragraphs or '^Chapter .*'"
 MAX_LABEL_CHARACTERS = 30  # of the label of a group, which is its first words
 MAX_READ_CHARACTERS = 1000  # of a match; its label needs no more
@@ -66,21 +77,93 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
         tokens: the tokens of an axis.
         name: a key of ``tokens.groups``, such as ``words``; ``sentences``, ``lines`` or ``paragraphs``; or a regular
             expression: each match begins a group, tokens before the first match are group 0, and ``^`` and ``$`` match
-            at each line.
+            at each line. A token belongs to the group of its first visible character.
 
     Raises:
         AttnvizError: if the name is neither known nor a regular expression, or its search takes too long.
     """
+    if name == WORDS and name in tokens.groups:
+        return replace(tokens.groups[name], numbers=_with_blanks(tokens, tokens.words))
     if name in tokens.groups:
         return tokens.groups[name]
-    if name in (TOKENS, WORDS, TEXTS, TURNS, PASSAGES, GENERATED):
+    if not tokens.text or name in (TOKENS, WORDS, TEXTS, TURNS, PASSAGES, GENERATED):
         return None
-    if name == SENTENCES:
-        return Groups(_sentence_numbers(tokens)) if tokens.text else None
-    starts = [token for token, _ in marked_tokens(tokens, _group_starts(tokens.text, name))]
-    if not starts:
+    owners = character_owners(tokens)
+    if name in (SENTENCES, *NUMBERED):
+        starts = unit_starts(tokens.text, name, owners)
+    else:
+        marks = [start for start, _ in _pattern_matches(tokens.text, name, "by")]
+        visible = visible_characters(tokens.text)
+        places = np.searchsorted(visible, np.array(marks, dtype=np.int64))
+        starts = visible[np.unique(places[places < len(visible)])]
+    if not len(starts):
         return None
-    return Groups(np.searchsorted(starts, np.arange(len(tokens)), side="right").astype(np.int64))
+    characters = first_visible(tokens.text, tokens.offsets)
+    numbers = unit_numbers(starts, characters)
+    if name not in (SENTENCES, *NUMBERED) and (before := (characters >= 0) & (numbers < 0) & in_text(tokens)).any():
+        numbers = np.where(before, 0, np.where(numbers < 0, -1, numbers + 1))
+    is_outside = ~in_text(tokens) | (characters < 0) | tokens.special
+    if owners is not None:
+        is_outside |= np.append(owners, -1)[characters] < 0
+    return Groups(_with_blanks(tokens, np.where(is_outside, -1, numbers)))
+
+
+def character_owners(tokens: Tokens) -> IntArray | None:
+    """Returns the turn, or the text of a pair, of each character: ``(characters,)``; ``None`` if there is one text.
+
+    The number is -1 for special tokens, and for what a chat template wrote around the turns.
+    """
+    groups = tokens.groups.get(TURNS, tokens.groups.get(TEXTS))
+    is_placed = in_text(tokens) & (tokens.offsets[:, 1] > tokens.offsets[:, 0])
+    if not is_placed.any() or (groups is None and not (tokens.special & is_placed).any()):
+        return None
+    token_owners = np.where(tokens.special, -1, 0 if groups is None else groups.numbers)[is_placed]
+    starts = tokens.offsets[is_placed, 0]
+    order = np.argsort(starts, kind="stable")
+    token_before = np.searchsorted(starts[order], np.arange(len(tokens.text)), side="right") - 1
+    return np.asarray(token_owners[order][np.maximum(token_before, 0)], dtype=np.int64)
+
+
+def with_own_words(tokens: Tokens) -> Tokens:
+    """Returns the tokens with words that end where a turn or a special token begins."""
+    owners = character_owners(tokens)
+    if owners is None:
+        return tokens
+    words = np.where(tokens.special, -1, word_numbers(tokens.text, tokens.offsets, owners))
+    return replace(tokens, groups={**tokens.groups, WORDS: Groups(words)})
+
+
+def in_text(tokens: Tokens) -> BoolArray:
+    """Returns a mask of the tokens that lie in a text, or have no place in an axis of texts alone, ``(tokens,)``."""
+    is_text = [isinstance(medium, Text) for medium in tokens.media]
+    return np.array([*is_text, all(is_text)])[tokens.medium]
+
+
+def _with_blanks(tokens: Tokens, numbers: IntArray) -> IntArray:
+    """Returns the group of each token, ``(tokens,)``, where blank tokens without a group join one beside them.
+
+    A blank token joins the group of the token after it, and after a line end, which it may be, that of the token
+    before it. It stays alone between special tokens, and in what a chat template wrote around the turns.
+    """
+    characters = first_visible(tokens.text, tokens.offsets)
+    is_blank = (numbers < 0) & (characters < 0) & ~tokens.special & in_text(tokens)
+    turns = tokens.groups.get(TURNS)
+    if turns is not None:
+        is_blank &= turns.numbers >= 0
+    blanks, others = np.flatnonzero(is_blank), np.flatnonzero(~is_blank)
+    if not len(blanks) or not len(others):
+        return numbers
+    ends = np.maximum.accumulate(tokens.offsets[:, 1])
+    places = np.minimum(np.maximum(tokens.offsets[:, 0], np.concatenate([[0], ends])[:-1]), len(tokens.text))[blanks]
+    positions = np.searchsorted(others, blanks)
+    next_others = np.append(others, -1)[positions]
+    after = np.append(numbers, -1)[next_others]
+    before = np.append(numbers[others], -1)[positions - 1]
+    lines = line_numbers(tokens.text)
+    is_on_line = lines[np.append(characters, -1)[next_others]] == lines[places]
+    joined = numbers.copy()
+    joined[blanks] = np.where((after >= 0) & (is_on_line | (before < 0)), after, before)
+    return joined
 
 
 def with_generated_from(tokens: Tokens, start: int) -> Tokens:
@@ -124,17 +207,15 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
         for start, matched_text in _pattern_matches(text, name, option_name):
             yield start, first_words(matched_text, MAX_LABEL_CHARACTERS)
         return
-    # Without the blank lines at the end, every blank line is followed by a paragraph, and none is read twice.
-    for number, match in enumerate(compile_mark(name).finditer(text.rstrip()), start=1):
-        leading_spaces = len(match.group()) - len(match.group().lstrip())
-        yield match.start() + leading_spaces, f"{NUMBERED[name][0]}{number}"
+    for number, start in enumerate(unit_starts(text, name).tolist(), start=1):
+        yield start, f"{NUMBERED[name]}{number}"
 
 
 def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
-    """Returns the compiled pattern of ``lines`` or ``paragraphs``, or of the user's regular expression.
+    """Returns the compiled pattern of the user's regular expression, or of a name.
 
     Args:
-        mark: the name, or a regular expression.
+        mark: a regular expression.
         option_name: the option that the user gave, for messages.
 
     Raises:
@@ -143,32 +224,12 @@ def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # Python warns of "[[", whose meaning may change
-            return re.compile(NUMBERED[mark][1] if mark in NUMBERED else mark, re.MULTILINE)
+            return re.compile(mark, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise AttnvizError(
             f"{option(option_name)} {mark!r} is not a regular expression: {reason}; try {EXAMPLE_MARKS}"
         ) from error
-
-
-def _sentence_numbers(tokens: Tokens) -> IntArray:
-    """Returns the number of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens.
-
-    A token belongs to the sentence in which it starts.
-    """
-    starts = np.array([match.end() for match in SENTENCE_END.finditer(tokens.text)], dtype=np.int64)
-    numbers = np.searchsorted(starts, tokens.offsets[:, 0], side="right")
-    return np.where(tokens.special, -1, numbers).astype(np.int64)
-
-
-def _group_starts(text: str, name: str) -> Iterator[Mark]:
-    """Yields the index of the first character and the label of each group.
-
-    A line begins with its indentation and has no label; a paragraph begins after its indentation.
-    """
-    if name == "lines":
-        return ((match.start(), "") for match in compile_mark(name).finditer(text))
-    return labelled_matches(text, name, "by")
 
 
 def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[int, str]]:

@@ -17,6 +17,7 @@ from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
 from attnviz.media.text import EMPTY_TEXT, Text, refuse_surrogates
+from attnviz.text.characters import WORDS, first_visible, unit_numbers, unit_starts
 from attnviz.text.groups import Groups
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 TOKENIZERS = ("word", "char", "byte")
 VISIBLE_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+BYTE_BLANKS = {"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"}  # the signs for white space in vocabularies of bytes
+BLANK_SIGNS = ("▁", *BYTE_BLANKS)
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 MAX_LABEL_CHARACTERS = 200  # a longer label is cut in the middle; the text keeps the whole token
@@ -33,7 +36,7 @@ MAX_QUOTED_CHARACTERS = 40  # of a text in a refusal
 CHARACTERS_PER_TOKEN = 4  # about as many as in English; bounds a text whose tokens are not counted
 MAX_TOKENS = 2_000_000  # of a text, or of all texts of a batch
 TOKEN_ARRAYS = ("ids", "special", "medium", "places")
-WORDS, TEXTS = "words", "texts"  # names of groups: words, split at white space, and the texts of a pair
+TEXTS = "texts"  # the name of the groups that are the texts of a pair
 NO_GROUP = {TEXTS: 0}  # the group number of a token if its axis lacks these groups; -1 for all other names
 
 
@@ -297,23 +300,50 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
         [min(type_id, 1) if sequence is None else sequence for sequence, type_id in sequences_and_types],
         dtype=np.int64,
     )
-    texts = (text, pair or "")
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     special = np.array(encoding.special_tokens_mask, dtype=bool)
     special &= offsets[:, 0] == offsets[:, 1]  # one that covers characters stands in the text
-    pieces = [texts[segment][start:stop] for segment, (start, stop) in zip(segments, offsets, strict=True)]
     pair_start = len(text) + 1  # the texts are joined by a newline
     offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * pair_start, 0)
     joined_text = text if pair is None else f"{text}\n{pair}"
+    offsets = _with_blanks_of_names(joined_text, encoding.tokens, offsets, special)
+    pieces = [joined_text[start:stop] for start, stop in offsets.tolist()]
     return Tokens.of_text(
         text=joined_text,
         ids=np.array(encoding.ids, dtype=np.int64),
         labels=_labels(pieces, encoding.tokens, offsets),
         offsets=offsets,
-        words=_word_numbers(joined_text, pieces, offsets),
+        words=word_numbers(joined_text, offsets),
         special=special,
         segments=segments,
     )
+
+
+def _with_blanks_of_names(text: str, names: list[str], offsets: IntArray, special: BoolArray) -> IntArray:
+    """Returns the offsets of tokens, ``(tokens, 2)``, with the white space that their names in the vocabulary begin with.
+
+    A tokenizer may trim its offsets, so that ``Ġcat`` has no space and ``ĠĠ`` no characters, and may give to a ``▁``
+    that it put before the text the place of the token after it.
+    """
+    whole, previous_stop = offsets.copy(), 0
+    for index, (name, is_special) in enumerate(zip(names, special.tolist(), strict=True)):
+        start, stop = offsets[index].tolist()
+        if is_special or not name.startswith(BLANK_SIGNS) or text.startswith(name[0], start):
+            previous_stop = max(previous_stop, stop)
+            continue
+        visible_name = name.lstrip("".join(BLANK_SIGNS))
+        count = len(name) - len(visible_name)
+        if not visible_name and not (stop > start and text[start:stop].isspace()):
+            start = stop = previous_stop
+            while stop - start < count and text[stop : stop + 1].isspace():
+                stop += 1
+        elif name[0] in BYTE_BLANKS and not text[start : start + 1].isspace():
+            first = max(previous_stop, start - count)
+            while start > first and text[start - 1].isspace():
+                start -= 1
+        whole[index] = start, stop
+        previous_stop = max(previous_stop, stop)
+    return whole
 
 
 def tokens_of_pieces(
@@ -335,7 +365,7 @@ def tokens_of_pieces(
         ids=np.array(ids, dtype=np.int64),
         labels=_labels(pieces, names, offsets),
         offsets=offsets,
-        words=_word_numbers(text, pieces, offsets),
+        words=word_numbers(text, offsets),
         special=special,
     )
 
@@ -457,11 +487,17 @@ def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str
         continues_span = stop < len(pieces) and bool(pieces[stop]) and spans[stop] == spans[start]
         if continues_span:
             continue
-        label = _shortened_label(visible_label(_shortened_label(pieces[start] or names[start])))
+        label = _shortened_label(visible_label(_shortened_label(pieces[start] or _blanks_of(names[start]))))
         count = stop - start
         labels += [label] if count == 1 else [f"{label} {part}/{count}" for part in range(1, count + 1)]
         start = stop
     return tuple(labels)
+
+
+def _blanks_of(name: str) -> str:
+    """Returns the white space that a name in a vocabulary stands for; any other name unchanged."""
+    blanks = "".join(BYTE_BLANKS.get(sign, " ") for sign in name)
+    return name if name.strip("".join(BLANK_SIGNS)) else blanks
 
 
 def _shortened_label(label: str) -> str:
@@ -470,15 +506,16 @@ def _shortened_label(label: str) -> str:
     return label if len(label) <= MAX_LABEL_CHARACTERS else f"{label[:half]}…{label[-half:]}"
 
 
-def _word_numbers(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
+def word_numbers(text: str, offsets: IntArray, owners: IntArray | None = None) -> IntArray:
     """Returns the word of each token's first visible character, ``(tokens,)``; words are split at white space.
 
-    The number is -1 for white space, and for a token without characters.
+    The number is -1 for white space, for a token without characters, and for one whose owner is -1.
     """
-    word_starts = [match.start() for match in re.finditer(r"\S+", text)]
-    leading = [len(piece) - len(piece.lstrip()) for piece in pieces]
-    words = np.searchsorted(word_starts, offsets[:, 0] + leading, side="right") - 1
-    return np.where([bool(piece.strip()) for piece in pieces], words, -1).astype(np.int64)
+    characters = first_visible(text, offsets)
+    if owners is None:
+        return unit_numbers(unit_starts(text, WORDS), characters)
+    numbers = unit_numbers(unit_starts(text, WORDS, owners), characters)
+    return np.where(np.append(owners, -1)[characters] < 0, -1, numbers)
 
 
 def is_padding(tokens: Tokens, index: int) -> bool:

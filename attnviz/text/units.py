@@ -9,9 +9,10 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
+from attnviz.text.characters import WORDS, first_visible
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, REMAINDER_LABELS, TOKENS, named_groups
-from attnviz.text.tokens import WORDS, Tokens, first_words, readable_label, visible_label
+from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, REMAINDER_LABELS, TOKENS, TURNS, in_text, named_groups
+from attnviz.text.tokens import TEXTS, Tokens, first_words, readable_label, visible_label
 
 MAX_WORD_CHARACTERS = 1000  # of a word; its label needs no more
 
@@ -30,7 +31,8 @@ class Units(Groups):
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
         """Returns the units of an axis: the groups that ``by`` names, and a unit for each token outside of them.
 
-        Special tokens belong to no group. All tokens outside of turns or passages form one unit.
+        Special tokens belong to no group. All tokens outside of turns or passages form one unit, of whatever groups
+        the other units are.
 
         Args:
             tokens: the tokens of the axis.
@@ -47,9 +49,16 @@ class Units(Groups):
             )
             return cls(numbers=np.where(has_unit, np.cumsum(has_unit) - 1, -1), labels=labels, tokens=tokens)
         numbers, group_labels = np.where(tokens.special, -1, groups.numbers), groups.labels
-        if by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn, so they form one unit
+        turns = tokens.groups.get(TURNS)
+        is_sign = np.zeros(len(tokens), dtype=bool)
+        if by in REMAINDER_LABELS:
             is_sign = numbers < 0
-            numbers, group_labels = np.where(is_sign, len(groups), numbers), (*groups.labels, REMAINDER_LABELS[by])
+        elif turns is not None and by != TEXTS:
+            is_sign = (numbers < 0) & (turns.numbers < 0) & in_text(tokens)
+        if is_sign.any() or by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn: they are one unit
+            sign_label = REMAINDER_LABELS.get(by, REMAINDER_LABELS[TURNS])
+            group_labels = (*(groups.labels or ("",) * len(groups)), sign_label)
+            numbers = np.where(is_sign, len(groups), numbers)
             if not special and not is_sign.all():
                 has_unit = ~is_sign
         unit_numbers, first_tokens = _renumbered(numbers, has_unit)
@@ -126,9 +135,10 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
 
 
 def _is_blank(tokens: Tokens) -> BoolArray:
-    """Returns a mask of the tokens of texts that are white space, ``(tokens,)``; all False if words are unknown."""
-    in_text = np.array([*(isinstance(medium, Text) for medium in tokens.media), False])[tokens.medium]
-    return np.asarray(in_text & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
+    """Returns a mask of the tokens of texts that are white space, ``(tokens,)``; all False if the text is unknown."""
+    if not tokens.text:
+        return np.zeros(len(tokens), dtype=bool)
+    return np.asarray(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
 
 
 def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:
@@ -153,7 +163,7 @@ def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntAr
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
-    """Returns the label of a unit: the label of its only token, else its text, else the labels of its tokens joined.
+    """Returns the label of a unit: its text, else the labels of its tokens joined.
 
     Args:
         tokens: the tokens of the axis.
@@ -162,9 +172,17 @@ def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
         size: the number of tokens of the unit.
         by: the name of the groups; all labels but those of words are cut to their first words.
     """
-    if size == 1:
+    offsets = tokens.offsets[start:stop]
+    placed = offsets[offsets[:, 1] > offsets[:, 0]]
+    text = ""
+    if (
+        len(placed)
+        and isinstance(tokens.media[tokens.medium[start]], Text)
+        and not (size == 1 and tokens.special[start])
+    ):
+        text = tokens.text[placed[:, 0].min() : placed[:, 1].max()].strip()
+    if size == 1 and not text:
         return tokens.labels[start]
-    text = tokens.text[tokens.offsets[start, 0] : tokens.offsets[stop - 1, 1]].strip()
     if by == WORDS:
         return readable_label(visible_label(text[:MAX_WORD_CHARACTERS]) or "".join(tokens.labels[start:stop]))
     return readable_label(first_words(text or " ".join(tokens.labels[start:stop]), MAX_LABEL_CHARACTERS))

@@ -12,7 +12,8 @@ from attnviz.metrics.alignment import PAUSE
 from attnviz.render.terminal.over_sound import seconds_text
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Axis, Panel
-from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.characters import WORDS
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 MIN_LINES = 3  # envelope, weights and seconds

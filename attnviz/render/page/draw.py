@@ -28,8 +28,9 @@ from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Rep
 from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
+from attnviz.text.characters import WORDS
 from attnviz.text.spaces import spaces_before
-from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.tokens import Tokens
 from attnviz.text.towers import TOWERS
 from attnviz.text.units import Units
 

@@ -15,8 +15,9 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Report
 from attnviz.streaming.factors import Factors
+from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
-from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.tokens import Tokens
 from tests.attention.biases import alibi_bias
 from tests.conftest import random_maps
 from tests.maps.examples import softmax
