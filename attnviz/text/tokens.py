@@ -320,7 +320,7 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
 
 
 def _with_blanks_of_names(text: str, names: list[str], offsets: IntArray, special: BoolArray) -> IntArray:
-    """Returns the offsets of tokens, ``(tokens, 2)``, with the white space that their names in the vocabulary begin with.
+    """Returns the offsets of tokens, ``(tokens, 2)``, with the white space that their names begin with.
 
     A tokenizer may trim its offsets, so that ``Ġcat`` has no space and ``ĠĠ`` no characters, and may give to a ``▁``
     that it put before the text the place of the token after it.

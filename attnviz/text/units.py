@@ -54,7 +54,7 @@ class Units(Groups):
         if by in REMAINDER_LABELS:
             is_sign = numbers < 0
         elif turns is not None and by != TEXTS:
-            is_sign = (numbers < 0) & (turns.numbers < 0) & in_text(tokens)
+            is_sign = (numbers < 0) & ((turns.numbers < 0) | tokens.special) & in_text(tokens)
         if is_sign.any() or by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn: they are one unit
             sign_label = REMAINDER_LABELS.get(by, REMAINDER_LABELS[TURNS])
             group_labels = (*(groups.labels or ("",) * len(groups)), sign_label)

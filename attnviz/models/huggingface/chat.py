@@ -16,11 +16,11 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.huggingface.tokens import tokenize_text
+from attnviz.models.huggingface.tokens import special_mask, tokenize_text
 from attnviz.models.reading.example import Example
 from attnviz.text.conversation import ANSWER, Conversation, TemplateInputs
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import PASSAGES, TURNS, with_generated_from
+from attnviz.text.named_groups import PASSAGES, TURNS, with_generated_from, with_own_words
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -232,7 +232,11 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     tokens = tokenize_text(tokenizer, chat.text, example.pair, chat=True)
     if example.passages:
         tokens = example.with_groups(tokens, _message_start(chat, example.text))
-    return replace(tokens, groups={**tokens.groups, **chat.groups(tokens)}), chat_remarks(chat, tokenizer)
+    groups = chat.groups(tokens)
+    # The template wrote its special tokens as text; one that stands in a message is a part of the message.
+    special = tokens.special | (special_mask(tokenizer, tokens.ids.tolist()) & (groups[TURNS].numbers < 0))
+    marked_tokens = replace(tokens, special=special, groups={**tokens.groups, **groups})
+    return with_own_words(marked_tokens), chat_remarks(chat, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
@@ -255,7 +259,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
         groups = tokens.groups[name]
         numbers = np.where(np.arange(len(tokens)) < count, groups.numbers, len(groups.labels))
         answer_groups[name] = Groups(numbers, (*groups.labels, label))
-    return with_generated_from(replace(tokens, groups={**tokens.groups, **answer_groups}), count)
+    return with_generated_from(with_own_words(replace(tokens, groups={**tokens.groups, **answer_groups})), count)
 
 
 def _message_start(chat: RenderedChat, text: str) -> int:

@@ -22,7 +22,7 @@ from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
+VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tokens.txt")
 MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
 MAX_EXTRACTOR_NUMBER = 100_000_000  # such as samples of a window
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError
 
-MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm")
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*.tokenizer")
 NETWORK_TIMEOUT = 1.2  # seconds
 HTTPS_PORT = 443
 FileCheck = Callable[[list[str], str], None]

@@ -1,14 +1,13 @@
 """Gives the token ids of a server's answer their text, and compares its log-probabilities with those of the model."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.tokens import MAX_CHARACTER_BYTES, UNFINISHED
-from attnviz.text.named_groups import with_generated_from
+from attnviz.models.huggingface.tokens import decoded_spans, special_mask, token_names
+from attnviz.text.named_groups import with_generated_from, with_own_words
 from attnviz.text.server_answer import ServerAnswer
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
@@ -37,45 +36,11 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
         names, special = [str(token_id) for token_id in ids], np.zeros(len(ids), dtype=bool)
     else:
         text, spans = decoded_spans(tokenizer, ids)
-        vocabulary_size, special_ids = len(tokenizer), set(tokenizer.all_special_ids)
-        labels = tokenizer.convert_ids_to_tokens([min(token_id, vocabulary_size - 1) for token_id in ids])
-        names = [
-            str(label) if token_id < vocabulary_size else f"[{token_id}]"
-            for token_id, label in zip(ids, labels, strict=True)
-        ]
-        special = np.array([token_id in special_ids for token_id in ids], dtype=bool)
-    tokens = tokens_of_pieces(text, ids, names, spans, special)
+        names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
+    tokens = with_own_words(tokens_of_pieces(text, ids, names, spans, special))
     if not answer.prompt_ids or not answer.ids:
         return tokens
     return with_generated_from(tokens, len(answer.prompt_ids))
-
-
-def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of token ids, and the start and end of each id in it; ``""`` and an empty list without ids.
-
-    Ids that are bytes of one character share the span of this character.
-    """
-    # Ids are decoded after the ids before them, since a tokenizer drops the space at the start of a text.
-    text = ""
-    spans: list[tuple[int, int]] = []
-    last_start, next_start = 0, 0  # the first id of the group that was decoded last, and of the group that follows
-    for stop in range(1, len(ids) + 1):
-        decoded_text = _decode(tokenizer, ids[last_start:stop])
-        if decoded_text.endswith(UNFINISHED) and stop - next_start < MAX_CHARACTER_BYTES and stop < len(ids):
-            continue
-        piece = decoded_text[len(_decode(tokenizer, ids[last_start:next_start])) :]
-        spans += [(len(text), len(text) + len(piece))] * (stop - next_start)
-        text += piece
-        last_start, next_start = next_start, stop
-    return text, spans
-
-
-def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out."""
-    known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
-    if not known_ids:
-        return ""
-    return str(tokenizer.decode(known_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> None:

@@ -14,7 +14,17 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
-OPENED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
+OPENED_FILES = (
+    "*.json",
+    "*.safetensors",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.tiktoken",
+    "*.spm",
+    "*.tokenizer",
+    "*_templates/*.jinja",
+)
 BYTES_PER_MEGABYTE = 10**6
 WEIGHTS_SUFFIX, INDEX_SUFFIX = ".safetensors", ".safetensors.index.json"
 UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer settings that no library opens

@@ -1,12 +1,14 @@
 """Splits texts into the tokens of a Hugging Face model: a text, a pair, a chat, or a text with generated tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.windows import with_covered_text
+from attnviz.text.piece_places import Piece, piece_places
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 UNFINISHED = "\ufffd"  # the replacement character; bytes of an incomplete character decode to it
 MAX_UNKNOWN_SHARE = 0.3
-MAX_CHARACTER_BYTES = 4  # of a character in UTF-8, so that one character is at most so many tokens
+MAX_CHARACTER_TOKENS = 8  # tokens that end in whole characters together; one character has at most four bytes
 SPACES = " ▁Ġ"  # signs for a space in the pieces of tokenizers
 
 
@@ -124,31 +126,25 @@ def _encode(
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
     """Returns the tokens of ids with their places in a text, for a tokenizer that returns no offsets.
 
-    A token's place is the first match of its decoded text after the previous token. Bytes of one character share its
-    place. Special tokens, and tokens without a match, have an empty place.
+    The decoded ids are aligned with the text as sequences. Bytes of one character share its place.
 
     Args:
         tokenizer: the model's tokenizer.
         text: the text; both texts with a newline between them if it is a pair.
         ids: the ids of the text's tokens.
     """
-    special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
-    names = _names(tokenizer, ids)
-    places: list[tuple[int, int]] = []
-    position = 0
-    pending_ids: list[int] = []  # ids that may be bytes of one character
-    for token_id, name, is_special in zip(ids, names, special, strict=True):
-        pending_ids.append(token_id)
-        piece = "" if is_special else str(tokenizer.decode(pending_ids)).strip()
-        lacks_text = not piece and not is_special and bool(name.strip(SPACES))
-        is_unfinished = UNFINISHED in piece or lacks_text
-        if is_unfinished and len(pending_ids) < MAX_CHARACTER_BYTES:
-            continue
-        start = text.find(piece, position) if piece and not is_unfinished else -1
-        places += [(position, position) if start < 0 else (start, start + len(piece))] * len(pending_ids)
-        position, pending_ids = places[-1][1], []
-    places += [(position, position)] * len(pending_ids)
-    return tokens_of_pieces(text, ids, names, places, special)
+    names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
+    unknown = None if special_mask(tokenizer, [tokenizer.unk_token_id]).any() else tokenizer.unk_token_id
+    pieces, counts = [], []
+    for decoded_text, count in decoded_pieces(tokenizer, ids):
+        index = sum(counts)
+        is_known = not special[index] and ids[index] != unknown and UNFINISHED not in decoded_text
+        text_of_piece = names[index] if special[index] else decoded_text if is_known else None
+        pieces.append(Piece(text_of_piece, is_optional=bool(special[index])))
+        counts.append(count)
+    places = np.repeat(np.array(piece_places(text, pieces)).reshape(-1, 2), counts, axis=0)
+    special &= places[:, 0] == places[:, 1]  # one that covers characters stands in the text
+    return tokens_of_pieces(text, ids, names, [(start, stop) for start, stop in places.tolist()], special)
 
 
 def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
@@ -161,32 +157,109 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
         tokens: the tokens of the prompt.
         ids: the generated ids; if empty, the tokens of the prompt are returned.
     """
-    # Decoding after the last token of the prompt keeps the space that the first generated token begins with.
-    last_id = tokens.ids[-1:].tolist()
-    last_length = len(_decode(tokenizer, last_id))
-    places: list[tuple[int, int]] = []
-    unplaced_tokens, placed_text = 0, ""
-    for count in range(1, len(ids) + 1):
-        decoded_text = _decode(tokenizer, last_id + ids[:count])[last_length:]
-        unplaced_tokens += 1
-        if not decoded_text.endswith(UNFINISHED) or count == len(ids):
-            start = len(tokens.text) + len(placed_text)
-            places += [(start, len(tokens.text) + len(decoded_text))] * unplaced_tokens
-            unplaced_tokens, placed_text = 0, decoded_text
-    special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
-    names = _names(tokenizer, ids)
-    return tokens.joined(tokens_of_pieces(tokens.text + placed_text, ids, names, places, special))
+    is_last = (tokens.offsets == tokens.offsets[-1:]).all(axis=1) if len(tokens) else np.zeros(0, dtype=bool)
+    is_last[: int(np.flatnonzero(~is_last)[-1]) + 1 if not is_last.all() else 0] = False
+    text, spans = _decoded_spans(tokenizer, ids, tokens.ids[is_last].tolist())
+    places = [(len(tokens.text) + start, len(tokens.text) + stop) for start, stop in spans]
+    return tokens.joined(
+        tokens_of_pieces(tokens.text + text, ids, token_names(tokenizer, ids), places, special_mask(tokenizer, ids))
+    )
 
 
-def _names(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
+def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of token ids, and the start and end of each id in it; ``""`` and an empty list without ids.
+
+    Ids that are bytes of one character share the span of this character.
+    """
+    return _decoded_spans(tokenizer, ids, [])
+
+
+def _decoded_spans(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], ids_before: list[int]
+) -> tuple[str, list[tuple[int, int]]]:
+    """Returns what `decoded_spans` returns, for ids that follow others."""
+    text, spans = "", list[tuple[int, int]]()
+    for piece, count in decoded_pieces(tokenizer, ids, ids_before):
+        spans += [(len(text), len(text) + len(piece))] * count
+        text += piece
+    return text, spans
+
+
+def decoded_pieces(
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], ids_before: Sequence[int] = ()
+) -> Iterator[tuple[str, int]]:
+    """Yields the text of each id, or of the fewest ids that make whole characters, and the number of these ids.
+
+    An id that is a part of no whole character is decoded alone, so that a broken one changes no other.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        ids: the ids.
+        ids_before: the ids that precede; a tokenizer drops the space at the start of a text.
+    """
+    names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
+    context, start = list(ids_before), 0
+    if UNFINISHED in _decode(tokenizer, context):
+        context = []
+    context_length = len(_decode(tokenizer, context))
+
+    def decoded(first: int, stop: int) -> str:
+        return _decode(tokenizer, [*context, *ids[first:stop]])[context_length:]
+
+    while start < len(ids):
+        is_blank = bool(special[start]) or not names[start].strip(SPACES)
+        for stop in range(start + 1, min(start + MAX_CHARACTER_TOKENS, len(ids)) + 1):
+            piece = decoded(start, stop)
+            if UNFINISHED not in piece and (piece or is_blank):
+                break
+        else:
+            stop, piece = start + 1, ""
+        if stop > start + 1 and piece == decoded(start + 1, stop):  # the tokenizer leaves the broken bytes out
+            stop, piece = start + 1, ""
+        yield piece or ("" if is_blank else _decode(tokenizer, ids[start:stop])), stop - start
+        if piece:
+            context = list(ids[start:stop])
+            context_length = len(_decode(tokenizer, context))
+        start = stop
+
+
+def special_mask(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int | None]) -> BoolArray:
+    """Returns a mask of the ids that are special to a tokenizer, such as ``<s>`` and ``<|im_start|>``, ``(ids,)``.
+
+    An id that only stands for unknown text is not special.
+    """
+    added = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    roles = {
+        token_id
+        for role in ("bos", "eos", "sep", "cls", "pad", "mask")
+        if (token_id := getattr(tokenizer, f"{role}_token_id", None)) is not None
+    }
+    special_ids = ({*tokenizer.all_special_ids, *added} - {tokenizer.unk_token_id}) | roles
+    return np.array([token_id in special_ids for token_id in ids], dtype=bool)
+
+
+def token_names(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> list[str]:
     """Returns the name of each token; ``[512]`` for an id that only the model knows, whose embeddings may be padded."""
-    names = tokenizer.convert_ids_to_tokens(ids)
-    return [f"[{token_id}]" if name is None else str(name) for token_id, name in zip(ids, names, strict=True)]
+    size = len(tokenizer)
+    names = tokenizer.convert_ids_to_tokens([min(token_id, size - 1) for token_id in ids])
+    roles = {str(name): role for role, name in tokenizer.special_tokens_map.items() if isinstance(name, str)}
+    readable = []
+    for token_id, name in zip(ids, names, strict=True):
+        if name is None or token_id >= size:
+            readable.append(f"[{token_id}]")
+        elif str(name).isprintable() or str(name) not in roles:
+            readable.append(str(name))
+        else:  # CANINE's special tokens are private characters
+            readable.append(f"[{roles[str(name)].removesuffix('_token').upper()}]")
+    return readable
 
 
-def _decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
-    """Returns the text of ids, with special tokens and all spaces; ``""`` without ids."""
-    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
+def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out."""
+    known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
+    if not known_ids:
+        return ""
+    return str(tokenizer.decode(known_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:

@@ -16,7 +16,7 @@ from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
-from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, plural
+from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
 from attnviz.text.towers import TOWERS, tower_phrase
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the title of an image or sound, else the question, else the text, else the labels of tokens.
+    """Returns the title of an image or sound, else the question, else the text without marks, else labels of tokens.
 
     Returns "" if there is no text and every label ends with its index, such as ``token 3``.
     """
@@ -59,6 +59,8 @@ def _source_text(tokens: "Tokens") -> str:
     if question := _question(tokens):
         return question
     labels = tokens.labels[:MAX_READ_CHARACTERS]
+    if tokens.text and (owners := character_owners(tokens)) is not None:
+        return "".join(np.where(owners >= 0, list(tokens.text), " "))
     if tokens.text or all(label.endswith(str(index)) for index, label in enumerate(labels)):
         return tokens.text
     is_special = tokens.special.tolist()

@@ -15,7 +15,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.saved import load
-from attnviz.models.huggingface.replay import answer_tokens, decoded_spans, refuse_unknown_ids
+from attnviz.models.huggingface.replay import answer_tokens, refuse_unknown_ids
+from attnviz.models.huggingface.tokens import decoded_spans
 from attnviz.text.server_answer import ServerAnswer
 from tests.models.huggingface.chats import chat_model, chat_tokenizer
 

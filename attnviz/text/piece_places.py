@@ -1,0 +1,151 @@
+"""Finds the places of a text's pieces by aligning both as sequences, for tokenizers that return no offsets.
+
+A tokenizer may have changed case, accents, widths and spaces, and may not know some pieces. So both sides are compared
+letter by letter in a folded form, and where they differ the next pieces have to match together soon after.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+MAX_GAP = 120  # letters of the text that one unknown piece may stand for
+CONTEXT = 8  # letters that have to match after a gap, if so many are known
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text.
+
+    Attributes:
+        text: its letters, after a space if it begins a word; ``None`` if unknown.
+        is_optional: true for the name of a special token, which has a place only where the text has it literally.
+    """
+
+    text: str | None
+    is_optional: bool = False
+
+
+def piece_places(text: str, pieces: Sequence[Piece]) -> list[Span]:
+    """Returns start and end in characters of each piece; equal for one without characters.
+
+    Unknown pieces have the words between their neighbours, one each if there are as many, and else together.
+
+    Args:
+        text: the text.
+        pieces: the pieces of the whole text, in its order.
+    """
+    folded = _FoldedText(text)
+    spans: list[Span] = []
+    position, stop, unplaced = 0, 0, list[int]()  # in letters and in characters of the text; pieces without a place
+    for index, piece in enumerate(pieces):
+        spans.append((stop, stop))
+        letters = _folded(piece.text or "")
+        if piece.is_optional:
+            if not letters or unplaced or not text.startswith(str(piece.text), stop + _blanks_at(text, stop)):
+                continue
+            found = folded.matched(position, letters)
+        elif not letters:
+            if piece.text is None:
+                unplaced.append(index)
+            elif blank_count := min(len(piece.text), _blanks_at(text, stop)):
+                spans[index] = (stop, stop := stop + blank_count)
+            continue
+        else:
+            found = None if unplaced else folded.matched(position, letters)
+            if found is None:
+                context = _context_after(pieces, index)
+                begins_word = (piece.text or "")[0].isspace()
+                found = folded.found(position, letters, context, MAX_GAP * (1 + len(unplaced)), begins_word)
+        if found is None:
+            unplaced.append(index)
+            continue
+        first, position = found
+        start = folded.characters[first]
+        _place_between(text, stop, start, unplaced, spans)
+        stop = folded.characters[position - 1] + 1
+        spans[index], unplaced = (start, stop), []
+    _place_between(text, stop, len(text), unplaced, spans)
+    return spans
+
+
+class _FoldedText:
+    """The letters of a text without case, width and white space.
+
+    Attributes:
+        letters: the folded letters.
+        characters: the index in the text of the character of each letter; one character may have several.
+    """
+
+    def __init__(self, text: str) -> None:
+        folded = [(letter, index) for index, character in enumerate(text) for letter in _folded(character)]
+        self.letters = [letter for letter, _ in folded]
+        self.characters = [index for _, index in folded]
+        self._text = text
+
+    def matched(self, position: int, letters: str) -> Span | None:
+        """Returns the first letter and the end of a match that begins at a position; ``None`` without a match.
+
+        Accents and invisible characters may be missing on either side.
+        """
+        first = None
+        for letter in letters:
+            end = position
+            while end < len(self.letters) and self.letters[end] != letter and _may_be_missing(self.letters[end]):
+                end += 1
+            if end < len(self.letters) and self.letters[end] == letter:
+                first = end if first is None else first
+                position = end + 1
+            elif not _may_be_missing(letter):
+                return None
+        return None if first is None else (first, position)
+
+    def found(self, position: int, letters: str, context: str, max_gap: int, begins_word: bool) -> Span | None:
+        """Returns the next match that its context follows, at most ``max_gap`` letters on, or ``None``."""
+        for start in range(position, min(position + max_gap + 1, len(self.letters))):
+            if begins_word and not self._may_begin_word(start):
+                continue
+            match = self.matched(start, letters)
+            if match is not None and (not context or self.matched(match[1], context) is not None):
+                return match
+        return None
+
+    def _may_begin_word(self, letter: int) -> bool:
+        """True if a letter is the first of its character, and no letter or digit of the same word is before it."""
+        index = self.characters[letter]
+        if letter and self.characters[letter - 1] == index:
+            return False
+        return index == 0 or not (self._text[index].isalnum() and self._text[index - 1].isalnum())
+
+
+def _folded(text: str) -> str:
+    """Returns a text without case, width and white space; accents follow their letters."""
+    return "".join(unicodedata.normalize("NFKD", text).casefold().split())
+
+
+def _may_be_missing(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Mn", "Cf", "Cc")
+
+
+def _blanks_at(text: str, index: int) -> int:
+    match = re.compile(r"\s*").match(text, index)
+    return 0 if match is None else match.end() - index
+
+
+def _context_after(pieces: Sequence[Piece], index: int) -> str:
+    """Returns the letters of the known pieces after one, as far as ``CONTEXT`` letters."""
+    context = ""
+    for piece in pieces[index + 1 : index + 1 + CONTEXT]:
+        if piece.text is None or piece.is_optional or len(context) >= CONTEXT:
+            break
+        context += _folded(piece.text)
+    return context[:CONTEXT]
+
+
+def _place_between(text: str, start: int, stop: int, unplaced: list[int], spans: list[Span]) -> None:
+    """Gives the words between two characters to the pieces without a place."""
+    words = [match.span() for match in re.compile(r"\S+").finditer(text, start, stop)] if unplaced else []
+    for number, index in enumerate(unplaced):
+        if words:
+            spans[index] = words[number] if len(words) == len(unplaced) else (words[0][0], words[-1][1])
