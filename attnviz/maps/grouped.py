@@ -14,7 +14,7 @@ from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import NAMES, PASSAGES, REMAINDER_LABELS, TOKENS, TURNS, named_groups, singular
+from attnviz.text.named_groups import NAMES, PASSAGES, TOKENS, TURNS, marks_label, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -234,8 +234,10 @@ def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterab
     outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
     if outside_tokens:
         labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside_tokens[:MAX_NAMED_MARKS]))
-        treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
-        origin = " of the chat template" if grouping.units == TURNS else ""
+        treatment = (
+            f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{marks_label(tokens, grouping.units)}”."
+        )
+        origin = " of the chat template" if grouping.units != PASSAGES else ""
         plural = "s" if len(outside_tokens) > 1 else ""
         ellipsis = " …" if len(outside_tokens) > MAX_NAMED_MARKS else ""
         count = f"{len(outside_tokens)} token{plural}{origin}"
@@ -265,10 +267,10 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
         name = grouping.units.capitalize() if is_name else f"Parts that begin at {grouping.units!r}"
         yield f"{name}: weights are summed over the tokens of a {unit} as keys and averaged over them as queries."
     row_sums = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
-    if grouping.units in REMAINDER_LABELS:
+    if marks_label(maps[0].key_tokens, grouping.units) is not None:
         yield from _outside_remark(maps[0].key_tokens, grouping, row_sums)
-    if grouping.units in REMAINDER_LABELS and grouping.no_special:
-        return
+        if grouping.no_special:
+            return
     special_labels = [*_special_labels(maps[0].query_tokens), *_special_labels(maps[0].key_tokens)]
     if grouping.no_special and special_labels:
         yield f"Special tokens are hidden ({', '.join(dict.fromkeys(special_labels))}): {row_sums}"

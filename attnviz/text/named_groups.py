@@ -166,6 +166,15 @@ def _with_blanks(tokens: Tokens, numbers: IntArray) -> IntArray:
     return joined
 
 
+def marks_label(tokens: Tokens, name: str) -> str | None:
+    """Returns the label of the one unit of all tokens outside the groups of a name; ``None`` if they are units each.
+
+    They are one unit outside of turns and passages, and outside of any groups in a chat.
+    """
+    in_chat = TURNS in tokens.groups and name not in (TOKENS, TEXTS)
+    return REMAINDER_LABELS.get(name, REMAINDER_LABELS[TURNS] if in_chat else None)
+
+
 def with_generated_from(tokens: Tokens, start: int) -> Tokens:
     """Returns the tokens with two more groups: those before ``start`` are the prompt, the others are generated."""
     is_generated = np.arange(len(tokens)) >= start

@@ -333,8 +333,9 @@ def _with_blanks_of_names(text: str, names: list[str], offsets: IntArray, specia
             continue
         visible_name = name.lstrip("".join(BLANK_SIGNS))
         count = len(name) - len(visible_name)
-        if not visible_name and not (stop > start and text[start:stop].isspace()):
-            start = stop = previous_stop
+        if not visible_name:
+            if start == stop or not text[start:stop].isspace():
+                start = stop = previous_stop
             while stop - start < count and text[stop : stop + 1].isspace():
                 stop += 1
         elif name[0] in BYTE_BLANKS and not text[start : start + 1].isspace():

@@ -11,8 +11,16 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
 from attnviz.text.characters import WORDS, first_visible
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, REMAINDER_LABELS, TOKENS, TURNS, in_text, named_groups
-from attnviz.text.tokens import TEXTS, Tokens, first_words, readable_label, visible_label
+from attnviz.text.named_groups import (
+    MAX_LABEL_CHARACTERS,
+    REMAINDER_LABELS,
+    TOKENS,
+    TURNS,
+    in_text,
+    marks_label,
+    named_groups,
+)
+from attnviz.text.tokens import Tokens, first_words, readable_label, visible_label
 
 MAX_WORD_CHARACTERS = 1000  # of a word; its label needs no more
 
@@ -49,18 +57,15 @@ class Units(Groups):
             )
             return cls(numbers=np.where(has_unit, np.cumsum(has_unit) - 1, -1), labels=labels, tokens=tokens)
         numbers, group_labels = np.where(tokens.special, -1, groups.numbers), groups.labels
-        turns = tokens.groups.get(TURNS)
-        is_sign = np.zeros(len(tokens), dtype=bool)
-        if by in REMAINDER_LABELS:
+        if (sign_label := marks_label(tokens, by)) is not None:
+            # What belongs to no turn, such as the signs of a chat template, forms one unit.
             is_sign = numbers < 0
-        elif turns is not None and by != TEXTS:
-            is_sign = (numbers < 0) & ((turns.numbers < 0) | tokens.special) & in_text(tokens)
-        if is_sign.any() or by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn: they are one unit
-            sign_label = REMAINDER_LABELS.get(by, REMAINDER_LABELS[TURNS])
+            if by not in REMAINDER_LABELS:
+                is_sign &= in_text(tokens) & ((tokens.groups[TURNS].numbers < 0) | tokens.special)
             group_labels = (*(groups.labels or ("",) * len(groups)), sign_label)
             numbers = np.where(is_sign, len(groups), numbers)
             if not special and not is_sign.all():
-                has_unit = ~is_sign
+                has_unit = ~is_sign if by in REMAINDER_LABELS else has_unit & ~is_sign
         unit_numbers, first_tokens = _renumbered(numbers, has_unit)
         units = Groups(unit_numbers)
         names = [
