@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 Span = tuple[int, int]
 MAX_GAP = 120  # letters of the text that one unknown piece may stand for
-CONTEXT = 8  # letters that have to match after a gap, if so many are known
+CONTEXT, MIN_AGREEMENT = 8, 3  # letters after a match beyond a gap that are compared, and that have to agree
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ def piece_places(text: str, pieces: Sequence[Piece]) -> list[Span]:
             if found is None:
                 context = _context_after(pieces, index)
                 begins_word = (piece.text or "")[0].isspace()
-                found = folded.found(position, letters, context, MAX_GAP * (1 + len(unplaced)), begins_word)
+                first = position + sum(pieces[other].text is None for other in unplaced)  # each has a letter at least
+                found = folded.found(
+                    range(first, position + MAX_GAP * (1 + len(unplaced))), letters, context, begins_word
+                )
         if found is None:
             unplaced.append(index)
             continue
@@ -101,18 +104,26 @@ class _FoldedText:
                 return None
         return None if first is None else (first, position)
 
-    def found(self, position: int, letters: str, context: str, max_gap: int, begins_word: bool) -> Span | None:
-        """Returns the next match that its context follows, at most ``max_gap`` letters on, or ``None``."""
-        for start in range(position, min(position + max_gap + 1, len(self.letters))):
-            if begins_word and not self._may_begin_word(start):
+    def found(self, starts: range, letters: str, context: str, begins_word: bool) -> Span | None:
+        """Returns the match that begins at one of some letters and that its context follows furthest; or ``None``."""
+        best, best_agreement = None, min(len(context), MIN_AGREEMENT) - 1
+        for start in starts[: len(self.letters)]:
+            match = self.matched(start, letters) if not begins_word or self._may_begin_word(start) else None
+            if match is None:
                 continue
-            match = self.matched(start, letters)
-            if match is not None and (not context or self.matched(match[1], context) is not None):
-                return match
-        return None
+            agreement = next(
+                count for count in range(len(context), -1, -1) if not count or self.matched(match[1], context[:count])
+            )
+            if agreement > best_agreement:
+                best, best_agreement = match, agreement
+            if agreement == len(context):
+                break
+        return best
 
     def _may_begin_word(self, letter: int) -> bool:
         """True if a letter is the first of its character, and no letter or digit of the same word is before it."""
+        if letter >= len(self.letters):
+            return False
         index = self.characters[letter]
         if letter and self.characters[letter - 1] == index:
             return False

@@ -240,7 +240,7 @@ def special_mask(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int | None]
 
 def token_names(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> list[str]:
     """Returns the name of each token; ``[512]`` for an id that only the model knows, whose embeddings may be padded."""
-    size = len(tokenizer)
+    size = _id_limit(tokenizer)
     names = tokenizer.convert_ids_to_tokens([min(token_id, size - 1) for token_id in ids])
     roles = {str(name): role for role, name in tokenizer.special_tokens_map.items() if isinstance(name, str)}
     readable = []
@@ -254,9 +254,15 @@ def token_names(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> lis
     return readable
 
 
+def _id_limit(tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Returns the largest id of a tokenizer plus 1, without listing the vocabulary, which may be all of Unicode."""
+    return max(int(tokenizer.vocab_size), *(token_id + 1 for token_id in tokenizer.added_tokens_decoder), 1)
+
+
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
     """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out."""
-    known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
+    limit = _id_limit(tokenizer)
+    known_ids = [token_id for token_id in ids if token_id < limit]
     if not known_ids:
         return ""
     return str(tokenizer.decode(known_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

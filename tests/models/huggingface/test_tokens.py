@@ -1,0 +1,133 @@
+"""Tokens of a model's tokenizer: places without offsets, answers of broken bytes, and the marks of a chat."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnviz.models.huggingface.chat import tokenize_example, with_answer
+from attnviz.models.huggingface.folder import VOCABULARIES
+from attnviz.models.huggingface.replay import answer_tokens
+from attnviz.models.huggingface.tokens import special_mask, tokenize_text, with_generated
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.conversation import Conversation
+from attnviz.text.server_answer import ServerAnswer
+from attnviz.text.units import Units
+from tests.models.huggingface.chats import STYLES, chat_tokenizer
+from tests.text.made_tokenizers import made_tokenizer
+
+pytestmark = pytest.mark.slow
+
+
+@cache
+def tokenizer_of(name: str) -> Any:
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made_tokenizer(name))
+
+
+def without_offsets(folder: Path, kind: str) -> Any:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = ["the", "cat", "likes", ".", *letters, *(f"##{letter}" for letter in letters)]
+    if kind == "ProphetNet":
+        (folder / "prophetnet.tokenizer").write_text(
+            "\n".join(["[PAD]", "[X_SEP]", "[SEP]", "[CLS]", "[MASK]", "[UNK]", *words]) + "\n"
+        )
+        return transformers.ProphetNetTokenizer(str(folder / "prophetnet.tokenizer"))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    options: Any = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
+
+
+@pytest.mark.parametrize("kind", ["ProphetNet", "BertJapanese"])
+def test_places_without_offsets_are_those_of_a_tokenizer_with_offsets(tmp_path: Path, kind: str) -> None:
+    text = "X likes the kettle . Ünder  the\ncat 😀 taxes"
+    tokens = tokenize_text(without_offsets(tmp_path, kind), text)
+    words = Units.of(tokens, "words", special=False)
+    assert words.labels == tuple(text.split())
+    assert any((tmp_path / name).exists() for name in ("prophetnet.tokenizer", "vocab.txt"))
+    assert any(Path("prophetnet.tokenizer").match(pattern) for pattern in VOCABULARIES)
+
+
+def test_private_characters_that_are_special_tokens_are_named_by_their_role() -> None:
+    tokens = tokenize_text(transformers.CanineTokenizer(), "a 😀")
+    assert tokens.labels == ("[CLS]", "a", "␣", "😀", "[SEP]")
+    assert tokens.special.tolist() == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("name", ["bytes", "bytes, trimmed", "pieces, as they are", "pieces, first after a space"])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_an_answer_is_decoded_by_itself(name: str, data: st.DataObject) -> None:
+    tokenizer = tokenizer_of(name)
+    prompt = data.draw(st.sampled_from(["Emoji 🫨", "x", "猫は", "a 👩", "the\n"]))
+    answer = data.draw(
+        st.lists(st.sampled_from(["🫨", "🫨🫨", " cat", "é", "猫", " ok.", "\n"]), min_size=1).map("".join)
+    )
+    prompt_tokens = tokenize_text(tokenizer, prompt)
+    spaced = f"x{answer}"
+    ids = tokenizer(spaced, add_special_tokens=False)["input_ids"]
+    first = len(tokenizer("x", add_special_tokens=False)["input_ids"])
+    if tokenizer.decode(ids[:first]).strip() != "x":
+        return  # the answer's first letters were joined to the x
+    ids = ids[first:]
+    tokens = with_generated(tokenizer, prompt_tokens, ids)
+    assert tokens.text == prompt + answer
+    covered = np.zeros(len(tokens.text), dtype=bool)
+    for start, stop in tokens.offsets.tolist():
+        covered[start:stop] = True
+    assert covered[len(prompt) :].all()
+    for count in range(1, len(ids)):  # an answer that is cut inside a character changes nothing before it
+        cut = with_generated(tokenizer, prompt_tokens, ids[:count])
+        assert (prompt + answer).startswith(cut.text.rstrip("\ufffd"))
+
+
+def test_a_broken_byte_leaves_the_token_after_it_whole() -> None:
+    tokenizer = tokenizer_of("pieces, as they are")
+    broken = tokenizer.convert_tokens_to_ids("<0x9F>")
+    ids = tokenizer("cat 🫨", add_special_tokens=False)["input_ids"]
+    tokens = with_generated(tokenizer, tokenize_text(tokenizer, "x"), [broken, *ids, broken])
+    assert tokens.text == "x\ufffdcat 🫨\ufffd"
+
+
+def conversation_example(messages: list[tuple[str, str]]) -> Example:
+    chat = Conversation(tuple({"role": role, "content": content} for role, content in messages))
+    return Example.of_messages(chat, ModelSettings())
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_marks_of_a_chat_are_special_and_in_no_word_or_sentence(style: str) -> None:
+    tokenizer = chat_tokenizer(style)
+    messages = [("user", "Is it so? Yes."), ("assistant", "No.\r\n\r\nIt is"), ("user", "Who was Curie?")]
+    example = conversation_example(messages)
+    prompt, _ = tokenize_example(tokenizer, example)
+    answer_ids = tokenizer(" A cat. It", add_special_tokens=False)["input_ids"]
+    tokens = with_answer(with_generated(tokenizer, prompt, [*answer_ids, tokenizer.eos_token_id]), len(prompt), example)
+    contents = [*(content for _, content in messages), "A cat. It"]
+    sentences = ("Is it so?", "Yes.", "No.", "It is", "Who was Curie?", "A cat.", "It")
+    lines = ("Is it so? Yes.", "No.", "It is", "Who was Curie?", "A cat. It")
+    for by, expected in {
+        "words": tuple(" ".join(contents).split()),
+        "sentences": sentences,
+        "lines": lines,
+        "paragraphs": lines,
+    }.items():
+        units = Units.of(tokens, by)
+        assert tuple(label for label in units.labels if label != "marks") == expected
+        assert Units.of(tokens, by, special=False).labels == expected
+        assert min(units.numbers.tolist()) >= 0
+    replayed = answer_tokens(
+        tokenizer, ServerAnswer(tuple(prompt.ids.tolist()), tuple(tokens.ids[len(prompt) :].tolist()))
+    )
+    assert replayed.special.tolist() == tokens.special.tolist()
+    assert prompt.special.any()
+
+
+def test_a_token_for_unknown_text_is_not_special(tmp_path: Path) -> None:
+    tokenizer = without_offsets(tmp_path, "BertJapanese")
+    ids = tokenizer("the 😀")["input_ids"]
+    assert special_mask(tokenizer, ids).tolist() == [True, False, False, True]
