@@ -325,21 +325,22 @@ def _with_blanks_of_names(text: str, names: list[str], offsets: IntArray, specia
     A tokenizer may trim its offsets, so that ``Ġcat`` has no space and ``ĠĠ`` no characters, and may give to a ``▁``
     that it put before the text the place of the token after it.
     """
-    whole, previous_stop = offsets.copy(), 0
-    for index, (name, is_special) in enumerate(zip(names, special.tolist(), strict=True)):
-        start, stop = offsets[index].tolist()
+    whole, previous_stop = offsets.copy(), -1  # a window of a longer text has no token before its first
+    tokens = zip(names, special.tolist(), offsets.tolist(), strict=True)
+    for index, (name, is_special, (start, stop)) in enumerate(tokens):
         if is_special or not name.startswith(BLANK_SIGNS) or text.startswith(name[0], start):
-            previous_stop = max(previous_stop, stop)
+            previous_stop = max(previous_stop, stop) if stop > start else previous_stop
             continue
         visible_name = name.lstrip("".join(BLANK_SIGNS))
         count = len(name) - len(visible_name)
+        floor = previous_stop if previous_stop >= 0 else max(0, start - count)
         if not visible_name:
             if start == stop or not text[start:stop].isspace():
-                start = stop = previous_stop
+                start = stop = floor
             while stop - start < count and text[stop : stop + 1].isspace():
                 stop += 1
         elif name[0] in BYTE_BLANKS and not text[start : start + 1].isspace():
-            first = max(previous_stop, start - count)
+            first = max(floor, start - count)
             while start > first and text[start - 1].isspace():
                 start -= 1
         whole[index] = start, stop

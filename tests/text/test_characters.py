@@ -141,6 +141,18 @@ def test_indentation_is_of_its_own_line_where_offsets_are_trimmed() -> None:
     assert "".join(tokens.labels[-indented:]) == "␣␣␣␣␣␣y"
 
 
+def test_a_window_of_a_text_keeps_the_places_of_its_first_blanks() -> None:
+    text = "x y" + " " * 12 + "z"
+    encoding = made_tokenizer("bytes, trimmed").encode(text)
+    whole = tokens_of_encoding(text, encoding)
+    encoding.truncate(3)
+    windows = [encoding, *encoding.overflowing]
+    places = [tokens_of_encoding(text, window).offsets.tolist() for window in windows]
+    assert [place for window in places for place in window][-1] == whole.offsets.tolist()[-1]
+    assert all(text[start:stop].isspace() for start, stop in places[1][:1])
+    assert places[1][0][0] >= 3
+
+
 def test_a_space_that_the_tokenizer_put_before_a_word_is_no_part_of_it() -> None:
     labels = tokens_of("pieces, always after a space", "12 cats").labels
     assert not any("/" in label for label in labels), labels

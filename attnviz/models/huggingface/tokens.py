@@ -198,13 +198,15 @@ def decoded_pieces(
         ids_before: the ids that precede; a tokenizer drops the space at the start of a text.
     """
     names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
-    context, start = list(ids_before), 0
+    start, limit = 0, _id_limit(tokenizer)
+    context = [token_id for token_id in ids_before if 0 <= token_id < limit]
     if UNFINISHED in _decode(tokenizer, context):
         context = []
     context_length = len(_decode(tokenizer, context))
 
     def decoded(first: int, stop: int) -> str:
-        return _decode(tokenizer, [*context, *ids[first:stop]])[context_length:]
+        known_ids = [token_id for token_id in ids[first:stop] if token_id < limit]
+        return _decode(tokenizer, [*context, *known_ids])[context_length:]
 
     while start < len(ids):
         is_blank = bool(special[start]) or not names[start].strip(SPACES)
@@ -216,9 +218,10 @@ def decoded_pieces(
             stop, piece = start + 1, ""
         if stop > start + 1 and piece == decoded(start + 1, stop):  # the tokenizer leaves the broken bytes out
             stop, piece = start + 1, ""
-        yield piece or ("" if is_blank else _decode(tokenizer, ids[start:stop])), stop - start
+        is_known = ids[start] < limit
+        yield piece or (_decode(tokenizer, [ids[start]]) if is_known and not is_blank else ""), stop - start
         if piece:
-            context = list(ids[start:stop])
+            context = [token_id for token_id in ids[start:stop] if token_id < limit]
             context_length = len(_decode(tokenizer, context))
         start = stop
 
@@ -260,12 +263,10 @@ def _id_limit(tokenizer: "PreTrainedTokenizerBase") -> int:
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids with special tokens and all spaces; ids that the tokenizer lacks are left out."""
-    limit = _id_limit(tokenizer)
-    known_ids = [token_id for token_id in ids if token_id < limit]
-    if not known_ids:
+    """Returns the text of ids, with special tokens and all spaces; ``""`` without ids."""
+    if not ids:
         return ""
-    return str(tokenizer.decode(known_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
