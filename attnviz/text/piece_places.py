@@ -15,7 +15,7 @@ CONTEXT, MIN_AGREEMENT = 8, 3  # letters after a match beyond a gap that are com
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A piece of a text.
 
     Attributes:
@@ -27,7 +27,7 @@ class Piece:
     is_optional: bool = False
 
 
-def piece_places(text: str, pieces: Sequence[Piece]) -> list[Span]:
+def piece_places(text: str, pieces: Sequence[TextPiece]) -> list[Span]:
     """Returns start and end in characters of each piece; equal for one without characters.
 
     Unknown pieces have the words between their neighbours, one each if there are as many, and else together.
@@ -144,7 +144,7 @@ def _blanks_at(text: str, index: int) -> int:
     return 0 if match is None else match.end() - index
 
 
-def _context_after(pieces: Sequence[Piece], index: int) -> str:
+def _context_after(pieces: Sequence[TextPiece], index: int) -> str:
     """Returns the letters of the known pieces after one, as far as ``CONTEXT`` letters."""
     context = ""
     for piece in pieces[index + 1 : index + 1 + CONTEXT]:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.text.piece_places import Piece, piece_places
+from attnviz.text.piece_places import TextPiece, piece_places
 from tests.text.made_tokenizers import TEXTS
 
 
 def places(text: str, *pieces: str | None) -> list[str]:
-    spans = piece_places(text, [Piece(piece) for piece in pieces])
+    spans = piece_places(text, [TextPiece(piece) for piece in pieces])
     return [text[start:stop] for start, stop in spans]
 
 
@@ -37,7 +37,13 @@ def test_pieces_are_aligned_in_order(text: str, pieces: list[str | None], expect
 
 def test_a_special_token_has_a_place_only_where_the_text_has_it() -> None:
     text = "a [MASK] b"
-    pieces = [Piece("[CLS]", True), Piece("a"), Piece("[MASK]", True), Piece(" b"), Piece("[SEP]", True)]
+    pieces = [
+        TextPiece("[CLS]", True),
+        TextPiece("a"),
+        TextPiece("[MASK]", True),
+        TextPiece(" b"),
+        TextPiece("[SEP]", True),
+    ]
     assert [text[start:stop] for start, stop in piece_places(text, pieces)] == ["", "a", "[MASK]", "b", ""]
 
 
@@ -52,7 +58,9 @@ def test_words_keep_their_places_whatever_case_accents_and_unknown_words(
     if not accents:
         decomposed = [unicodedata.normalize("NFD", piece) for piece in pieces]
         pieces = ["".join(letter for letter in piece if unicodedata.category(letter) != "Mn") for piece in decomposed]
-    found = piece_places(text, [Piece(None if index in unknown else f" {piece}") for index, piece in enumerate(pieces)])
+    found = piece_places(
+        text, [TextPiece(None if index in unknown else f" {piece}") for index, piece in enumerate(pieces)]
+    )
     for index, (span, expected) in enumerate(zip(found, spans, strict=True)):
         if index not in unknown:
             assert span[0] == expected[0]

@@ -8,7 +8,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.windows import with_covered_text
-from attnviz.text.piece_places import Piece, piece_places
+from attnviz.text.piece_places import TextPiece, piece_places
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
         index = sum(counts)
         is_known = not special[index] and ids[index] != unknown and UNFINISHED not in decoded_text
         text_of_piece = names[index] if special[index] else decoded_text if is_known else None
-        pieces.append(Piece(text_of_piece, is_optional=bool(special[index])))
+        pieces.append(TextPiece(text_of_piece, is_optional=bool(special[index])))
         counts.append(count)
     places = np.repeat(np.array(piece_places(text, pieces)).reshape(-1, 2), counts, axis=0)
     special &= places[:, 0] == places[:, 1]  # one that covers characters stands in the text
