@@ -3,6 +3,7 @@
 import io
 import math
 import warnings
+from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from attnviz.render.figure.own_figure import OwnFigure
+
 MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
@@ -52,16 +55,6 @@ MIN_STROKE_POINTS, STROKE_POINTS_PER_STRENGTH = 0.6, 1.8
 MARK_POINTS = 2.0  # width of the frame around a marked token
 TITLE_PADDING_POINTS = 5  # between the title of a panel and its cells
 PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of 6 for photographs, and no larger
-MATPLOTLIB_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "attnviz",
-    "pdf.fonttype": 42,
-    "text.usetex": False,
-    "text.parse_math": False,
-    "axes.unicode_minus": False,
-    "hatch.linewidth": 0.6,
-    "path.simplify": True,
-}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
@@ -109,7 +102,7 @@ def write_picture(
     _save(_figure(report, picture, is_vector=suffix != ".png"), picture, suffix, file, letters)
 
 
-def _survey_figure(report: SurveyedHeads) -> "Figure":
+def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
     """Returns the figure of a survey, drawn in installed fonts that have its characters.
 
     Raises:
@@ -117,14 +110,21 @@ def _survey_figure(report: SurveyedHeads) -> "Figure":
     """
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
-    matplotlib = import_matplotlib()
     families, missing = fonts_of(report)
-    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(families)}):
+    with _settings_with_fonts(families):
         return surveyed_figure(report, families, missing)
 
 
+def _settings_with_fonts(families: tuple[str, ...]) -> AbstractContextManager[None]:
+    """Returns the settings under which figures are drawn, with these fonts."""
+    import_matplotlib()  # first, since it silences the warnings of matplotlib's import
+    from attnviz.render.figure.own_figure import own_settings
+
+    return own_settings({"font.family": list(families)})
+
+
 def _save(
-    matplotlib_figure: "Figure",
+    matplotlib_figure: "OwnFigure",
     picture: Picture,
     suffix: str,
     file: IO[bytes],
@@ -142,12 +142,12 @@ def _save(
     Raises:
         AttnvizError: if a PNG would have too many pixels.
     """
-    matplotlib = import_matplotlib()
     is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
     png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
         refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.dpi)
-    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
+    matplotlib_figure.letters = letters
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a remark in the picture names them
         buffer = io.BytesIO()  # so that a full disk raises its own error and not one of matplotlib's
         matplotlib_figure.savefig(
@@ -169,7 +169,7 @@ def max_cells(look: Look) -> int:
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
-def figure(report: Report) -> "Figure":
+def figure(report: Report) -> "OwnFigure":
     """Returns a report as a matplotlib figure, which callers can change further.
 
     Raises:
@@ -190,7 +190,7 @@ def _drawable_report(report: Report) -> DrawnReport:
     return report
 
 
-def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "Figure":
+def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigure":
     """Returns the figure of a report: thumbnails, arcs, shaded text, or else maps, in fonts that have its characters.
 
     Args:
@@ -201,11 +201,10 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "Figure":
     Raises:
         AttnvizError: if the content does not fit the page.
     """
-    matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     readable_picture = with_readable_texts(picture, fonts)
     ruler = Ruler(fonts.families)
-    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(fonts.families)}):
+    with _settings_with_fonts(fonts.families):
         match report:
             case Thumbnails():
                 return _draw_sheet(readable_picture)
@@ -232,7 +231,7 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
             assert_never(unknown)
 
 
-def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
+def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
     """Returns the figure of a layout of maps.
 
     Args:
@@ -241,10 +240,11 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
         is_vector: True for SVG and PDF, in which each cell is a shape if there are at most `MAX_SHAPES` cells.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+
+    from attnviz.render.figure.own_figure import OwnFigure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    matplotlib_figure = OwnFigure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
     as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
@@ -262,21 +262,21 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "Figure":
     return matplotlib_figure
 
 
-def _draw_sheet(picture: Picture) -> "Figure":
+def _draw_sheet(picture: Picture) -> "OwnFigure":
     """Returns a figure of all thumbnails as one image, with text over it.
 
     Raises:
         AttnvizError: if the thumbnails do not fit the page.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
+    from attnviz.render.figure.own_figure import OwnFigure
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     look, sheet = picture.look, arrange_sheet(picture)
     theme, dpi = THEME_COLORS[look.drawn_theme], look.dpi
     height, width = sheet.pixels.shape
-    matplotlib_figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
+    matplotlib_figure = OwnFigure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
     axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
@@ -292,14 +292,15 @@ def _draw_sheet(picture: Picture) -> "Figure":
     return matplotlib_figure
 
 
-def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
+def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
     """Returns the figure of a layout of arcs, shaded texts, images or sounds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
+
+    from attnviz.render.figure.own_figure import OwnFigure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    matplotlib_figure = OwnFigure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))

@@ -2,7 +2,7 @@
 
 import logging
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -37,6 +37,7 @@ EMOJI_CODE_POINTS = range(0x1F000, 0x20000)
 EMOJI_FONT = "Symbola (Debian: fonts-symbola)"
 CJK_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 OTHER_FONT = "Noto Sans (Debian: fonts-noto-core, fonts-noto-extra)"
+_unreadable_files: set[str] = set()  # font files that matplotlib's list cannot take
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,14 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
     Reads font files only if the texts have characters that some fonts lack.
     """
-    characters = set[str]().union(*texts)
-    missing_characters = {character for character in characters if _may_be_missing(character)}
+    characters = {character for character in set[str]().union(*texts) if _may_be_missing(character)}
+    fonts = _known_fonts(characters)
+    return _known_fonts(characters) if fonts.missing and _found_newer_fonts() else fonts
+
+
+def _known_fonts(characters: Set[str]) -> Fonts:
+    """Returns the fonts that these characters need, out of those that matplotlib lists."""
+    missing_characters = set(characters)
     families = [DEFAULT_FAMILY]
     if missing_characters:
         for family, file in _font_files().items():
@@ -70,6 +77,24 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
             if not missing_characters:
                 break
     return Fonts(tuple(families), frozenset(missing_characters))
+
+
+def _found_newer_fonts() -> bool:
+    """Adds font files that are installed to matplotlib's list, which may be older; True if there are any."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    listed_files = {entry.fname for entry in fontManager.ttflist}
+    added = False
+    for file in sorted(set(findSystemFonts()) - listed_files - _unreadable_files):
+        try:
+            fontManager.addfont(file)
+        except (RuntimeError, OSError, UnicodeError):  # FreeType cannot read it, so nothing can be drawn with it
+            _unreadable_files.add(file)
+        else:
+            added = True
+    if added:
+        _font_files.cache_clear()
+    return added
 
 
 def _may_be_missing(character: str) -> bool:

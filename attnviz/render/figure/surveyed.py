@@ -23,7 +23,8 @@ from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from attnviz.render.figure.own_figure import OwnFigure
 
 WIDTH, MARGIN = 11.0, 0.45  # lengths in this file are in inches
 TITLE, CARD_TITLE, SMALL, TINY = 16.0, 12.0, 10.0, 8.5  # points
@@ -46,7 +47,7 @@ TOKEN_HEIGHT = 0.22
 PICTURE_WORDS_LINE = 0.18  # height of a line of words above a picture
 
 
-def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "Figure":
+def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "OwnFigure":
     """Returns the figure of a survey: its cards if the report has any, otherwise its points.
 
     Args:
@@ -103,14 +104,15 @@ class _Sheet:
         return 1.0 if size is None else min(size[0] / WIDTH, size[1] / self.height)
 
     @cached_property
-    def figure(self) -> "Figure":
+    def figure(self) -> "OwnFigure":
         """The matplotlib figure, of the size that the look gives, else as large as the page. Needs ``height``."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+
+        from attnviz.render.figure.own_figure import OwnFigure
 
         look = self.report.look
         size = look.inches or (WIDTH, self.height)
-        matplotlib_figure = Figure(figsize=size, dpi=look.dpi, facecolor=self.theme["paper"])
+        matplotlib_figure = OwnFigure(figsize=size, dpi=look.dpi, facecolor=self.theme["paper"])
         FigureCanvasAgg(matplotlib_figure)
         return matplotlib_figure
 
@@ -198,7 +200,7 @@ class _Sheet:
             y = self.header_height + height + REMARKS_GAP + line_index * SMALL * LINE_HEIGHT / POINTS_PER_INCH
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
-    def draw_points(self) -> "Figure":
+    def draw_points(self) -> "OwnFigure":
         """Draws heads as points over two metrics, and returns the figure.
 
         ``report.axes`` names the metrics of x, y, sizes and colours, in this order. Without a third name points are
@@ -330,7 +332,7 @@ class _Sheet:
         """Returns a metric of every head scaled from 0 (least) to 1 (most), ``(heads,)``; unknown numbers are 0."""
         return np.nan_to_num(_scaled_to_unit(self.numbers(name)))
 
-    def draw_cards(self) -> "Figure":
+    def draw_cards(self) -> "OwnFigure":
         """Draws the cards of heads under each other, and returns the figure."""
         heights = []
         for examples in self.report.examples:

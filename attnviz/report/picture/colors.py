@@ -190,5 +190,6 @@ def _matplotlib_colormap(name: str) -> ByteArray:
         question = did_you_mean(name, matplotlib.colormaps)
         advice = f"{question}{'Choose' if question else 'choose'} viridis, magma, cividis, Blues or any of matplotlib's"
         raise AttnvizError(f"unknown colormap {name!r}; {advice}")
-    colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
+    # With a number of steps, since by default the user's setting image.lut chooses it.
+    colors = matplotlib.colormaps[name].resampled(256)(np.linspace(0, 1, 256))[:, :3]
     return np.asarray(np.rint(colors * 255), dtype=np.uint8)

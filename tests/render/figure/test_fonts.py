@@ -1,8 +1,20 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
 
-from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, shown_texts, with_readable_texts
+from attnviz.render.figure.fonts import (
+    DEFAULT_FAMILY,
+    Fonts,
+    _font_files,
+    choose_fonts,
+    font_runs,
+    shown_texts,
+    with_readable_texts,
+)
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
 from attnviz.report.maps.heatmaps import build_report
@@ -21,6 +33,31 @@ def test_latin_greek_and_hebrew_need_only_the_default_font() -> None:
 def test_what_no_font_has_is_missing_and_joiners_are_not() -> None:
     fonts = choose_fonts([f"a{NOWHERE}b\u200d\ufe0f"])
     assert fonts.missing <= {NOWHERE}
+
+
+def test_a_font_that_is_newer_than_the_list_of_matplotlib_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer_file, broken_file = tmp_path / "newer.ttf", tmp_path / "broken.ttf"
+    broken_file.write_bytes(b"no font")
+    font = FontBuilder(1000)
+    font.setupGlyphOrder([".notdef", "nowhere"])
+    font.setupCharacterMap({ord(NOWHERE): "nowhere"})
+    outline = TTGlyphPen(None).glyph()
+    font.setupGlyf({".notdef": outline, "nowhere": outline})
+    font.setupHorizontalMetrics({".notdef": (500, 0), "nowhere": (500, 0)})
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Newer", "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(newer_file)
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(font_manager.fontManager.ttflist))
+    assert choose_fonts([NOWHERE]).missing == {NOWHERE}
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(broken_file), str(newer_file)])
+    try:
+        assert choose_fonts([NOWHERE]) == Fonts((DEFAULT_FAMILY, "Newer"), frozenset())
+    finally:
+        _font_files.cache_clear()
 
 
 def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
