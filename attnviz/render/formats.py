@@ -64,7 +64,8 @@ class Format:
         """
         return Medium(
             draws_maps=self.max_cells is not None,
-            max_cells=_limit_for_look(self.max_cells or 0, look),
+            # A page of heads takes the colours of a figure of them.
+            max_cells=_limit_for_look(self.max_cells or (_figure_cells if self.sorts_heads else 0), look),
             thumbnail_cells=_limit_for_look(self.thumbnail_cells, look),
             one_page=self.one_page,
             lists_heads=self.lists_heads,

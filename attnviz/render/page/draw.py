@@ -15,7 +15,6 @@ from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.contribution_units import report_in_percent
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
-from attnviz.render.page.lift_scale import lift_highs
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
@@ -25,7 +24,6 @@ from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
-from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.characters import WORDS
@@ -125,7 +123,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "caption": report.caption,
         **_about_tower(numbers.about),
         "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
-        **_about_start(report, visible_counts),
+        **_about_start(report),
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
@@ -138,7 +136,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,  # a colour scale needs an end above 0
         "reach": max(head.largest_change for head in heads) or 1.0,
-        "liftHighs": lift_highs(heads, head_descriptions, visible_counts.counts),
+        "liftHighs": [report.lift_reach] * len(numbers.heads[0].sides),
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
         "texts": texts.descriptions,
@@ -158,28 +156,17 @@ def _about_tower(about: dict[str, Any]) -> dict[str, Any]:
     return {"tower": tower.capitalize()} if tower in TOWERS else {}
 
 
-def _about_start(report: ExactNumbers, visible_counts: VisibleCounts) -> dict[str, Any]:
+def _about_start(report: ExactNumbers) -> dict[str, Any]:
     """Returns the JSON values of the state in which the page opens: its view, the selected query, and the colours."""
     look = report.look
-    default_steps = "lift" if _suits_lift(report, visible_counts) else "sqrt"
     fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
     return {
         "view": report.view,
         "query": report.query,
-        "steps": look.color_scale or default_steps,
+        "steps": look.color_scale or ("lift" if report.shows_lift else "sqrt"),
         "limits": "head" if look.color_limits == "head" else "shared",
         "fixed": fixed_limits,
     }
-
-
-def _suits_lift(report: ExactNumbers, visible_counts: VisibleCounts) -> bool:
-    """True if queries see such different numbers of keys that one scale of weights would hide most rows.
-
-    False if two recordings are compared, or if the user gave colour limits.
-    """
-    if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
-        return False
-    return visible_counts.ratio > MAX_ROW_RATIO
 
 
 class _AxisTexts:

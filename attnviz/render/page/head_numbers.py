@@ -51,23 +51,19 @@ class VisibleCounts:
 
     Attributes:
         descriptions: the distinct entries, as JSON values.
-        counts: the counts of each entry, ``(queries,)``.
         index_of_counts: the index of each entry by the bytes of its counts.
         index_of_queries: the index of the entry by maps, head and range of queries.
-        ratio: the largest ratio between the counts of two queries of a head that see several keys.
     """
 
     def __init__(self) -> None:
         self.descriptions: list[dict[str, Any]] = []
-        self.counts: list[Float64Array] = []
         self.index_of_counts: dict[bytes, int] = {}
         self.index_of_queries: dict[tuple[int, int, int, int], int] = {}
-        self.ratio = 1.0
 
     def index_of(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
         """Returns the index of the entry for a range of queries of a head.
 
-        Adds an entry and updates ``ratio`` if no head had the same counts before.
+        Adds an entry if no head had the same counts before.
 
         Args:
             maps: the maps of the head.
@@ -82,10 +78,6 @@ class VisibleCounts:
             if content not in self.index_of_counts:
                 self.index_of_counts[content] = len(self.descriptions)
                 self.descriptions.append(_about_counts(counts))
-                self.counts.append(counts)
-                several_keys = counts[counts > 1]
-                if several_keys.size:
-                    self.ratio = max(self.ratio, float(several_keys.max() / several_keys.min()))
             # Heads of a group share their mask, so their counts are the same.
             [head_group] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.index_of_queries |= {

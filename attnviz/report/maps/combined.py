@@ -12,7 +12,7 @@ from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.page_metrics import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
-from attnviz.report.maps.heatmaps import shows_images
+from attnviz.report.maps.heatmaps import shows_images, with_colors_of_figure
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions
@@ -95,7 +95,7 @@ def combined_report(
     caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
-        return with_page_numbers(
+        report = with_page_numbers(
             ExactNumbers(
                 title=title,
                 caption=f"{caption}.",
@@ -106,6 +106,7 @@ def combined_report(
             ),
             options,
         )
+        return with_colors_of_figure(report, [head], options, 1)
     if is_drawn_over_image:
         return _combined_image_report(recording, head, options, method, remark)
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)

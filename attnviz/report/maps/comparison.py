@@ -23,6 +23,7 @@ from attnviz.report.maps.heatmaps import (
     chooses_heads,
     divide_page,
     order_remarks,
+    with_colors_of_figure,
 )
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import HeadCells, Numbers, origin
@@ -215,7 +216,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
     shown_comparison = in_recorded_order if sorts_heads else comparison
-    return with_page_numbers(
+    report = with_page_numbers(
         ExactNumbers(
             title=report_title(comparison.a, look),
             caption=_caption(comparison),
@@ -228,6 +229,8 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
         ),
         comparison.options,
     )
+    heads = [head for pair in comparison.pairs for head in pair]
+    return with_colors_of_figure(report, heads, comparison.options, 3 * len(comparison.pairs))
 
 
 def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:

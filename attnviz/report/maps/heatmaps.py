@@ -19,7 +19,14 @@ from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
-from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
+from attnviz.report.picture.scales import (
+    MAX_ROW_RATIO,
+    MAX_THUMBNAIL_RATIO,
+    lift_reach,
+    scale_remarks,
+    share_scales,
+    shows_lift,
+)
 from attnviz.report.words.captions import (
     Notes,
     cut_remarks,
@@ -416,7 +423,7 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts_heads:
         heads = recorded_order(heads, selected_heads)
-    return with_page_numbers(
+    report = with_page_numbers(
         ExactNumbers(
             title=report_title(recording, look),
             caption=heads_caption(recording, heads, []),
@@ -431,6 +438,30 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
         ),
         options,
     )
+    return with_colors_of_figure(report, heads, options, len(heads))
+
+
+def with_colors_of_figure(
+    report: ExactNumbers, heads: Sequence[ChosenHead], options: ReportOptions, panel_count: int
+) -> ExactNumbers:
+    """Returns a page's report with the colours of a figure of these heads, which has so many panels.
+
+    So a page and a figure show the same number in the same colour. Returns the report unchanged for other media.
+    """
+    if not options.medium.sorts_heads:
+        return report
+    as_figure = replace(
+        options, table=None, look=replace(options.look, mark=None), medium=replace(options.medium, one_page=True)
+    )
+    are_thumbnails = panel_count > MAX_PAGE_MAPS
+    if are_thumbnails:
+        fills_rows = options.sort is not None or not are_adjacent([f"{head.maps.layer}" for head in heads])
+        as_figure = _thumbnail_options(list(heads), as_figure, fills_rows)
+    else:
+        as_figure = divide_page(as_figure, panel_count)
+    panels = [panel for head in heads for panel in head_panels(head, [PERCENT], as_figure, head.name)]
+    max_ratio = MAX_THUMBNAIL_RATIO if are_thumbnails else MAX_ROW_RATIO
+    return replace(report, shows_lift=shows_lift(panels, options.look, max_ratio), lift_reach=lift_reach(panels))
 
 
 def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:

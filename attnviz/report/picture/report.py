@@ -8,6 +8,7 @@ from attnviz.base.printable import printable, printable_line
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import Numbers
 from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.scales import MIN_LIFT_REACH
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray
@@ -167,6 +168,8 @@ class ExactNumbers(_Described):
         query: the query that a page selects at first, in its first head, counted from the first query shown; ``None``
             for none.
         sort: the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order.
+        shows_lift: True if the colours of a page show lift at first, as those of a figure of the same heads do.
+        lift_reach: the lift at which the colours of a page end, as those of that figure do.
         summary: a table beside the numbers, or ``None``.
         frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
         effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
@@ -178,6 +181,8 @@ class ExactNumbers(_Described):
     view: View = "matrix"
     query: int | None = None
     sort: str = ""
+    shows_lift: bool = False
+    lift_reach: float = MIN_LIFT_REACH
     summary: Summary | None = None
     frame: "HeadFrame | None" = None
     effects: str = ""

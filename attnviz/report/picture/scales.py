@@ -46,11 +46,8 @@ def share_scales(
     """
     look = look or Look()
     drawn_panels = _with_decimals(list(panels))
-    if _shows_lift(drawn_panels, look, max_ratio):
-        drawn_panels = [
-            replace(panel, lift=panel.visible_key_counts is not None and panel.quantity.is_weight)
-            for panel in drawn_panels
-        ]
+    if shows_lift(drawn_panels, look, max_ratio):
+        drawn_panels = _with_lift(drawn_panels)
     if look.color_limits == "head":
         return tuple(_with_separate_scale(panel, look, default_cmap) for panel in drawn_panels)
     panels_of_quantity: dict[Quantity, list[Panel]] = {}
@@ -121,7 +118,7 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
     return STEPS[look.color_scale]
 
 
-def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
+def shows_lift(panels: Sequence[Panel], look: Look, max_ratio: float) -> bool:
     """True if colours show multiples of uniform attention: on request, or where a scale of weights hides most rows.
 
     A row of n visible keys has the mean weight 1/n, so a scale of weights hides rows if n > 1 varies by more than the
@@ -139,6 +136,17 @@ def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
     ]
     are_uneven = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
     return are_uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
+
+
+def lift_reach(panels: Sequence[Panel]) -> float:
+    """Returns the lift at which the colours of these panels end if they show lift."""
+    lifted_panels = [panel for panel in _with_lift(panels) if panel.lift]
+    return _scale_of_lifts(lifted_panels, SEQUENTIAL).high if lifted_panels else MIN_LIFT_REACH
+
+
+def _with_lift(panels: Sequence[Panel]) -> list[Panel]:
+    """Returns the panels with colours that show lift, except for those that have none."""
+    return [replace(panel, lift=panel.visible_key_counts is not None and panel.quantity.is_weight) for panel in panels]
 
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
