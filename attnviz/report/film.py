@@ -22,6 +22,7 @@ from attnviz.report.picture.report import (
     ShadedText,
     Thumbnails,
 )
+from attnviz.report.picture.scales import are_clipped, limits_text
 from attnviz.text.selection import Selection
 
 MAX_FRAMES = 500
@@ -83,9 +84,8 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
         build_report(recording, replace(options, look=look))
         for recording, look in zip(track(recordings, "drawing"), looks, strict=True)
     ]
-    return _film(
-        frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", SECONDS_PER_PICTURE
-    )
+    scale = "each head on one colour scale of its own" if options.look.color_limits == "head" else "on one colour scale"
+    return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, {scale}.", SECONDS_PER_PICTURE)
 
 
 def _refuse_long_film(frame_count: int, advice: str) -> None:
@@ -95,7 +95,7 @@ def _refuse_long_film(frame_count: int, advice: str) -> None:
 
 
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
-    """Returns the film of the reports; all panels of a quantity share one colour scale.
+    """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale.
 
     Raises:
         AttnvizError: if a report is not a picture, or the reports' panels differ in heads or numbers of tokens.
@@ -107,28 +107,44 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
             "the pictures of a film need the same heads and the same number of tokens, and these differ; choose a head "
             f"that all have, such as {option('heads', '0.1')}, and texts of one length"
         )
-    scales = _joint_scales([panel for frame in frames for panel in frame.panels])
+    panels_of_scale: dict[tuple[str, Quantity], list[Panel]] = {}
+    for frame in frames:
+        for panel in frame.panels:
+            panels_of_scale.setdefault(_scale_key(panel, frame), []).append(panel)
+    scales = {key: _joint_scale(panels) for key, panels in panels_of_scale.items()}
     colored_frames = tuple(
-        replace(frame, panels=tuple(_with_scale(panel, scales) for panel in frame.panels)) for frame in frames
+        replace(frame, panels=tuple(_with_scale(panel, scales[_scale_key(panel, frame)]) for panel in frame.panels))
+        for frame in frames
     )
     return Film(frames=colored_frames, caption=caption, seconds=seconds)
 
 
 def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:
     """Returns the panels, titled by their heads alone, without query and pattern, so that frames can be compared."""
-    return tuple(replace(panel, title=panel.name.partition(":")[0]) for panel in frame.panels)
+    return tuple(replace(panel, title=_head_title(panel)) for panel in frame.panels)
 
 
-def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
-    """Returns one scale for each quantity: from the lowest start to the highest end of its panels' scales."""
-    scales: dict[Quantity, ColorScale] = {}
-    for panel in panels:
-        scale = scales.get(panel.color_quantity, panel.scale)
-        low, high = min(scale.low, panel.scale.low), max(scale.high, panel.scale.high)
-        scales[panel.color_quantity] = replace(scale, low=low, high=high, clipped=False)
-    return scales
+def _head_title(panel: Panel) -> str:
+    """Returns the name of the panel's head, without query, pattern and limits."""
+    return panel.name.partition(":")[0]
 
 
-def _with_scale(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
-    """Returns the panel with the scale of its quantity."""
-    return replace(panel, scale=scales[panel.color_quantity])
+def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:
+    """Returns what the panels of one scale share in all frames: their quantity, and their head on request."""
+    return _head_title(panel) if frame.look.color_limits == "head" else "", panel.color_quantity
+
+
+def _joint_scale(panels: Sequence[Panel]) -> ColorScale:
+    """Returns the scale from the lowest start to the highest end of the panels' scales."""
+    scales = [panel.scale for panel in panels]
+    low, high = min(scale.low for scale in scales), max(scale.high for scale in scales)
+    is_clipped = any(scale.clipped for scale in scales) and are_clipped(panels, high)
+    return replace(scales[0], low=low, high=high, clipped=is_clipped)
+
+
+def _with_scale(panel: Panel, scale: ColorScale) -> Panel:
+    """Returns the panel with another scale; a title that names the limits of the old one names those of the new one."""
+    limits, scaled_panel = limits_text(panel), replace(panel, scale=scale)
+    if not panel.title.endswith(limits):
+        return scaled_panel
+    return replace(scaled_panel, title=panel.title.removesuffix(limits) + limits_text(scaled_panel))

@@ -153,7 +153,7 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
     sign = "+ " if value > 0 else "- "
     mark = sign if is_measured else "  "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
-    scale = ColorScale(-largest, largest, colormap=DIVERGING)
+    scale = ColorScale(-largest, largest, colormap=DIVERGING, signed=True)
     return (Cells(block, scale, cell_width=2, texts=((mark,),)),)
 
 

@@ -55,6 +55,7 @@ UNNUMBERED = f"Maps are too small for head numbers; use a larger {option('size')
 WITHOUT_VALUES = (
     f"Maps are too small for the values by which heads are sorted; use a larger {option('size')} to see them."
 )
+OWN_LOW, OWN_HIGH = "smallest", "largest"  # ends of the bar if each head has a scale of its own
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
@@ -306,9 +307,9 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
     bottom = top + frame.step[0] * frame.rows
     bar_left = left + frame.step[1] * frame.columns + round(NAME_GAP * frame.unit)
     if plan.legend:
-        yield from _draw_flat_bar(pixels, picture.panels[0], left, bottom, bar_left - left, frame.unit)
+        yield from _draw_flat_bar(pixels, picture.panels, left, bottom, bar_left - left, frame.unit)
     else:
-        yield from _draw_bar(pixels, picture.panels[0], bar_left, top, bottom - top, frame.unit)
+        yield from _draw_bar(pixels, picture.panels, bar_left, top, bottom - top, frame.unit)
     yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
@@ -530,19 +531,31 @@ def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 
 
-def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
+def _bar_ticks(panels: tuple[Panel, ...]) -> list[tuple[float, str]]:
+    """Returns the ticks of the colour bar as shares of its length; only words if each head has a scale of its own."""
+    quantity, scale = panels[0].color_quantity, panels[0].scale
+    ticks = quantity.ticks(scale)
+    if all(replace(panel.scale, clipped=scale.clipped) == scale for panel in panels):
+        return [(float(scale.fraction(value)), text) for value, text in ticks]
+    have_one_low = all(panel.scale.low == scale.low for panel in panels)
+    return [(0.0, ticks[0][1] if have_one_low else OWN_LOW), (1.0, OWN_HIGH)]
+
+
+def _draw_bar(
+    pixels: ByteArray, panels: tuple[Panel, ...], x: int, top: int, height: int, unit: float
+) -> Iterator[Mark]:
     """Draws a vertical colour bar into the pixels, and yields the lines of its name, above it, and its ticks.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
-        panel: a panel, whose colour scale the bar shows.
+        panels: the panels, whose colour scale the bar shows.
         x: the left edge of the bar in pixels.
         top: the upper edge of the name in pixels.
         height: the height for name and bar in pixels; if it is too low for the shortest bar, that bar is drawn.
         unit: the size of fonts relative to a slide at 200 pixels per inch.
     """
     size = round(TEXT_PIXELS * unit)
-    name_lines = wrap_text(panel.color_quantity.name, LEGEND_PIXELS * unit - size, size)
+    name_lines = wrap_text(panels[0].color_quantity.name, LEGEND_PIXELS * unit - size, size)
     for line_index, line in enumerate(name_lines):
         yield Mark(x, top + (line_index + 1) * size * 1.2, line, size, faint=True)
     top_of_bar = round(top + (len(name_lines) + 1.1) * size * 1.2)
@@ -550,17 +563,19 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
     levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
     levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]  # a bar may end below the page
     pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels_on_page
-    for tick, text in panel.color_quantity.ticks(panel.scale):
-        y = top_of_bar + (1 - float(panel.scale.fraction(tick))) * (bar_height - 1)
+    for fraction, text in _bar_ticks(panels):
+        y = top_of_bar + (1 - fraction) * (bar_height - 1)
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 
-def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
+def _draw_flat_bar(
+    pixels: ByteArray, panels: tuple[Panel, ...], left: int, top: int, width: int, unit: float
+) -> Iterator[Mark]:
     """Draws a horizontal colour bar into the pixels, and yields its name, above it, and its ticks.
 
     Args:
         pixels: ``(height, width)``, indices of colours, which are changed.
-        panel: a panel, whose colour scale the bar shows.
+        panels: the panels, whose colour scale the bar shows.
         left: the left edge of the bar in pixels.
         top: the upper edge of the name in pixels.
         width: the largest width of the bar in pixels.
@@ -569,12 +584,12 @@ def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: 
     size = round(SMALL_TEXT_PIXELS * unit)
     width_of_bar = min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)
-    yield Mark(left, top + size, panel.color_quantity.name, size, faint=True)
+    yield Mark(left, top + size, panels[0].color_quantity.name, size, faint=True)
     levels = np.linspace(0, COLOR_LEVELS - 1, width_of_bar).round().astype(np.uint8)
     pixels[bar_top : bar_top + round(FLAT_BAR_PIXELS * unit), left : left + width_of_bar] = levels
     y = bar_top + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
-    for tick, text in panel.color_quantity.ticks(panel.scale):
-        x = left + float(panel.scale.fraction(tick)) * width_of_bar
+    for fraction, text in _bar_ticks(panels):
+        x = left + fraction * width_of_bar
         yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
 
 

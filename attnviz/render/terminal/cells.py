@@ -153,7 +153,7 @@ def _color_strip(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span
 
 def _shade_characters(scale: ColorScale, look: Look) -> str:
     """Returns the characters that stand for colours: shades, or signs of change if zero is in the middle."""
-    if scale.is_signed:
+    if scale.signed:
         return ASCII_SIGNS if look.ascii else SIGNS
     return ASCII_SHADES if look.ascii else SHADES
 

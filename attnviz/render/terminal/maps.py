@@ -105,7 +105,7 @@ def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool) -> lis
         )
     if needs_numbers:
         return numbered_grids
-    if look.colors and not any(panel.scale.is_signed for panel in panels):
+    if look.colors and not any(panel.scale.signed for panel in panels):
         numbered_grids.append(
             CellGrid(number_width, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
         )

@@ -24,7 +24,7 @@ from attnviz.text.tokens import first_words
 
 UNITS_FORMAT, UNITS_VERSION = "attnviz units", 1
 MAX_LABEL_CHARACTERS = 26
-LOST = Quantity("nats that the answer loses", "+.2f", centred=True)
+LOST = Quantity("nats that the answer loses", "+.2f", centred=True, steps="sqrt")
 NUMBERS = ("shares", "lifts", "strongest", "calibrated", "reversed", "lost")
 
 

@@ -23,7 +23,7 @@ METRIC_QUANTITIES = {
     "seconds": Quantity("seconds", ".3f"),
     "norm": Quantity("norm of the contributions", ".2f"),
     "times": Quantity("times an even share", ".1f"),
-    "change": Quantity("change without the head", "+.4f", centred=True),
+    "change": Quantity("change without the head", "+.4f", centred=True, steps="sqrt"),
 }
 UNIT_ENDINGS = {
     "share": "",

@@ -188,7 +188,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     fills_rows = options.sort is not None or not are_adjacent(layers)
-    panels = share_scales(_difference_panels(comparison, options), options.look)
+    panels = share_scales(_difference_panels(comparison, options), options.look, title_limits=False)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,

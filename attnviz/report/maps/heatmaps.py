@@ -346,7 +346,7 @@ def _thumbnails(
     ]
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
     example = heads[largest_index].name if summaries is None else summaries.clearest[0].name
-    colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO)
+    colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)
     return Thumbnails(
         title=report_title(recording, options.look),
         panels=colored_panels,

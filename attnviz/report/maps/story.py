@@ -134,7 +134,8 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
     token, second_token = (query, key) if is_query else (key, query)
     assert token is not None
     candidates = [_token_row(head, token, is_query, options) for head in heads]
-    rows = [row for row in candidates if row is not None]
+    rows_of_all_tokens = [row for row in candidates if row is not None]
+    rows = [row for row in rows_of_all_tokens if row.columns.labels == rows_of_all_tokens[0].columns.labels]
     label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
     if not rows:
         axis = "queries" if is_query else "keys"
@@ -145,13 +146,18 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
         f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"
         if len(shown_rows) < len(rows)
         else "all heads"
+        if len(rows) == len(heads)
+        else f"{len(rows)} of {len(heads)} heads"
     )
+    other_count = len(rows_of_all_tokens) - len(rows)
+    heads_left_out = "1 head" if other_count == 1 else f"{other_count} heads"
+    other_remarks = (f"Without {heads_left_out} over other tokens.",) if other_count else ()
     panel = replace(_stacked_panel(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=tuple(share_scales([panel], options.look)),
         caption=f"{subject}, one row per head.",
-        remarks=recording_remarks(recording),
+        remarks=(*other_remarks, *recording_remarks(recording)),
         look=options.look,
         about={"recording": origin(recording)},
     )
@@ -196,14 +202,12 @@ def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
 
 
 def _stacked_panel(rows: list[Panel], title: str) -> Panel:
-    """Returns one panel of all rows; rows whose columns differ from those of the first row are left out."""
-    first_row = rows[0]
-    matching_rows = [row for row in rows if row.columns.labels == first_row.columns.labels]
+    """Returns one panel of all rows, which have the same columns."""
     return replace(
-        first_row,
+        rows[0],
         title=title,
-        values=np.concatenate([row.values for row in matching_rows]),
-        visible=np.concatenate([row.visible for row in matching_rows]),
-        rows=Axis("head", tuple(row.title for row in matching_rows), tuple(range(len(matching_rows) + 1))),
+        values=np.concatenate([row.values for row in rows]),
+        visible=np.concatenate([row.visible for row in rows]),
+        rows=Axis("head", tuple(row.title for row in rows), tuple(range(len(rows) + 1))),
         visible_key_counts=None,
     )

@@ -34,8 +34,7 @@ LOG_RANGE = 1e-4  # where logarithmic steps begin, as a share of the largest val
 class ColorScale:
     """A scale from ``low`` to ``high`` through a colormap, in linear, square-root or logarithmic steps.
 
-    Values outside the limits get the colour of the nearer end. On a scale centred on zero, the steps run outwards from
-    zero in both halves.
+    Values outside the limits get the colour of the nearer end.
 
     Attributes:
         low: the value at the start of the colormap.
@@ -43,6 +42,7 @@ class ColorScale:
         colormap: the name of the colormap.
         steps: ``linear``, ``sqrt`` or ``log``.
         clipped: True if some drawn values lie above ``high``.
+        signed: True for changes: zero is in the middle of the scale, and the steps run outwards from it.
 
     Raises:
         AttnvizError: if a limit is not finite, low is not below high, or a logarithmic scale is not positive.
@@ -53,31 +53,27 @@ class ColorScale:
     colormap: str = SEQUENTIAL
     steps: Steps = "linear"
     clipped: bool = False
+    signed: bool = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
             raise AttnvizError(f"limits {self.low:g}:{self.high:g} are not a scale; give the smaller number first: 0:1")
-        if self.steps == "log" and self.low <= 0 and not self.is_signed:
+        if self.steps == "log" and self.low <= 0 and not self.signed:
             raise AttnvizError(
                 f"limits {self.low:g}:{self.high:g} are not a logarithmic scale; give positive numbers: 0.001:1"
             )
 
-    @property
-    def is_signed(self) -> bool:
-        """True if zero is in the middle of the scale."""
-        return self.low == -self.high
-
     def fraction(self, values: ArrayLike) -> Float64Array:
         """Returns the position of each value, 0 at low (and below it) and 1 at high (and above it); NaN stays NaN."""
         numbers = np.asarray(values, dtype=np.float64)
-        if self.is_signed:
+        if self.signed:
             return np.asarray(0.5 + np.sign(numbers) * self._position(np.minimum(np.abs(numbers) / self.high, 1)) / 2)
         return self._position(np.clip((numbers - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
         """Returns the value at each position on the scale, 0 to 1: the inverse of ``fraction`` within the limits."""
         numbers = np.asarray(fractions, dtype=np.float64)
-        if self.is_signed:
+        if self.signed:
             return np.asarray(np.sign(numbers - 0.5) * self.high * self._share_of_span(np.abs(2 * numbers - 1)))
         return np.asarray(self.low + (self.high - self.low) * self._share_of_span(numbers))
 
@@ -93,7 +89,7 @@ class ColorScale:
 
         A signed scale has the ticks of its positive half, their negatives, and 0.
         """
-        if self.is_signed:
+        if self.signed:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
             positive_ticks = half.ticks(max(1, int(MIN_TICK_SHARE * max_ticks / 2)))[1:]
             return (*(-tick for tick in reversed(positive_ticks)), 0.0, *positive_ticks)
@@ -128,7 +124,7 @@ class ColorScale:
             return np.asarray(np.sqrt(share))
         if self.steps == "linear":
             return np.asarray(share)
-        if self.is_signed:
+        if self.signed:
             return np.asarray(np.maximum(0, 1 - np.log(np.maximum(share, LOG_RANGE)) / np.log(LOG_RANGE)))
         value = self.low + share * (self.high - self.low)
         return np.asarray(np.log(value / self.low) / np.log(self.high / self.low))
@@ -139,7 +135,7 @@ class ColorScale:
             return np.asarray(position**2)
         if self.steps == "linear":
             return np.asarray(position)
-        if self.is_signed:
+        if self.signed:
             return np.asarray(np.where(position > 0, LOG_RANGE ** (1 - position), 0))
         value = self.low * (self.high / self.low) ** position
         return np.asarray((value - self.low) / (self.high - self.low))

@@ -13,7 +13,7 @@ from attnviz.maps.layer_maps import LayerMaps
 from attnviz.media.medium import Medium
 from attnviz.media.sound import Sound
 from attnviz.media.text import EMPTY_TEXT
-from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale, Steps
 from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import landmarks
 from attnviz.text.named_groups import Mark
@@ -35,6 +35,8 @@ class Quantity:
         unit: the unit written after a number outside of cells.
         is_weight: True if it is a share of a query's attention.
         centred: True if its colour scale is centred on 0.
+        any_sign: True if its linear colour scale goes from the smallest value to the largest.
+        steps: the spacing of colours along its scale, unless the user chooses another.
         rounded: True if cells show two significant digits of the largest number, as percentages do.
     """
 
@@ -44,6 +46,8 @@ class Quantity:
     is_weight: bool = False
     centred: bool = False
     rounded: bool = False
+    any_sign: bool = False
+    steps: Steps = "linear"
 
     def with_name(self, name: str) -> "Quantity":
         """Returns this quantity under another name."""
@@ -129,16 +133,15 @@ def _rounded(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True)
-WEIGHT = Quantity("attention weight", ".4f", is_weight=True)
-SCORE = Quantity("attention score", ".4f")
-CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True)
-CHANGE = Quantity("change of attention weight", "+.0%", "%", centred=True)
-CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f", centred=True, rounded=True)
-CHANGES = (CHANGE, CONTRIBUTION_CHANGE)
-LOGIT = Quantity("adds to the logit", "+.2f", centred=True)
-EFFECT = Quantity("change without a head", "+.3f", centred=True)
-LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
+PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True, steps="sqrt")
+WEIGHT = Quantity("attention weight", ".4f", is_weight=True, steps="sqrt")
+SCORE = Quantity("attention score", ".4f", any_sign=True)
+CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True, steps="sqrt")
+CHANGE = Quantity("change of attention weight", "+.0%", "%", centred=True, steps="sqrt")
+CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f", centred=True, rounded=True, steps="sqrt")
+LOGIT = Quantity("adds to the logit", "+.2f", centred=True, steps="sqrt")
+EFFECT = Quantity("change without a head", "+.3f", centred=True, steps="sqrt")
+LIFT = Quantity("lift: times uniform attention", ".1f", TIMES, steps="log")
 
 
 def quantity_of(maps: LayerMaps, weight_quantity: Quantity) -> Quantity:

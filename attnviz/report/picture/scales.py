@@ -9,7 +9,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.report.picture.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CHANGES, CONTRIBUTION, LIFT, PERCENT, SCORE, Panel, Quantity
+from attnviz.report.picture.panels import LIFT, Panel, Quantity
 
 LOW_SHARE = 0.1  # share of the colormap whose colours can hardly be told from that of zero
 MIN_PALE_SHARE = 0.95  # share of pale cells from which on a remark says so
@@ -26,13 +26,18 @@ LIFTED = "Lift is the weight times the number of keys that the query can see; 1Ã
 
 
 def share_scales(
-    panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, max_ratio: float = MAX_ROW_RATIO
+    panels: Iterable[Panel],
+    look: Look | None = None,
+    default_cmap: str = SEQUENTIAL,
+    max_ratio: float = MAX_ROW_RATIO,
+    *,
+    title_limits: bool = True,
 ) -> tuple[Panel, ...]:
     """Returns the panels with one colour scale for each quantity.
 
     Panels show lift instead of weights on request, or if a scale of weights would hide most rows. Their cells get the
     decimals that the largest number of their quantity needs. If the look asks for a scale for each head, each panel has
-    its own, whose limits its title then names.
+    its own, whose limits its title then names if there is space for them.
 
     Args:
         panels: the panels to colour.
@@ -40,6 +45,7 @@ def share_scales(
         default_cmap: the colormap if the look names none.
         max_ratio: the largest ratio between the keys visible to two queries at which colours show weights; above it
             they show lift.
+        title_limits: False for small pictures, whose titles have no space for limits.
 
     Raises:
         AttnvizError: if the look's steps or limits cannot show the panels' quantity.
@@ -49,7 +55,13 @@ def share_scales(
     if shows_lift(drawn_panels, look, max_ratio):
         drawn_panels = _with_lift(drawn_panels)
     if look.color_limits == "head":
-        return tuple(_with_separate_scale(panel, look, default_cmap) for panel in drawn_panels)
+        scaled_panels = [
+            replace(panel, scale=shared_scale(panel.color_quantity, [panel], look, default_cmap))
+            for panel in drawn_panels
+        ]
+        if not title_limits:
+            return tuple(scaled_panels)
+        return tuple(replace(panel, title=panel.title + limits_text(panel)) for panel in scaled_panels)
     panels_of_quantity: dict[Quantity, list[Panel]] = {}
     for panel in drawn_panels:
         panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
@@ -75,7 +87,7 @@ def shared_scale(
 
     Raises:
         AttnvizError: if the look asks for steps other than linear for scores, which may be negative, or for lift of
-            contributions, or for limits that are not a scale.
+            anything but weights and changes, or for limits that are not a scale.
     """
     look = look or Look()
     cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
@@ -83,8 +95,8 @@ def shared_scale(
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
-        return ColorScale(low, high, cmap, steps, clipped=_are_clipped(panels, high))
-    if quantity is SCORE:
+        return ColorScale(low, high, cmap, steps, clipped=are_clipped(panels, high))
+    if quantity.any_sign:
         return _scale_of_scores(panels, cmap)
     if quantity == LIFT:
         return _scale_of_lifts(panels, cmap)
@@ -94,27 +106,24 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks.
 
-    If it asks for lift, steps are ``log``, but ``sqrt`` for changes, which have no lift. By default steps are ``log``
-    for lift, ``sqrt`` for weights, contributions and changes, most of which are small, and ``linear`` for all others.
+    By default, and for changes if it asks for lift, which they lack, the steps are those of the quantity.
 
     Raises:
         AttnvizError: if the look asks for steps that cannot show the quantity.
     """
     if look.color_scale is None:
-        if quantity == LIFT:
-            return "log"
-        return "sqrt" if quantity.is_weight or quantity.centred or quantity == CONTRIBUTION else "linear"
-    if quantity is SCORE and look.color_scale != "linear":
+        return quantity.steps
+    if quantity.any_sign and look.color_scale != "linear":
         raise AttnvizError(
             f"{option('color_scale', look.color_scale)} cannot show scores, which may be negative; "
             f"use linear, or {option('table', 'weights')}"
         )
-    if look.color_scale == "lift" and quantity is CONTRIBUTION:
+    if look.color_scale == "lift" and quantity.centred:
+        return quantity.steps
+    if look.color_scale == "lift" and not (quantity.is_weight or quantity == LIFT):
         raise AttnvizError(
             f"{option('color_scale', 'lift')} needs weights, whose rows sum to 1; use {option('color_scale', 'log')}"
         )
-    if look.color_scale == "lift" and quantity in CHANGES:
-        return "sqrt"
     return STEPS[look.color_scale]
 
 
@@ -135,7 +144,7 @@ def shows_lift(panels: Sequence[Panel], look: Look, max_ratio: float) -> bool:
         if panel.visible_key_counts is not None and panel.quantity.is_weight
     ]
     are_uneven = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
-    return are_uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
+    return are_uneven or any(panel.pooled and panel.quantity.is_weight for panel in panels)
 
 
 def lift_reach(panels: Sequence[Panel]) -> float:
@@ -165,21 +174,21 @@ def _largest_magnitude(panel: Panel) -> float:
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
     """Returns a scale from 0 to the largest weight that is not 1 by definition; to 1 if that weight is 0."""
     high = _largest_level(panels)
-    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_are_clipped(panels, high))
+    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
     """Returns a logarithmic scale, centred on 1 (no preference), without the largest thousandth of the lifts."""
     lifts = _informative_levels(panels)
     high = max(float(np.quantile(lifts, LIFT_QUANTILE)) if lifts.size else 0.0, MIN_LIFT_REACH)
-    return ColorScale(1 / high, high, cmap, "log", clipped=_are_clipped(panels, high))
+    return ColorScale(1 / high, high, cmap, "log", clipped=are_clipped(panels, high))
 
 
 def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
     """Returns a scale centred on 0 that reaches to the largest change; to 1 if nothing changes."""
     changes = _visible_levels(panels)
     reach = (float(np.abs(changes).max()) if changes.size else 0.0) or 1.0
-    return ColorScale(-reach, reach, DIVERGING, steps)
+    return ColorScale(-reach, reach, DIVERGING, steps, signed=True)
 
 
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
@@ -198,10 +207,10 @@ def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
     high = _largest_level(panels) or 1.0
     positive_levels = levels[levels > 0]
     low = max(float(positive_levels.min()) if positive_levels.size else 0.0, high * LOG_RANGE)
-    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_are_clipped(panels, high))
+    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=are_clipped(panels, high))
 
 
-def _are_clipped(panels: Sequence[Panel], high: float) -> bool:
+def are_clipped(panels: Sequence[Panel], high: float) -> bool:
     """True if a value lies above the end of the scale by enough to matter."""
     return any(_largest_number(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
 
@@ -241,11 +250,10 @@ def _finite_numbers(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     return np.asarray(selected_numbers if finite.all() else selected_numbers[finite])
 
 
-def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
-    """Returns the panel with a scale for its values alone, whose limits its title names."""
-    scale = shared_scale(panel.color_quantity, [panel], look, default_cmap)
-    (_, low), *_, (_, high) = panel.color_quantity.ticks(scale)
-    return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
+def limits_text(panel: Panel) -> str:
+    """Returns the end of the title of a panel that has a scale of its own: ``: 0% to 54%``."""
+    (_, low), *_, (_, high) = panel.color_quantity.ticks(panel.scale)
+    return f": {low} to {high}"
 
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:

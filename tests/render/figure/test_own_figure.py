@@ -27,7 +27,7 @@ from tests.metrics.sound_examples import heard_recording
 from tests.render.figure.examples import recorded, words
 from tests.report.image_examples import image_recording
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[Any, Any]] = {
     "upside down": {"image.origin": "lower"},
     "grid": {"axes.grid": True, "axes.axisbelow": False, "grid.linewidth": 3},
     "cut page": {"savefig.bbox": "tight", "savefig.pad_inches": 0},
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ggplot": dict(matplotlib.style.library["ggplot"]),
     "fivethirtyeight": dict(matplotlib.style.library["fivethirtyeight"]),
 }
-ALL_SETTINGS = {name: value for settings in SETTINGS.values() for name, value in settings.items()}
+ALL_SETTINGS: dict[Any, Any] = {name: value for settings in SETTINGS.values() for name, value in settings.items()}
 MAPS = recorded(2, words(5), words(5))
 
 
@@ -53,6 +53,12 @@ def saved_by_the_user(suffix: str) -> bytes:
         warnings.simplefilter("error")
         figure(MAPS, dpi=30).savefig(file, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
     return file.getvalue()
+
+
+def shown_in_a_notebook() -> bytes:
+    shown = figure(MAPS, dpi=30)
+    assert isinstance(shown, OwnFigure)
+    return shown._repr_png_()
 
 
 def survey(**options: Any) -> bytes:
@@ -88,7 +94,7 @@ FIGURES: dict[str, Callable[[], bytes]] = {
     "card of a survey": lambda: survey(selection=Selection.parse(heads="0.1")),
     "saved by the user": lambda: saved_by_the_user("png"),
     "saved by the user as SVG": lambda: saved_by_the_user("svg"),
-    "shown in a notebook": lambda: figure(MAPS, dpi=30)._repr_png_(),
+    "shown in a notebook": shown_in_a_notebook,
 }
 
 
@@ -104,7 +110,7 @@ CASES = [(kind, "all at once", ALL_SETTINGS) for kind in FIGURES] + [
 
 @pytest.mark.parametrize(("kind", "name", "settings"), CASES, ids=[f"{kind}, {name}" for kind, name, _ in CASES])
 def test_a_figure_has_the_same_bytes_whatever_matplotlib_is_set_to(
-    kind: str, name: str, settings: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    kind: str, name: str, settings: dict[Any, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = by_default_settings(kind)
     with matplotlib.rc_context(settings):

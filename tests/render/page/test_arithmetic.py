@@ -210,7 +210,7 @@ def test_part_of_single_cells_is_the_window(node: Node) -> None:
         ({}, ColorScale(0, 0.8)),
         ({"low": 0.1}, ColorScale(0.1, 0.8)),
         ({"steps": "log"}, ColorScale(0.8e-4, 0.8, steps="log")),
-        ({"change": True}, ColorScale(-0.8, 0.8)),
+        ({"change": True}, ColorScale(-0.8, 0.8, signed=True)),
     ],
     ids=str,
 )

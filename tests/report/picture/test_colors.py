@@ -76,14 +76,14 @@ def test_logarithmic_scale_from_zero_is_refused() -> None:
 )
 def test_value_of_a_colour_has_that_colour(fraction: float, steps: Steps, limits: tuple[float, float]) -> None:
     low, high = limits
-    scale = ColorScale(0.01 if steps == "log" and low == 0 else low, high, steps=steps)
+    scale = ColorScale(0.01 if steps == "log" and low == 0 else low, high, steps=steps, signed=low < 0)
     assert scale.fraction(scale.value(fraction)) == pytest.approx(fraction, abs=1e-6)
 
 
 @given(st.floats(1e-6, 1e4), ANY_STEPS, st.integers(1, 8), st.booleans())
 def test_ticks_are_both_ends_and_numbers_that_stand_apart(high: float, steps: Steps, most: int, signed: bool) -> None:
     low = -high if signed else high * 1e-3 if steps == "log" else 0.0
-    scale = ColorScale(low, high, steps=steps)
+    scale = ColorScale(low, high, steps=steps, signed=signed)
     ticks = scale.ticks(most)
     assert (ticks[0], ticks[-1]) == (low, high)
     assert len(ticks) <= most + 3
@@ -94,4 +94,6 @@ def test_ticks_are_both_ends_and_numbers_that_stand_apart(high: float, steps: St
 def test_square_root_gives_small_weights_more_colour() -> None:
     scale = ColorScale(0, 0.64, steps="sqrt")
     assert scale.fraction([0, 0.01, 0.04, 0.16, 0.64]) == pytest.approx([0, 0.125, 0.25, 0.5, 1])
-    assert ColorScale(-0.64, 0.64, steps="sqrt").fraction([-0.16, 0, 0.16]) == pytest.approx([0.25, 0.5, 0.75])
+    assert ColorScale(-0.64, 0.64, steps="sqrt", signed=True).fraction([-0.16, 0, 0.16]) == pytest.approx(
+        [0.25, 0.5, 0.75]
+    )
