@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CHANGE, LIFT, PERCENT, SCORE, Axis, Panel
+from attnviz.report.picture.panels import CHANGE, CONTRIBUTION, LIFT, PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity
 from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales, shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
@@ -117,3 +118,40 @@ def test_it_is_said_where_most_cells_are_hardly_seen() -> None:
     [panel] = share_scales([panel_of(weights)], Look(color_scale="sqrt"))
     assert "99 % of cells are below 1%" in " ".join(scale_remarks(Look(color_scale="sqrt"), [panel]))
     assert not scale_remarks(Look(), share_scales([panel_of(np.full((40, 40), 0.025, dtype=np.float32))]))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "steps", "of_lift"),
+    [
+        (PERCENT, "sqrt", "log"),
+        (WEIGHT, "sqrt", "log"),
+        (CONTRIBUTION, "sqrt", None),
+        (CHANGE, "sqrt", "sqrt"),
+        (SCORE, "linear", None),
+        (Quantity("bits", ".2f"), "linear", None),
+    ],
+    ids=lambda value: value.name if isinstance(value, Quantity) else value,
+)
+def test_a_quantity_under_another_name_keeps_its_scale(quantity: Quantity, steps: str, of_lift: str | None) -> None:
+    renamed = quantity.with_name("mean of it")
+    [panel] = share_scales([replace(panel_of(uniform(5)), quantity=renamed)])
+    assert panel.scale.steps == steps
+    lift = replace(panel_of(uniform(5)), quantity=renamed)
+    if of_lift is None:
+        with pytest.raises(AttnvizError, match="color_scale=.lift."):
+            share_scales([lift], Look(color_scale="lift"))
+    else:
+        assert share_scales([lift], Look(color_scale="lift"))[0].scale.steps == of_lift
+
+
+def test_limits_of_weights_around_zero_are_no_scale_of_changes() -> None:
+    with pytest.raises(AttnvizError, match="not a logarithmic scale"):
+        share_scales([panel_of(uniform(5))], Look(limits="-1:1", color_scale="log"))
+    [panel] = share_scales([panel_of(uniform(5))], Look(limits="-1:1", color_scale="linear"))
+    assert not panel.scale.signed
+
+
+def test_pooled_means_of_heads_show_lift_as_single_heads_do() -> None:
+    pooled = panel_of(uniform(5), cells=4)
+    renamed = replace(pooled, quantity=PERCENT.with_name("mean weight"))
+    assert [panel.lift for panel in share_scales([pooled]) + share_scales([renamed])] == [True, True]
