@@ -20,7 +20,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure
-from attnviz.render.formats import draw
+from attnviz.render.formats import draw, medium_of
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
@@ -33,13 +33,14 @@ from attnviz.report.picture.colors import colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Report
+from attnviz.report.picture.report import ExactNumbers, Report
 from attnviz.report.picture.sizes import parse_bytes
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 from tests.maps.examples import ComputedMaps
 from tests.render.page.examples import HOSTILE, NUMBERS, large, with_labels
+from tests.report.examples import drawn
 
 FLOAT32, UINT16, UINT8 = PRECISIONS
 ALL = slice(0, 20)
@@ -400,6 +401,23 @@ def test_page_begins_in_square_roots_or_in_lift_where_queries_see_very_different
     assert page_of(large(70, heads=1, causal=False)).data["steps"] == "sqrt"
     options = ReportOptions(medium=NUMBERS, look=Look(color_scale="lift"))
     assert page(build_report(recording, options)).data["steps"] == "lift"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "causal"),
+    [(40, 1, True), (70, 1, True), (300, 2, True), (1300, 1, False), (20, 40, True), (200, 40, False)],
+)
+def test_page_and_figure_show_a_number_in_the_same_colour(tokens: int, heads: int, causal: bool) -> None:
+    recording = large(tokens, heads=heads, causal=causal)
+    pages = []
+    for look in (Look(), Look(color_scale="lift")):
+        figure = drawn(build_report(recording, ReportOptions(look=look, medium=medium_of(".png", look))))
+        report = build_report(recording, ReportOptions(look=look, medium=medium_of(".html", look)))
+        assert isinstance(report, ExactNumbers)
+        pages.append((report, figure.panels[0]))
+    (page_report, panel), (_, panel_of_lift) = pages
+    assert page_report.shows_lift == panel.lift
+    assert page_report.lift_reach == pytest.approx(panel_of_lift.scale.high)
 
 
 def test_rows_that_see_one_key_set_no_limit() -> None:

@@ -65,6 +65,19 @@ def test_token_of_a_note_is_shown_in_the_heads_with_its_largest_weights(recordin
     np.testing.assert_allclose(panel.values, weights[order, :, 1])
 
 
+def test_picture_of_a_token_says_how_many_heads_over_other_tokens_it_leaves_out(tmp_path: Path) -> None:
+    tokens = replace(Tokens.numbered(5), labels=LABELS)
+    others = replace(Tokens.numbered(5), labels=("other", *LABELS[1:]))
+    recording = Recording(
+        maps=(random_maps(tokens, heads=2), random_maps(tokens, others, layer=1, heads=3)), model="a test"
+    )
+    [chapter] = story_of(recording, tmp_path, "#query=it It.")
+    [panel] = chapter.report.panels
+    assert panel.title == "What “it” attends to in 2 of 5 heads"
+    assert len(panel.values) == 2
+    assert "Without 3 heads over other tokens." in chapter.report.remarks
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

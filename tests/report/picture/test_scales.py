@@ -138,7 +138,7 @@ def test_a_quantity_under_another_name_keeps_its_scale(quantity: Quantity, steps
     assert panel.scale.steps == steps
     lift = replace(panel_of(uniform(5)), quantity=renamed)
     if of_lift is None:
-        with pytest.raises(AttnvizError, match="color_scale=.lift."):
+        with pytest.raises(AttnvizError, match=r"color_scale=.lift."):
             share_scales([lift], Look(color_scale="lift"))
     else:
         assert share_scales([lift], Look(color_scale="lift"))[0].scale.steps == of_lift
