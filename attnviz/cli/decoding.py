@@ -125,16 +125,15 @@ def _recording(path: str) -> "Recording":
 
 
 def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
-    """Returns the options of the pictures of a film, with ``FILM_DPI`` dots per inch unless the user typed ``--dpi``.
+    """Returns the options of the pictures of a film, with ``FILM_DPI`` pixels per inch unless the user chose a number.
 
     Args:
         options: the options of the report.
         output: the output of the film.
     """
     from attnviz.api.drawing import options_for_medium
-    from attnviz.cli.options import TYPED
 
-    dpi = options.look.dpi if "dpi" in TYPED.get() else FILM_DPI
+    dpi = FILM_DPI if options.look.dpi is None else options.look.dpi
     frame_look = replace(options.look, dpi=dpi, for_command_line=True)
     return options_for_medium(replace(options, look=frame_look), FRAME_SUFFIX)
 

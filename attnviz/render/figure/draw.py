@@ -145,7 +145,7 @@ def _save(
     is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
     png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
-        refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.dpi)
+        refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.pixels_per_inch)
     matplotlib_figure.letters = letters
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a remark in the picture names them
@@ -153,7 +153,7 @@ def _save(
         matplotlib_figure.savefig(
             buffer,
             format=suffix[1:],
-            dpi=picture.look.dpi,
+            dpi=picture.look.pixels_per_inch,
             metadata=_metadata(picture, suffix),
             transparent=picture.look.transparent,
             **png_settings,
@@ -166,7 +166,7 @@ def max_cells(look: Look) -> int:
 
     It is the number of pixels in 80 % of the page's height, and at most `MAX_MAP_CELLS`.
     """
-    return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
+    return min(int(0.8 * page_size(look).height * look.pixels_per_inch), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "OwnFigure":
@@ -244,7 +244,9 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
     from attnviz.render.figure.own_figure import OwnFigure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = OwnFigure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    matplotlib_figure = OwnFigure(
+        figsize=(layout.width, layout.height), dpi=look.pixels_per_inch, facecolor=theme["paper"]
+    )
     FigureCanvasAgg(matplotlib_figure)
     as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
@@ -274,7 +276,7 @@ def _draw_sheet(picture: Picture) -> "OwnFigure":
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     look, sheet = picture.look, arrange_sheet(picture)
-    theme, dpi = THEME_COLORS[look.drawn_theme], look.dpi
+    theme, dpi = THEME_COLORS[look.drawn_theme], look.pixels_per_inch
     height, width = sheet.pixels.shape
     matplotlib_figure = OwnFigure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(matplotlib_figure)
@@ -300,7 +302,9 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
     from attnviz.render.figure.own_figure import OwnFigure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = OwnFigure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    matplotlib_figure = OwnFigure(
+        figsize=(layout.width, layout.height), dpi=look.pixels_per_inch, facecolor=theme["paper"]
+    )
     FigureCanvasAgg(matplotlib_figure)
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))

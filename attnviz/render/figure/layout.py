@@ -177,7 +177,7 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         width=page_width - 2 * margin - bar_space,
         height=page_height - space_around - legend_space,
         scale=scale,
-        dpi=picture.look.dpi,
+        dpi=picture.look.pixels_per_inch,
         is_fixed=page.is_fixed,
         title_lines=title_lines,
     )
@@ -270,7 +270,7 @@ def _panel_places(
     """
     title_points, title_lines = titles
     max_cell_width, max_cell_height = grid.cell
-    dpi = picture.look.dpi
+    dpi = picture.look.pixels_per_inch
     for panel_index, panel in enumerate(picture.panels):
         row, column = divmod(panel_index, grid.across)
         x = (

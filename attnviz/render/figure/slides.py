@@ -121,8 +121,8 @@ def max_cells(look: Look) -> int:
 
 
 def _picture_dpi(look: Look) -> int:
-    """Returns the pixels per inch of pictures: `SLIDE_DPI`, unless the user chose a number other than the default."""
-    return SLIDE_DPI if look.dpi == Look.dpi else look.dpi
+    """Returns the pixels per inch of pictures: the user's, else `SLIDE_DPI`."""
+    return SLIDE_DPI if look.dpi is None else look.dpi
 
 
 def slide_size(look: Look) -> tuple[float, float]:

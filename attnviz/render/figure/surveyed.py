@@ -112,7 +112,7 @@ class _Sheet:
 
         look = self.report.look
         size = look.inches or (WIDTH, self.height)
-        matplotlib_figure = OwnFigure(figsize=size, dpi=look.dpi, facecolor=self.theme["paper"])
+        matplotlib_figure = OwnFigure(figsize=size, dpi=look.pixels_per_inch, facecolor=self.theme["paper"])
         FigureCanvasAgg(matplotlib_figure)
         return matplotlib_figure
 

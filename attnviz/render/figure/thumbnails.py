@@ -149,7 +149,12 @@ def draw_thumbnails(picture: Picture) -> bytes:
     with io.BytesIO() as file:
         transparency = {"transparency": PAPER} if look.transparent else {}  # the paper's index in the palette
         image.save(
-            file, "PNG", pnginfo=metadata, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **transparency
+            file,
+            "PNG",
+            pnginfo=metadata,
+            dpi=(look.pixels_per_inch, look.pixels_per_inch),
+            compress_level=PNG_COMPRESSION,
+            **transparency,
         )
         return file.getvalue()
 
@@ -209,12 +214,12 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     page = page_size(picture.look)
-    width, height = _page_pixels(page, picture.look.dpi)
+    width, height = _page_pixels(page, picture.look.pixels_per_inch)
     unit = 1.0
     if page.is_fixed:
         unit = min(width / PLAN_PAGE[0], height / PLAN_PAGE[1])
     elif page.is_column:
-        unit = page.scale * picture.look.dpi / PLAN_DPI
+        unit = page.scale * picture.look.pixels_per_inch / PLAN_DPI
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.is_column else 0
     right = margin + (0 if page.is_column else round(LEGEND_PIXELS * unit))

@@ -46,7 +46,7 @@ def test_bright_patch_of_a_png_is_at_its_place_in_the_image() -> None:
     report = report_of_one_bright_patch(".png")
     pixels = np.asarray(Pillow.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
     [image] = arrange_images(picture_of(report), RULER).images
-    box, dpi = image.box, report.look.dpi
+    box, dpi = image.box, report.look.pixels_per_inch
     columns = slice(round(box.x * dpi), round((box.x + box.width) * dpi))
     top = pixels.shape[0] - round((box.y + box.height) * dpi)
     first, last = bright_area(pixels[top : top + round(box.height * dpi), columns])

@@ -15,11 +15,14 @@ from pptx.util import Inches
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.decoding import film_options
+from attnviz.cli.options import Output
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.render.figure.slides import _picture_dpi
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.maps.comparison import comparison_report
@@ -44,6 +47,15 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
 def deck(recording: Recording, **options: Any) -> bytes:
     drawn: bytes = attnviz.draw(recording, ".pptx", dpi=40, **options)
     return drawn
+
+
+@pytest.mark.parametrize(("dpi", "on_slides", "in_films"), [(None, 40, 100), (200, 200, 200), (50, 50, 50)])
+def test_a_resolution_that_the_user_chose_is_kept_even_if_it_is_the_default_of_figures(
+    dpi: int | None, on_slides: int, in_films: int
+) -> None:
+    look = Look(dpi=dpi)
+    assert _picture_dpi(look) == on_slides
+    assert film_options(ReportOptions(look=look), Output(Path("film.gif"))).look.dpi == in_films
 
 
 def slides(content: bytes) -> list[Any]:
