@@ -28,7 +28,7 @@ def own_settings(settings: dict[Any, Any] | None = None) -> Iterator[None]:
         settings: further settings, such as the fonts.
     """
     # A backend is no setting of a figure, and setting it would close the user's windows.
-    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    defaults: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
     with matplotlib.rc_context({**defaults, **SETTINGS, **(settings or {})}):
         yield
 
