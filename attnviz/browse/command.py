@@ -4,11 +4,11 @@ import shlex
 
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import open_map_pane, tiles
-from attnviz.browse.moves.place import token_address
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State, View
 from attnviz.maps.heads import maps_over_tokens
 from attnviz.streaming.overview import block_edges
+from attnviz.text.places import place_name
 
 FIGURE = "-o figure.svg"
 
@@ -65,7 +65,7 @@ def _lens_options(session: Session, state: State) -> list[str]:
     if state.direction == "from":
         return [heads_option, "--style text"]
     queries, _ = session.units(state.head, state.view)
-    return [heads_option, f"--query {shlex.quote(token_address(queries, state.query))}"]
+    return [heads_option, f"--query {shlex.quote(place_name(queries.as_tokens(), state.query))}"]
 
 
 def _overview_options(screen: Screen, state: State) -> list[str]:

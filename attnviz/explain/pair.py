@@ -5,7 +5,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
-from attnviz.report.maps.arcs_and_text import find_query
+from attnviz.text.places import find_place
 
 PAIR = "pair"
 LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
@@ -23,8 +23,8 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     """
     computation = head.computation
     query_name, key_name = pair
-    row, _ = find_query(computation.tokens, query_name)
-    column, _ = find_query(computation.key_tokens, key_name)
+    row, _ = find_place(computation.tokens, query_name)
+    column, _ = find_place(computation.key_tokens, key_name, "key")
     query, key = computation.queries[head.number, row], computation.keys[head.number, column]
     scale = computation.scale / computation.temperature
     terms = query.astype(np.float64) * key * scale

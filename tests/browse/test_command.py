@@ -34,7 +34,7 @@ KEYS = [
     (["space", "right", "space", "equals_sign"], "--heads 0.4,0.7 --color-scale sqrt --limits 0:1"),
     (["space", "right", "space", "m"], "--heads 0.4,0.7 --reduce mean --color-scale sqrt --limits 0:1"),
     (["R"], "--heads 0.4,0.7,1.4,1.7 --reduce rollout --color-scale sqrt --limits 0:1"),
-    (["enter", "down", "down", "a"], "--all --query 2 --color-scale sqrt --limits 0:1"),
+    (["enter", "down", "down", "a"], "--all --query @2 --color-scale sqrt --limits 0:1"),
     ([], "--all --color-scale sqrt --limits 0:1"),
     (["o"], "--sort entropy --all --color-scale sqrt --limits 0:1"),
 ]

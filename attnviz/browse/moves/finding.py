@@ -8,6 +8,8 @@ from attnviz.browse.moves.cursor import Screen, settle, sort_by
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.moves.marking import MAX_SIDE_BY_SIDE
 from attnviz.browse.session.state import Prompt, State
+from attnviz.text.places import find_place
+from attnviz.text.units import Units
 
 LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metric
 
@@ -47,9 +49,10 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
     """
     if not search_text:
         return state
-    queries, keys = (units.labels for units in screen.session.units(state.head, state.view))
-    matches = _matching_labels(keys if axis == "key" else queries, search_text)
-    if axis == "query" and not matches and queries != keys and (state.has_open_head or state.lens):
+    queries, keys = screen.session.units(state.head, state.view)
+    matches = _matching_units(keys if axis == "key" else queries, search_text)
+    has_other_keys = queries.labels != keys.labels
+    if axis == "query" and not matches and has_other_keys and (state.has_open_head or state.lens):
         return find_token(screen, state, search_text, "key", step)
     cursor_unit = state.key if axis == "key" else state.query
     if not matches:
@@ -91,14 +94,20 @@ def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(typed_text.strip().casefold().removeprefix("-"))]
 
 
-def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
-    """Returns the indices of labels that contain a text, without regard to case; an empty list if none does.
+def _matching_units(units: Units, search_text: str) -> list[int]:
+    """Returns the unit that a text names, then those whose labels contain it, without regard to case.
 
     Labels that equal the text come first, then labels that begin with it, then others. The page has the same order.
     """
+    try:
+        named = [units.unit_of(find_place(units.tokens, search_text)[0])]
+    except AttnvizError:
+        named = []
     folded_text = search_text.casefold()
     candidates = [
-        (index, label.casefold().strip()) for index, label in enumerate(labels) if folded_text in label.casefold()
+        (index, label.casefold().strip())
+        for index, label in enumerate(units.labels)
+        if folded_text in label.casefold() and index not in named
     ]
     exact_label = folded_text.strip()
 
@@ -107,7 +116,7 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
         _, label = candidate
         return label != exact_label, not label.startswith(exact_label)
 
-    return [index for index, _ in sorted(candidates, key=sort_key)]
+    return named + [index for index, _ in sorted(candidates, key=sort_key)]
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:

@@ -8,6 +8,7 @@ from attnviz.browse.moves.marking import COMBINATION_OF_KEY, MAX_SIDE_BY_SIDE
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.report.picture.colors import Steps
+from attnviz.text.places import find_place, place_name
 from attnviz.text.units import Units
 
 EXAMPLE_ADDRESS = "head=3.4&query=it"
@@ -56,10 +57,9 @@ def place_address(screen: Screen, state: State) -> str:
 
 
 def token_address(units: Units, unit: int) -> str:
-    """Returns the label of a unit if it names no other unit and is no number, else the number of its first token."""
-    label = units.labels[unit]
-    names_one_unit = label and not label.isdigit() and units.labels.count(label) == 1
-    return label if names_one_unit else str(int(units.starts[unit]))
+    """Returns the name of a unit's only token, else the number of its first one."""
+    first = int(units.starts[unit])
+    return place_name(units.tokens, first) if units.sizes[unit] == 1 else f"@{first}"
 
 
 def read_place(screen: Screen, state: State, address: str) -> State:
@@ -182,9 +182,7 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
 
 def _unit_named(session: Session, state: State, axis: str, token: str) -> int:
     """Returns the unit of the ``query`` or ``key`` that a label or number names; raises AttnvizError if none does."""
-    from attnviz.report.maps.arcs_and_text import find_query
-
     queries, keys = session.units(state.head, state.view)
     units = keys if axis == "key" else queries
-    index, _ = find_query(units.tokens, token, axis)
+    index, _ = find_place(units.tokens, token, axis)
     return units.unit_of(index)

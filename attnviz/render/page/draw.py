@@ -230,7 +230,10 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return description | _about_units(tokens, span) | about_medium(tokens, edges)
+        is_cut = (
+            {"cut": True} if span != slice(0, len(tokens)) else {}
+        )  # a word may also stand where the page does not go
+        return description | is_cut | _about_units(tokens, span) | about_medium(tokens, edges)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | about_medium(tokens, edges)
 

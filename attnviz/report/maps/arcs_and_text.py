@@ -1,6 +1,5 @@
 """Turns a recording into a report of arcs, or of its text shaded by what one query attends to."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,6 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import head_panels
-from attnviz.report.maps.words_of_text import MAX_OTHERS, find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.picture.hues import MAX_OVERLAID
 from attnviz.report.picture.look import Look, style_without_numbers_error
@@ -37,6 +35,7 @@ from attnviz.report.words.captions import (
     report_title,
     texts_phrase,
 )
+from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens, is_padding
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
@@ -313,40 +312,9 @@ def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
     start, stop = head.queries.start, head.queries.stop
     if name is None:
         return next((index for index in range(stop - 1, start, -1) if not is_padding(tokens, index)), start), ""
-    query, remark = find_query(tokens, name)
+    query, remark = find_place(tokens, name)
     if not start <= query < stop:
         raise AttnvizError(
             f"query {query} is not among {option('queries', f'{start}:{stop}')}; leave {option('queries')} out"
         )
     return query, remark
-
-
-def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
-    """Returns the index of the token that a name stands for, and a remark.
-
-    For a label it is the first token with it, and the remark names the others, "" if there are none. For a word it is
-    the last token of the word, and the remark names all of them. For a number, or without a name, the remark is "".
-
-    Args:
-        tokens: the tokens to search.
-        name: the label of a token, else a number, else a word of the text; ``None`` for the last token that is
-            not padding.
-        role: the noun for the token in messages, ``query`` or ``key``.
-
-    Raises:
-        AttnvizError: if no token has this label or number, and the text has no such word.
-    """
-    count = len(tokens)
-    if name is None:
-        return next((index for index in range(count - 1, 0, -1) if not is_padding(tokens, index)), 0), ""
-    if re.fullmatch(r"\d{1,12}", name, re.ASCII) and name not in tokens.labels:
-        if int(name) >= count:
-            raise AttnvizError(f"no {role} {name} among {count} tokens; choose 0 to {count - 1}")
-        return int(name), ""
-    indices = [index for index, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
-    if not indices:
-        return find_word(tokens, name, role)
-    others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
-    if not others:
-        return indices[0], ""
-    return indices[0], f"“{name}” is also at {others}; {option('query', indices[1])} chooses the one at {indices[1]}."

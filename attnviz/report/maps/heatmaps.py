@@ -476,9 +476,7 @@ def _shown_query(head: ChosenHead, name: str) -> int | None:
     Raises:
         AttnvizError: if there is no query with this label or number, or no patch at this pixel.
     """
-    from attnviz.report.maps.arcs_and_text import find_query
-    from attnviz.report.maps.over_image import find_pixel, is_pixel
+    from attnviz.text.places import find_place
 
-    tokens = head.maps.query_tokens
-    index = find_pixel(tokens, name) if is_pixel(tokens, name) else find_query(tokens, name)[0]
+    index, _ = find_place(head.maps.query_tokens, name)
     return index - head.queries.start if head.queries.start <= index < head.queries.stop else None

@@ -1,6 +1,5 @@
 """Turns a recording of an image into a report of what one query, or the mean of all, looks at in every head."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ from attnviz.maps.layer_maps import mean_visible_key_counts
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.text import Text
-from attnviz.report.maps.arcs_and_text import find_query
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
@@ -34,11 +32,11 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
+from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens
 
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
-PIXEL = re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
 MEAN_OF_ALL = "the mean query"
 MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 
@@ -105,30 +103,7 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
         return len(tokens) - 1
     if name is None:
         return 0 if tokens.medium[0] < 0 else None
-    return find_pixel(tokens, name) if is_pixel(tokens, name) else find_query(tokens, name)[0]
-
-
-def is_pixel(tokens: Tokens, name: str) -> bool:
-    """True if the name has the form of a pixel, ``@420,180``, and the tokens have an image."""
-    return bool(tokens.image_indices) and PIXEL.fullmatch(name) is not None
-
-
-def find_pixel(tokens: Tokens, name: str) -> int:
-    """Returns the index of the patch of the first image that holds the pixel with this name, such as ``@420,180``.
-
-    Raises:
-        AttnvizError: if no patch holds the pixel.
-    """
-    x, y = map(int, name[1:].split(","))
-    in_first_image = tokens.medium == tokens.image_indices[0]
-    left, top, right, bottom = tokens.places.T
-    patches = np.flatnonzero(in_first_image & (left <= x) & (x < right) & (top <= y) & (y < bottom))
-    if not len(patches):
-        corners = tokens.places[in_first_image]
-        box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
-        read_area = f"x {box[0]} to {box[2] - 1}, y {box[1]} to {box[3] - 1}"
-        raise AttnvizError(f"no patch at pixel {x},{y}; the model reads {read_area}")
-    return int(patches[0])
+    return find_place(tokens, name)[0]
 
 
 def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:

@@ -9,7 +9,6 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
-from attnviz.report.maps.arcs_and_text import find_query
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
@@ -21,6 +20,7 @@ from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import recording_remarks, report_title
 from attnviz.report.words.notes import read_notes
+from attnviz.text.places import find_place
 from attnviz.text.selection import Selection
 
 MAX_TOKEN_ROWS = 12  # rows of a picture of one token in all heads; more could not all be labelled
@@ -112,8 +112,8 @@ def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int 
     Raises:
         AttnvizError: if the head's text has no such token.
     """
-    query = find_query(head.maps.query_tokens, address["query"])[0] if "query" in address else None
-    key = find_query(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
+    query = find_place(head.maps.query_tokens, address["query"])[0] if "query" in address else None
+    key = find_place(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 

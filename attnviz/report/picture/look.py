@@ -103,7 +103,7 @@ class Look:
     query: Annotated[
         str | None,
         Option(
-            "Shade the text by what this token attends to; give the token or its number.",
+            "Shade the text by what this token attends to; give the token, or its number as @4.",
             inspector=False,
             brief="Shade the text by what this token attends to.",
         ),

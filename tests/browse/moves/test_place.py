@@ -2,16 +2,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.cursor import Screen, open_head
 from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.place import place_address, read_place, start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
+from attnviz.text.tokens import Tokens
 from tests.browse.examples import worded_recording
+from tests.conftest import random_maps
 from tests.languages import ADDRESSES
+from tests.text.examples import drawn_tokens
 
 
 def screen_of(recording: Recording, at: str = "") -> Screen:
@@ -73,8 +77,8 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
     maps = replace(recording.maps[0], query_tokens=tokens, key_tokens=tokens)
     screen = screen_of(Recording(maps=(maps,), model="a test"))
     state = replace(after(screen, "enter"), query=1, key=3)
-    assert place_address(screen, state) == "#head=0.0&query=1&key=a+b"
-    found = read_place(screen, State(), "file:///tmp/x.html#head=0.0&query=1&key=a+b")
+    assert place_address(screen, state) == "#head=0.0&query=@1&key=a+b"
+    found = read_place(screen, State(), "file:///tmp/x.html#head=0.0&query=@1&key=a+b")
     assert (found.query, found.key) == (1, 3)
 
 
@@ -101,3 +105,13 @@ def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
 def test_place_that_is_none_is_refused_in_one_line(recording: Recording, place: str, said: str) -> None:
     with pytest.raises(AttnvizError, match=said):
         start_state(screen_of(recording, place))
+
+
+@given(drawn_tokens())
+def test_every_token_is_found_again_at_the_address_that_is_written_for_it(tokens: Tokens) -> None:
+    maps = random_maps(tokens, heads=1)
+    screen = screen_of(Recording(maps=(maps,), model="a test"))
+    for index in range(len(tokens)):
+        state = replace(open_head(screen, State()), query=index, key=len(tokens) - 1 - index)
+        found = read_place(screen, State(), place_address(screen, state))
+        assert (found.query, found.key) == (index, len(tokens) - 1 - index)

@@ -9,6 +9,7 @@ const { percentText, scoreText, cellText, tickTexts, positionOf } = await load("
 const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
 const { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
+const { nameOfPlace, placeNamed } = await load("places.js");
 const { ROWS } = await load("factors.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
@@ -86,6 +87,7 @@ const answers = {
   strongest: ({ values, most }) => [strongestOf, strongestCells].map((find) => find(float32(values), most)),
   quantiles: ({ values, parts }) => parts.map((part) => quantileOf(float32(values), part)),
   largest: ({ values }) => largestOf(float32(values)),
+  places: ({ text, names }) => ({ found: names.map((name) => placeNamed(text, name)), names: text.labels.map((_, place) => nameOfPlace(text, place)) }),
   texts: ({ format, calls }) => calls.map((given) => formats[format](...given)),
 };
 

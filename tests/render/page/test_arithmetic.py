@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array, FloatArray
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
 from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights
 from attnviz.render.page.packed_factors import KeyPool, pack_factors
@@ -23,8 +26,13 @@ from attnviz.render.page.packing import pack_heads, plan_page
 from attnviz.render.page.pieces import planes
 from attnviz.report.picture.colors import SAMPLES, ColorScale, colormap, ink_on
 from attnviz.report.picture.numbers import HeadCells
+from attnviz.text.places import find_place, place_name
+from attnviz.text.spaces import spaces_before
+from attnviz.text.tokens import Tokens
 from tests.conftest import dense
+from tests.languages import PLACES
 from tests.render.page.examples import KEYS, QUERIES, RULES, large, long_maps
+from tests.text.examples import drawn_tokens, labelled_tokens
 
 ABSENT = -2
 SCALE = {"low": 0.0, "high": 0.8, "palette": "viridis", "steps": "linear", "change": False}
@@ -335,3 +343,52 @@ def test_quantile_is_that_of_all_numbers_sorted(node: Node) -> None:
     parts = [0, 0.1, 0.5, 0.99, 1]
     expected = np.sort(values)[[int(3000 * part) for part in parts]]
     assert node.ask("quantiles", values=floats(values), parts=parts) == expected.tolist()
+
+
+def place_or_none(tokens: Tokens, name: str) -> int | None:
+    try:
+        return find_place(tokens, name)[0]
+    except AttnvizError:
+        return None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tokens=drawn_tokens(), drawn=st.data())
+def test_page_finds_and_writes_each_token_as_the_command_line_does(
+    node: Node, tokens: Tokens, drawn: st.DataObject
+) -> None:
+    written = [place_name(tokens, index) for index in range(len(tokens))]
+    start = drawn.draw(st.integers(0, len(tokens.text)))
+    typed = ["@2", "2", "42", tokens.text[start : start + 4], tokens.text[start : start + 4].upper()]
+    names = [*written, *tokens.labels, *typed]
+    text = {"labels": tokens.labels, "spaces": spaces_before(tokens), "first": 0}
+    answer = node.ask("places", text=text, names=names)
+    assert answer["names"] == written
+    assert dict(zip(names, answer["found"], strict=True)) == {name: place_or_none(tokens, name) for name in names}
+    assert answer["found"][: len(tokens)] == list(range(len(tokens)))
+
+
+@pytest.mark.parametrize("example", PLACES, ids=lambda example: " ".join(example["labels"][:4]))
+def test_page_finds_the_tokens_of_the_shared_examples(node: Node, example: dict[str, Any]) -> None:
+    tokens = labelled_tokens(example["labels"], example["spaces"])
+    text = {"labels": tokens.labels, "spaces": spaces_before(tokens), "first": 0}
+    answer = node.ask("places", text=text, names=list(example["named"]))
+    assert answer == {"found": list(example["named"].values()), "names": example["written"]}
+
+
+def test_page_of_a_part_of_an_axis_names_tokens_by_their_numbers(node: Node) -> None:
+    text = {"labels": ["it", "is"], "spaces": "--", "first": 7, "cut": True}
+    assert node.ask("places", text=text, names=["@8", "is", "@1"]) == {"found": [1, 1, None], "names": ["@7", "@8"]}
+
+
+def test_page_finds_a_patch_by_a_pixel_and_a_frame_by_the_word_that_is_said(node: Node) -> None:
+    boxes = [[0, 0, 10, 10], [10, 0, 20, 10]]
+    image = {"labels": ["a", "b"], "spaces": "--", "images": [{"tokens": [0, 1], "boxes": boxes}]}
+    assert node.ask("places", text=image, names=["@12,3", "@9,9", "@20,3"])["found"] == [1, 0, None]
+    frames = {
+        "labels": ["0 s", "1 s", "2 s"],
+        "spaces": "---",
+        "seconds": [0, 1],
+        "words": {"starts": [0, 2], "labels": ["my", "␣cat"]},
+    }
+    assert node.ask("places", text=frames, names=["My", "cat", "@0"])["found"] == [1, 2, 0]

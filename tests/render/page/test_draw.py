@@ -273,7 +273,7 @@ def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() ->
     assert made.data["precision"]["dtype"] == "uint16"
     made = page_of(Recording(maps=(maps,) * 12, model="a test"))
     assert made.data["precision"]["dtype"] == "uint8"
-    assert len(made.content) < 12 * 512 * 512 + 230_000  # the script, the style and the thumbnails
+    assert len(made.content) < 12 * 512 * 512 + 235_000  # the script, the style and the thumbnails
 
 
 @pytest.mark.parametrize("token", HOSTILE)
@@ -317,7 +317,7 @@ def test_selection_of_queries_and_keys_is_kept(recording: Recording) -> None:
     assert [head["name"] for head in made.data["heads"]] == ["1.2", "0.1"]
     weights, _ = made.numbers(0)
     np.testing.assert_array_equal(weights, dense(recording, 1).weights[2, 1:4, 2:])
-    assert made.data["texts"][0] == {"labels": ["q1", "q2", "q3"], "first": 1, "spaces": "   "}
+    assert made.data["texts"][0] == {"labels": ["q1", "q2", "q3"], "first": 1, "spaces": "   ", "cut": True}
 
 
 def test_comparison_carries_both_recordings_and_the_reach_of_the_change(recording: Recording) -> None:

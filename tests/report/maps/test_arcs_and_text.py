@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from attnviz.api.drawing import options_for_medium
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.arcs_and_text import CONTEXT_TOKENS, MAX_KEYS, find_query
+from attnviz.report.maps.arcs_and_text import CONTEXT_TOKENS, MAX_KEYS
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
@@ -126,17 +126,6 @@ def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: 
     report = report_of(Recording(maps=(maps,), model="a model"), selection=Selection(heads=(5,)), query="33")
     assert f"to “k{row.argmax()}” ({row.argmax()})" in report.panels[0].title
     assert max(asked) == 90
-
-
-def test_a_query_is_found_by_token_or_number() -> None:
-    tokens = tokenize("one two one 7")
-    assert find_query(tokens, "two") == (1, "")
-    assert find_query(tokens, "one") == (0, f"“one” is also at 2; {option('query', 2)} chooses the one at 2.")
-    assert find_query(tokens, "7") == (3, "")
-    assert find_query(tokens, "2") == (2, "")
-    assert find_query(tokens, None) == (3, "")
-    with pytest.raises(AttnvizError, match="no query 'three' among the tokens; choose a token or a number from 0 to 3"):
-        find_query(tokens, "three")
 
 
 def test_the_query_of_a_text_is_one_of_the_chosen_ones(recording: Recording) -> None:

@@ -1,9 +1,9 @@
 /** The address of what is shown, readable by a person: `#head=3.4&query=it`; written and read without a browser. */
 
-import { quotedPlace } from "./formatting.js";
 import { linkOf } from "./links.js";
 import { LAYER } from "./ordering.js";
-import { bare, intervalText, readInterval } from "./seconds.js";
+import { nameOfPlace, placeNamed } from "./places.js";
+import { intervalText, readInterval } from "./seconds.js";
 
 /** @import { Axis, Mark, Places, State, Text, Together } from "./types.js" */
 
@@ -103,7 +103,7 @@ function tokenParts(state, page) {
   const axes = ["query", "key"];
   return axes.flatMap((axis) => {
     const place = state.pin?.[axis];
-    return place === null || place === undefined ? [] : [[axis, quotedPlace(textOfAxis(page, firstHeadOf(state), axis), place)]];
+    return place === null || place === undefined ? [] : [[axis, nameOfPlace(textOfAxis(page, firstHeadOf(state), axis), place)]];
   });
 }
 
@@ -190,7 +190,7 @@ function unknownIn(address, page, head) {
 /** @param {string | null} written @param {Places} page @param {number} head @param {Axis} axis */
 function unknownToken(written, page, head, axis) {
   if (written === null || page.survey) return [];
-  return placeOf(textOfAxis(page, head, axis), written) === null ? [`no ${axis} “${written}”`] : [];
+  return placeNamed(textOfAxis(page, head, axis), written) === null ? [`no ${axis} “${written}”`] : [];
 }
 
 /** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
@@ -286,27 +286,6 @@ function pinOf(address, page, head) {
   if (!address.has("query") && !address.has("key")) return null;
   /** @type {Axis[]} */
   const axes = ["query", "key"];
-  const [query, key] = axes.map((axis) => placeOf(textOfAxis(page, head, axis), address.get(axis)));
+  const [query, key] = axes.map((axis) => placeNamed(textOfAxis(page, head, axis), address.get(axis)));
   return query === null && key === null ? null : { query, key };
-}
-
-/** The place of a token that is named by its number, or by its text. @param {Text} text @param {string | null} written */
-function placeOf(text, written) {
-  if (written === null) return null;
-  const place = /^\d+$/.test(written) ? placeOfNumber(text, Number(written)) : placeOfLabel(text, written);
-  return place >= 0 && place < text.labels.length ? place : null;
-}
-
-/** The token of a label; else of a label without the space before it, and else of a word. @param {Text} text @param {string} label */
-function placeOfLabel({ labels, words }, label) {
-  const wanted = bare(label).toLowerCase();
-  const isAlike = (/** @type {string} */ other) => bare(other).toLowerCase() === wanted;
-  const place = [labels.indexOf(label), labels.findIndex((other) => bare(other) === label), labels.findIndex(isAlike)].find((found) => found >= 0);
-  return place ?? words?.starts[words.labels.findIndex(isAlike)] ?? -1;
-}
-
-/** @param {Text} text @param {number} number */
-function placeOfNumber({ first, edges }, number) {
-  if (!edges) return number - (first ?? 0);
-  return edges.findIndex((edge, place) => edge <= number && number < (edges[place + 1] ?? -1));
 }

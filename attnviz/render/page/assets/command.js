@@ -3,11 +3,12 @@
 import { page, textOf } from "./data.js";
 import { closing, copied } from "./dialogs.js";
 import { make, one } from "./elements.js";
-import { quotedPlace } from "./formatting.js";
 import { showsMoved } from "./moved.js";
+import { nameOfPlace } from "./places.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { showsScores } from "./score_map.js";
 import { addressOfView, scene, state } from "./state.js";
+import { unitsNow } from "./units.js";
 
 /** The words of `attnviz show --size` for the sizes of figures. */
 const SIZES = { column: "column", page: "page", slide: "16:9" };
@@ -46,10 +47,18 @@ function viewWords(heads) {
   if (view === "arcs") return ["--style arcs"];
   if (view !== "text" && view !== "table") return zoomWords();
   const number = heads?.[0] ?? listedHeads()[0] ?? 0;
-  const place = state.pin?.query;
-  const query = place === null || place === undefined ? "" : `--query ${shellQuoted(quotedPlace(textOf(number, "query"), place))}`;
   if (view === "table") return ["--table both"];
-  return [query || "--style text"];
+  return [queryWord(number) || "--style text"];
+}
+
+/** The kept query as an option, which counts the units that the command draws; "" if none is kept. @param {number} number of a head */
+function queryWord(number) {
+  const place = state.pin?.query ?? null;
+  const text = textOf(number, "query");
+  const units = unitsNow(text);
+  if (place === null || (units && text.first)) return ""; // units before the part of the axis are not counted here
+  const name = units ? nameOfPlace({ ...units.text, first: 0 }, units.unitOf(place)) : nameOfPlace(text, place);
+  return `--query ${shellQuoted(name)}`;
 }
 
 /** The part that is seen of a picture that is enlarged. */

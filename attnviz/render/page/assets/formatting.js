@@ -96,10 +96,3 @@ export function quoted(text, place) {
 function withMinus(digits) {
   return digits.replace("-", "−");
 }
-
-/** A token as an address names it: its text where that is said once, else its number. @param {Text} text @param {number} place */
-export function quotedPlace(text, place) {
-  const label = text.labels[place];
-  const once = text.labels.indexOf(label) === place && text.labels.indexOf(label, place + 1) < 0;
-  return once && !/^\d*$/.test(label) && !text.edges ? label : positionOf(text, place).split("–")[0];
-}

@@ -5,6 +5,7 @@ import { hasSpecial, hasWords, LISTS, VIEWS } from "./controls.js";
 import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
+import { placeNamed } from "./places.js";
 import { spokenOf } from "./quantities.js";
 import { heardOf, intervalOf, intervalText, startOf, withMovedEnd } from "./seconds.js";
 import { hasScoreMap, showsScores } from "./score_map.js";
@@ -130,7 +131,7 @@ export function findToken(text) {
   const { found } = state;
   if (!text) return;
   const texts = textsShown();
-  const matches = matchesOf(texts, text.toLocaleLowerCase());
+  const matches = matchesOf(texts, text);
   const isAgain = found.text === text && matches.length > 0;
   const place = isAgain ? (found.place + 1) % matches.length : 0;
   const mark = matches[place];
@@ -152,13 +153,16 @@ function textsShown() {
   return { queries: textOf(number, "query"), keys: textOf(number, "key"), same };
 }
 
-/** The tokens with a text in their label. @param {ReturnType<typeof textsShown>} texts @param {string} wanted @returns {Mark[]} */
+/** The token that a text names, then those with the text in their label. @param {ReturnType<typeof textsShown>} texts @param {string} wanted @returns {Mark[]} */
 function matchesOf({ queries, keys, same }, wanted) {
-  const places = (/** @type {string[]} */ labels) =>
-    byNearness(labels, wanted, [...labels.keys()].filter((place) => lower(labels[place]).includes(wanted)));
-  const asQueries = places(queries.labels).map((query) => ({ query, key: null }));
+  const places = (/** @type {import("./types.js").Text} */ text) => {
+    const [named, { labels }] = [placeNamed(text, wanted), text];
+    const others = [...labels.keys()].filter((place) => place !== named && lower(labels[place]).includes(lower(wanted)));
+    return [...(named === null ? [] : [named]), ...byNearness(labels, lower(wanted), others)];
+  };
+  const asQueries = places(queries).map((query) => ({ query, key: null }));
   if (same) return state.direction === "to" ? asQueries : asQueries.map(({ query }) => ({ query: null, key: query }));
-  return [...asQueries, ...places(keys.labels).map((key) => ({ query: null, key }))];
+  return [...asQueries, ...places(keys).map((key) => ({ query: null, key }))];
 }
 
 /** The whole labels first, then those that begin so. @param {string[]} labels @param {string} wanted @param {number[]} places */

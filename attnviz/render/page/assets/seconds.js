@@ -1,5 +1,7 @@
 /** An axis of frames of a sound: where seconds are on it, which words are said there, and the interval that is kept. */
 
+import { bare } from "./places.js";
+
 /** @import { Text } from "./types.js" */
 
 /** @typedef {[number, number]} Interval the second at which it begins, and the second at which it ends */
@@ -72,11 +74,6 @@ export function heardOf({ spoken = [], labels, words }, token) {
 /** Returns the interval in which a word is said. @param {Heard} heard @returns {Interval} */
 export function intervalOf({ start, end }) {
   return [start, end];
-}
-
-/** Returns a label without the mark of a space before it. @param {string} label */
-export function bare(label) {
-  return label.replace(/^[␣\s]+/, "");
 }
 
 /** Returns an interval with its end moved by a frame, or by a hundredth of the sound if that is more; null if nothing is left. @param {Text} text @param {Interval} interval @param {number} direction 1 or -1 */

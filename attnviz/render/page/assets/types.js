@@ -109,6 +109,7 @@
  * @typedef {object} Text what stands along an axis
  * @property {string[]} labels
  * @property {number} [first] number of the first token
+ * @property {boolean} [cut] whether the axis goes on before or after it
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
  * @property {number[]} [special] places of special tokens

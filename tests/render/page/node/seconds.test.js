@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  amplitudesOf, bare, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, withMovedEnd,
+  amplitudesOf, cellAt, extentOf, heardOf, heardWords, intervalText, isWithin, readInterval, secondTicks, shareWithin, startOf, withMovedEnd,
 } from "../../../../attnviz/render/page/assets/seconds.js";
+import { bare } from "../../../../attnviz/render/page/assets/places.js";
 
 const FRAMES = { labels: Array(50).fill("frame"), first: 0, seconds: [0.01, 0.02] };
 const WORDS = { starts: [0, 10, 30, 40], labels: ["(pause)", "my", "(pause)", "fellow"] };

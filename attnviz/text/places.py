@@ -1,0 +1,195 @@
+"""Finds the token that a name stands for, and names a token so that it is found; the page has the same rules.
+
+A name is tried as each of these, in this order, and stands for the first occurrence:
+
+1. ``@4``: the token at 4. ``@420,180``: the patch of the first image at this pixel.
+2. the label of a token, then a label without the spaces before it;
+3. a word of the text, or any text from the start of a token to the end of one: it stands for its last token, which in
+   a causal model has read all of it;
+4. a number of digits alone: the token at this number;
+5. a word or a text as in 3, in upper or lower case.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, did_you_mean, option
+from attnviz.text.spaces import spaces_before
+from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, WORDS, Tokens, visible_label
+
+NUMBER, PIXEL = re.compile(r"@?(\d{1,12})", re.ASCII), re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
+UNCLEAR_NAME = re.compile(r"@?\d+|@\d+,\d+|-.*|\s.*|.*\s", re.DOTALL)
+PART_OF_CHARACTER = re.compile(
+    r"(.+) (\d+)/\d+", re.DOTALL | re.ASCII
+)  # the label of a token that is some of its bytes
+CHARACTER_OF_SIGN = str.maketrans({sign: character for character, sign in VISIBLE_SIGNS.items()})
+MAX_OTHERS = 5  # other places of a word that a remark names
+
+
+def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str]:
+    """Returns the index of the token that a name stands for, and a remark on how it was understood; "" if it is clear.
+
+    Args:
+        tokens: the tokens to search.
+        name: the name, as this module describes it.
+        role: the noun for the token in messages, ``query`` or ``key``.
+
+    Raises:
+        AttnvizError: if no token has this name; the message proposes one that is close to it.
+    """
+    if tokens.image_indices and (pixel := PIXEL.fullmatch(name)):
+        return _patch_at(tokens, int(pixel[1]), int(pixel[2])), ""
+    if name.startswith("@") and (number := NUMBER.fullmatch(name)):
+        return _numbered(tokens, int(number[1]), role), ""
+    if indices := _labelled(tokens, name):
+        return indices[0], _other_places(tokens, name, indices, role)
+    written = _Written(tokens)
+    if runs := written.runs(name, 0):
+        return runs[0][-1], _run_remark(tokens, name, runs, role)
+    if number := NUMBER.fullmatch(name):
+        return _numbered(tokens, int(number[1]), role), ""
+    if runs := written.runs(name, re.IGNORECASE) or _labelled_words(tokens, name):
+        return runs[0][-1], _run_remark(tokens, name, runs, role)
+    suggestion = did_you_mean(name, _words(tokens))
+    choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token, or a number from @0 to @{len(tokens) - 1}"
+    raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}")
+
+
+def place_name(tokens: Tokens, index: int) -> str:
+    """Returns a name of a token that `find_place` understands: a label that no other token has, else ``@4``."""
+    label = tokens.labels[index]
+    names = dict.fromkeys((_bare(label), label))
+    return next((name for name in names if name and _is_name_of(tokens, name, index)), f"@{index}")
+
+
+def _is_name_of(tokens: Tokens, name: str, index: int) -> bool:
+    """True if a label, or a label without its spaces, is of one token alone, and looks like no number and no option."""
+    return not UNCLEAR_NAME.fullmatch(name) and _labelled(tokens, name) == [index]
+
+
+def _numbered(tokens: Tokens, number: int, role: str) -> int:
+    """Returns a number; raises AttnvizError if there are not so many tokens."""
+    if number >= len(tokens):
+        raise AttnvizError(f"no {role} {number} among {len(tokens)} tokens; choose 0 to {len(tokens) - 1}")
+    return number
+
+
+def _patch_at(tokens: Tokens, x: int, y: int) -> int:
+    """Returns the index of the patch of the first image that holds a pixel; raises AttnvizError if none does."""
+    in_first_image = tokens.medium == tokens.image_indices[0]
+    left, top, right, bottom = tokens.places.T
+    patches = np.flatnonzero(in_first_image & (left <= x) & (x < right) & (top <= y) & (y < bottom))
+    if not len(patches):
+        corners = tokens.places[in_first_image]
+        box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
+        read_area = f"x {box[0]} to {box[2] - 1}, y {box[1]} to {box[3] - 1}"
+        raise AttnvizError(f"no patch at pixel {x},{y}; the model reads {read_area}")
+    return int(patches[0])
+
+
+def _bare(label: str) -> str:
+    """Returns a label without the spaces around it, in either form."""
+    return label.strip("␣ ")
+
+
+def _labelled(tokens: Tokens, name: str) -> list[int]:
+    """Returns the indices of the tokens with a label, those with the whole label first."""
+    labels, wanted = tokens.labels, {name, visible_label(name)}
+    exact = [index for index, label in enumerate(labels) if label in wanted]
+    if not name.strip():
+        return exact
+    return exact + [index for index, label in enumerate(labels) if label not in wanted and _bare(label) == name]
+
+
+def _labelled_words(tokens: Tokens, name: str) -> list[list[int]]:
+    """Returns the tokens of each word whose given label is a name: a spoken word, whose tokens are frames."""
+    words = tokens.groups.get(WORDS)
+    labels = words.labels if words else ()
+    numbers = [number for number, label in enumerate(labels) if _bare(label).lower() == name.lower()]
+    return [np.flatnonzero(tokens.words == number).tolist() for number in numbers]
+
+
+def _words(tokens: Tokens) -> list[str]:
+    """Returns the words of the text, then the labels of the tokens, each once."""
+    return list(dict.fromkeys([*re.findall(r"\w+", tokens.text), *map(_bare, tokens.labels)]))
+
+
+class _Written:
+    """Tokens written one after another, as their labels and the spaces between them tell; a page knows no more."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        pieces: list[str] = []
+        self.spans: list[tuple[int, int]] = []  # the first and the end of each token's visible characters
+        end = 0
+        for label, space in zip(tokens.labels, spaces_before(tokens), strict=True):
+            part = PART_OF_CHARACTER.fullmatch(label)
+            if part and part[2] != "1" and self.spans:
+                self.spans.append(self.spans[-1])
+                continue
+            piece = (part[1] if part else label).removeprefix(DOTTED_CIRCLE).translate(CHARACTER_OF_SIGN)
+            pieces += ["" if space == "-" else space, piece]
+            start = end + len(pieces[-2])
+            end = start + len(piece)
+            self.spans.append((start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())))
+        self.text = "".join(pieces)
+
+    def runs(self, name: str, flags: int) -> list[list[int]]:
+        """Returns the tokens of each occurrence of a name: as whole words, or else between borders of tokens."""
+        words = name.split()
+        if not words:
+            return []
+        pattern = re.compile(r"\s+".join(map(re.escape, words)), flags)
+        found = list(self._found(pattern))
+        starts, ends = ({span[side] for span in self.spans} for side in (0, 1))
+        whole_words = [match for match in found if self._is_border(match[0]) and self._is_border(match[1])]
+        whole_tokens = [
+            (start, end)
+            for start, end in found
+            if (start in starts or self._is_border(start)) and (end in ends or self._is_border(end))
+        ]
+        runs = [self._tokens_within(*match) for match in whole_words or whole_tokens]
+        return [run for run in runs if run]
+
+    def _found(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+        """Yields start and end of each place at which a pattern matches; these may overlap."""
+        match = pattern.search(self.text)
+        while match:
+            yield match.span()
+            match = pattern.search(self.text, match.start() + 1)
+
+    def _is_border(self, at: int) -> bool:
+        """True if no word goes on from the character before a place to the one after it."""
+        return not all(_is_of_word(character) for character in (self.text[at - 1 : at], self.text[at : at + 1]))
+
+    def _tokens_within(self, start: int, end: int) -> list[int]:
+        """Returns the tokens with visible characters between two places."""
+        return [index for index, (first, stop) in enumerate(self.spans) if first < min(stop, end) and stop > start]
+
+
+def _is_of_word(character: str) -> bool:
+    """True for a letter, a mark, a digit or ``_``; False for any other character, and for none."""
+    return character == "_" or (bool(character) and unicodedata.category(character)[0] in "LMN")
+
+
+def _other_places(tokens: Tokens, name: str, indices: list[int], role: str) -> str:
+    """Returns the remark on the other tokens with a label, and how to name one; "" if there are none."""
+    if len(indices) < 2:
+        return ""
+    others = ", ".join(map(str, indices[1 : 1 + MAX_OTHERS]))
+    other_name = place_name(tokens, indices[1])
+    return f"“{name}” is also at {others}; {option(role, other_name)} chooses the one at {indices[1]}."
+
+
+def _run_remark(tokens: Tokens, name: str, runs: list[list[int]], role: str) -> str:
+    """Returns the remark on the tokens of a word's first occurrence, and on the others."""
+    first, *others = runs
+    if len(first) == 1:
+        remark = f"“{name}” is in token {first[0]}"
+    else:
+        remark = f"“{name}” is {len(first)} tokens, {first[0]} to {first[-1]}; the last is the {role} here"
+    other_places = ", ".join(str(run[-1]) for run in islice(others, MAX_OTHERS))
+    return f"{remark}; it is also at {other_places}." if other_places else f"{remark}."

@@ -1,0 +1,76 @@
+"""A name stands for one token: labels, words that a tokenizer split, numbers; near names are proposed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.text.places import find_place, place_name
+from attnviz.text.tokens import Tokens, tokenize
+from tests.languages import PLACES
+from tests.text.examples import drawn_tokens, labelled_tokens
+
+TEXT = "The Whale saw a whale."
+PIECES = ("[CLS]", "The", "Wh", "ale", "saw", "a", "wh", "ale", ".")
+OFFSETS = ((0, 0), (0, 3), (4, 6), (6, 9), (10, 13), (14, 15), (16, 18), (18, 21), (21, 22))
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    words = np.array([-1, 0, 1, 1, 2, 3, 4, 4, 4])
+    special = np.array([True] + [False] * 8)
+    return Tokens.of_text(
+        text=TEXT, labels=PIECES, ids=np.arange(9), offsets=np.array(OFFSETS), words=words, special=special
+    )
+
+
+@pytest.mark.parametrize("example", PLACES, ids=lambda example: " ".join(example["labels"][:4]))
+def test_names_stand_for_the_tokens_that_the_page_finds_too(example: dict[str, Any]) -> None:
+    tokens = labelled_tokens(example["labels"], example["spaces"])
+    assert [place_name(tokens, index) for index in range(len(tokens))] == example["written"]
+    for name, place in example["named"].items():
+        if place is None:
+            with pytest.raises(AttnvizError, match=r"no query .*[Cc]hoose"):
+                find_place(tokens, name)
+        else:
+            assert (name, find_place(tokens, name)[0]) == (name, place)
+
+
+@given(drawn_tokens())
+def test_every_token_is_found_by_the_name_that_is_written_for_it(tokens: Tokens) -> None:
+    for index in range(len(tokens)):
+        assert find_place(tokens, place_name(tokens, index))[0] == index
+        assert find_place(tokens, f"@{index}")[0] == index
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "remark"),
+    [
+        ("whale", 7, "“whale” is 2 tokens, 6 to 7; the last is the query here."),
+        ("Whale", 3, "“Whale” is 2 tokens, 2 to 3; the last is the query here."),
+        ("WHALE", 3, "“WHALE” is 2 tokens, 2 to 3; the last is the query here; it is also at 7."),
+        ("a whale", 7, "“a whale” is 3 tokens, 5 to 7; the last is the query here."),
+        ("the", 1, "“the” is in token 1."),
+        ("ale", 3, f"“ale” is also at 7; {option('query', '@7')} chooses the one at 7."),
+    ],
+)
+def test_a_remark_says_how_a_name_was_understood(tokens: Tokens, name: str, place: int, remark: str) -> None:
+    assert find_place(tokens, name) == (place, remark)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("whael", "did you mean whale? Choose"), ("xyz", "choose"), (" ", "choose")]
+)
+def test_a_near_word_is_proposed(tokens: Tokens, name: str, near: str) -> None:
+    with pytest.raises(AttnvizError) as refusal:
+        find_place(tokens, name)
+    assert str(refusal.value) == f"no query {name!r} among the tokens; {near} a token, or a number from @0 to @8"
+
+
+def test_a_remark_advises_what_finds_the_other_token() -> None:
+    tokens = tokenize("one two 4 7 one")
+    assert find_place(tokens, "one") == (0, f"“one” is also at 4; {option('query', '@4')} chooses the one at 4.")
+    assert find_place(tokens, "@4") == (4, "")
+    assert [find_place(tokens, name)[0] for name in ("4", "7", "3")] == [2, 3, 3]
