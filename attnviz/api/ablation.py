@@ -154,11 +154,12 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
     if positions == slice(None) and all(example.positions == first.positions for example in examples):
         positions = first.positions
         remarks = (*filter(None, [first.positions_remark]), *remarks)
+    metric_id, metric, metric_remark = _metric_with_id(reader, first, metric)
     noun = "images" if reader.use in ("images", "labels") else "texts"
     is_text = isinstance(ablation.by, str) and ablation.by not in NAMED_REPLACEMENTS
     effects = replace(
         ablation,
-        metric=_metric_with_id(reader, first, metric),
+        metric=metric_id,
         by=reader.read(Example.of(ablation.by, reader.settings)).inputs if is_text else ablation.by,
         attention="encoder" if reader.use in ("images", "labels") else first.attention,  # without an attention pooling
         module=reader.ablated_module,
@@ -169,12 +170,16 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
         metric=metric if isinstance(metric, str) else effects.metric,
         model=tower_phrase(reader.tower, reader.name),
         title=first.title if len(examples) == 1 else f"{len(examples)} {noun}",
-        remarks=remarks,
+        remarks=(*filter(None, [metric_remark]), *remarks),
     )
 
 
-def _metric_with_id(reader: "Reader", example: "Prepared", metric: Metric | None) -> Metric | None:
-    """Returns the metric with the id of a token or label in place of its name; unchanged if it names none.
+def _metric_with_id(
+    reader: "Reader", example: "Prepared", metric: Metric | None
+) -> tuple[Metric | None, Metric | None, str]:
+    """Returns the metric with the id of a token or label, with the label as the model has it, and a remark on it.
+
+    Both are unchanged if the metric names no token.
 
     Args:
         reader: the reader, which knows the names.
@@ -185,7 +190,8 @@ def _metric_with_id(reader: "Reader", example: "Prepared", metric: Metric | None
         AttnvizError: if there is no token or label of this name.
     """
     if not isinstance(metric, str) or not metric.startswith(LOGIT_PREFIX):
-        return metric
+        return metric, metric, ""
     if metric == example.metric and example.metric_token is not None:
-        return f"{LOGIT_PREFIX}{example.metric_token}"
-    return f"{LOGIT_PREFIX}{reader.find_token(metric.removeprefix(LOGIT_PREFIX), example.tokens)}"
+        return f"{LOGIT_PREFIX}{example.metric_token}", metric, ""
+    token = reader.find_token(metric.removeprefix(LOGIT_PREFIX), example.tokens)
+    return f"{LOGIT_PREFIX}{token.id}", f"{LOGIT_PREFIX}{token.label}", token.remark

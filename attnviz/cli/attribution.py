@@ -39,15 +39,15 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
     token = reader.find_token(label, prepared_input.tokens)
     query_span = resolve_span(selection.queries, len(prepared_input.tokens), "queries")
-    parts = logit_attribution(reader.module, prepared_input.inputs, token, query_span.stop - 1)
+    parts = logit_attribution(reader.module, prepared_input.inputs, token.id, query_span.stop - 1)
     return replace(
         parts,
-        label=label,
+        label=token.label,
         key_labels=prepared_input.tokens.labels,
         context_labels=() if prepared_input.context is None else prepared_input.context.labels,
         model=reader.name,
         title=prepared_input.title,
-        remarks=prepared_input.remarks,
+        remarks=(*filter(None, [token.remark]), *prepared_input.remarks),
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.machine import find_device, refuse_without_memory
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
@@ -125,14 +125,14 @@ class TrainedReader(Reader):
         )
         return replace(prepared_input, positions=slice(first_position, None), positions_remark=remark)
 
-    def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the first token with this label; in the built-in example, the label is the id.
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
+        """Returns the first token with this label; in the built-in example, the label is the id.
 
         Raises:
             AttnvizError: if no token has the label.
         """
         if not tokens.text and label.isdecimal():  # the built-in example has no text
-            return int(label)
+            return FoundToken(int(label), label)
         return super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:

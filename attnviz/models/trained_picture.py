@@ -22,7 +22,7 @@ from attnviz.models.digit_picture import (
     sample_picture,
     word_id,
 )
-from attnviz.models.reading.prepared import Prepared, Vocabulary
+from attnviz.models.reading.prepared import FoundToken, Prepared, Vocabulary
 from attnviz.models.reading.reader import Reader
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class TrainedPictureReader(Reader):
             positions_remark="Measured at the word that asks for a digit, where the digit must be predicted.",
         )
 
-    def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of a word or digit that the model knows, whether or not the text has it.
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
+        """Returns a word or digit that the model knows, whether or not the text has it.
 
         Args:
             label: the word or digit.
@@ -144,7 +144,7 @@ class TrainedPictureReader(Reader):
         Raises:
             AttnvizError: if the model does not know the word.
         """
-        return word_id(label)
+        return FoundToken(word_id(label), label)
 
     def vocabulary(self) -> Vocabulary:
         """Returns the ids of the words that name cells, and of the patches of a picture, which come before a text."""

@@ -45,7 +45,7 @@ def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str
         return _patch_at(tokens, int(pixel[1]), int(pixel[2])), ""
     if name.startswith("@") and (number := NUMBER.fullmatch(name)):
         return _numbered(tokens, int(number[1]), role), ""
-    if indices := _labelled(tokens, name):
+    if indices := labelled(tokens, name):
         return indices[0], _other_places(tokens, name, indices, role)
     written = _Written(tokens)
     if runs := written.runs(name, 0):
@@ -68,7 +68,7 @@ def place_name(tokens: Tokens, index: int) -> str:
 
 def _is_name_of(tokens: Tokens, name: str, index: int) -> bool:
     """True if a label, or a label without its spaces, is of one token alone, and looks like no number and no option."""
-    return not UNCLEAR_NAME.fullmatch(name) and _labelled(tokens, name) == [index]
+    return not UNCLEAR_NAME.fullmatch(name) and labelled(tokens, name) == [index]
 
 
 def _numbered(tokens: Tokens, number: int, role: str) -> int:
@@ -96,8 +96,8 @@ def _bare(label: str) -> str:
     return label.strip("␣ ")
 
 
-def _labelled(tokens: Tokens, name: str) -> list[int]:
-    """Returns the indices of the tokens with a label, those with the whole label first."""
+def labelled(tokens: Tokens, name: str) -> list[int]:
+    """Returns the indices of the tokens with a label, with or without the spaces around it; whole labels come first."""
     labels, wanted = tokens.labels, {name, visible_label(name)}
     exact = [index for index, label in enumerate(labels) if label in wanted]
     if not name.strip():

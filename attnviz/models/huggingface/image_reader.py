@@ -22,7 +22,7 @@ from attnviz.models.huggingface.loading import (
     refuse_failing,
 )
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import ATTENTION_PARTS, Selection
@@ -103,7 +103,7 @@ class ImageReader(FolderReader):
         is_classifier = self.use == "labels" and type(model).__name__.endswith(IMAGE_CLASSIFIERS)
         return {int(number): str(label) for number, label in model.config.id2label.items()} if is_classifier else {}
 
-    def find_token(self, label: str, tokens: Tokens) -> int:
+    def find_token(self, label: str, tokens: Tokens) -> FoundToken:
         """Returns the number of a label in upper or lower case: a whole name, a part between commas, or the number.
 
         Raises:
@@ -118,7 +118,7 @@ class ImageReader(FolderReader):
         for candidate in (label, label.casefold()):
             for number, label_names in names.items():
                 if candidate in label_names or candidate in map(str.casefold, label_names):
-                    return number
+                    return FoundToken(number, label)
         listed_labels = list(map(repr, self.labels.values()))
         if len(listed_labels) > MAX_LISTED_LABELS:
             listed_labels[MAX_LISTED_LABELS:] = ["another of its labels"]

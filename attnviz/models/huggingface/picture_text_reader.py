@@ -24,7 +24,7 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.huggingface.tokens import single_token, tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import picture_keys, with_pictures
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.models.reading.reader import Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_generated_from
@@ -163,8 +163,8 @@ class PictureTextReader(FolderReader):
         """The tower whose heads are recorded: the one for text, unless the settings choose the other."""
         return PICTURE_TOWER if self.settings.attention == PICTURE_TOWER else TEXT_TOWER
 
-    def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of a token, as `single_token` finds it."""
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
+        """Returns a token of the vocabulary, as `single_token` finds it."""
         return single_token(self._tokenizer, label)
 
     def tokenize(self, text: str) -> NoReturn:

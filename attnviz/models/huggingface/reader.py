@@ -22,7 +22,7 @@ from attnviz.models.huggingface.loading import (
     text_part,
 )
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.prepared import FoundToken, Prepared
 from attnviz.text.selection import ATTENTION_PARTS, Selection
 from attnviz.text.towers import TEXT_TOWER, TOWERS
 
@@ -203,12 +203,8 @@ class HuggingFaceReader(FolderReader):
             return tokenize_windows(self.loaded[1], texts, window, self.limit)
         return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
 
-    def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the token for a label with a space before it, or else for the label alone.
-
-        Raises:
-            AttnvizError: if neither is a single token of the model.
-        """
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
+        """Returns a token of the vocabulary, as `single_token` finds it."""
         from attnviz.models.huggingface.tokens import single_token
 
         return single_token(self.loaded[1], label)

@@ -7,9 +7,10 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError, option
+from attnviz.models.reading.prepared import FoundToken
 from attnviz.models.reading.windows import with_covered_text
 from attnviz.text.piece_places import TextPiece, piece_places
-from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
+from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces, visible_label
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -298,14 +299,45 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
     )
 
 
-def single_token(tokenizer: Any, label: str) -> int:
-    """Returns the id of the token for a label with a space before it, or else for the label alone.
+def single_token(tokenizer: Any, typed: str) -> FoundToken:
+    """Returns the token that is written as typed, or else the one with a space before it; a remark names the other.
 
     Raises:
         AttnvizError: if neither is a single token of the model.
     """
-    for candidate in (f" {label}", label):
-        ids = tokenizer(candidate, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1:
-            return int(ids[0])
-    raise AttnvizError(f"{label!r} is not a single token of the model; give a word that is one")
+    written = typed.replace("␣", " ")
+    twin = written[1:] if written.startswith(" ") else f" {written}"
+    found, other = _token_written(tokenizer, written), _token_written(tokenizer, twin)
+    if found is None and other is None:
+        raise AttnvizError(f"{typed!r} is not a single token of the model; give a word that is one")
+    if found is None or other is None or found == other:
+        token = other if found is None else found
+        label = _vocabulary_label(tokenizer, token)
+        is_as_written = label == visible_label(written)
+        return FoundToken(token, label, "" if is_as_written else f"{typed!r} is the token “{label}” here.")
+    label, other_label = _vocabulary_label(tokenizer, found), _vocabulary_label(tokenizer, other)
+    return FoundToken(
+        found, label, f"“{label}” is the token as typed; “{other_label}” is another, asked for as {twin!r}."
+    )
+
+
+def _token_written(tokenizer: Any, written: str) -> int | None:
+    """Returns the id of the token that is written so, its space included; ``None`` if there is none."""
+    starts_with_space = written.startswith(" ")
+    for sign in SPACES[1:]:
+        token = tokenizer.convert_tokens_to_ids(written.replace(" ", sign))
+        if token is not None and token != tokenizer.unk_token_id:
+            return int(token)
+    ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+        return None
+    name = str(tokenizer.convert_ids_to_tokens(ids)[0])
+    return int(ids[0]) if starts_with_space or not name.startswith(tuple(SPACES)) else None
+
+
+def _vocabulary_label(tokenizer: Any, token: int) -> str:
+    """Returns the label of a token of the vocabulary, with a visible space if it begins with one."""
+    name = str(tokenizer.convert_ids_to_tokens([token])[0])
+    text = str(tokenizer.decode([token], clean_up_tokenization_spaces=False)) or name
+    begins_with_space = name.startswith(tuple(SPACES)) and not text.startswith(" ")
+    return visible_label(f" {text}" if begins_with_space else text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
@@ -42,6 +42,20 @@ class Prepared:
     check: Callable[[Any], tuple[str, ...]] | None = None
     metric: str | None = None
     metric_token: int | None = None
+
+
+class FoundToken(NamedTuple):
+    """A token of a model's vocabulary, or a label of a classifier, as a name was understood.
+
+    Attributes:
+        id: its number.
+        label: its label as the model has it, with a visible space if it begins with one.
+        remark: a sentence on another token that the name may mean, or on a space that was not typed; "" for none.
+    """
+
+    id: int
+    label: str
+    remark: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
-    from attnviz.models.reading.prepared import Prepared, Vocabulary
+    from attnviz.models.reading.prepared import FoundToken, Prepared, Vocabulary
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
@@ -199,8 +199,8 @@ class Reader(ABC):
         # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
         return torch.tensor(numbers).to("cpu" if self.device.type == "meta" else self.device)
 
-    def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the first token of a text that has this label, with or without spaces around it.
+    def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
+        """Returns the first token of a text that has this label, else one that has it with spaces around it.
 
         Args:
             label: the label of a token, such as ``cat``.
@@ -209,10 +209,13 @@ class Reader(ABC):
         Raises:
             AttnvizError: if no token has this label; a subclass also refuses a label that is several tokens.
         """
-        positions = [index for index, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
+        from attnviz.models.reading.prepared import FoundToken
+        from attnviz.text.places import labelled
+
+        positions = labelled(tokens, label)
         if not positions:
             raise AttnvizError(f"no token {label!r} in the text; {self.name} knows only the text's tokens: give one")
-        return int(tokens.ids[positions[0]])
+        return FoundToken(int(tokens.ids[positions[0]]), tokens.labels[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":
         """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text.

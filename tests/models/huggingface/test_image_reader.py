@@ -255,7 +255,7 @@ def test_ablation_of_a_classifier_measures_the_logit_of_its_label(
     share = f"{float(logits.softmax(-1)[answer]):.0%}"
     assert f"The model answers {label!r}, with a probability of {share}." in effects["remarks"]
     reader = open_reader(ModelSettings(model=str(classifier)), "labels")
-    assert [reader.find_token(name, Tokens.numbered(1)) for name in ("Tabby cat", "DOG", "2")] == [0, 1, 2]
+    assert [reader.find_token(name, Tokens.numbered(1)).id for name in ("Tabby cat", "DOG", "2")] == [0, 1, 2]
     capsys.readouterr()
     assert (
         main(["ablate", str(photo), "--model", str(classifier), "--metric", "logit:temple", "-o", str(out), "--force"])
