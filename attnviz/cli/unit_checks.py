@@ -54,7 +54,7 @@ def show_unit_checks(
     example = subject.example(settings, f"{option('check')} runs the model, and a saved file holds none; give a text")
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions", options.selection.tower)
-    check = _Check(reader, example, options, unit_name)
+    check = _Check(reader, reader.answered(example), options, unit_name)  # each run reads the same answer
     deliver(units_report(check.recording, check.unit_checks(count), fit_options(options, output)), output)
 
 
@@ -197,7 +197,8 @@ class _Check:
         """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself.
 
         Losses are ``(earlier units,)`` in nats, NaN for units that are not hidden. The model runs once for each hidden
-        unit. All tokens of a unit are hidden, but never the first token of the text.
+        unit. All tokens of a unit are hidden from all later ones, but never the first token of the text. The unit's own
+        rows see it: what they predict, the first token of the answer if it follows the unit, loses nothing.
 
         Args:
             units: the units of the text.
@@ -206,24 +207,25 @@ class _Check:
             hidden_units: the indices of the hidden units among the earlier ones.
         """
         from attnviz.base.progress import track
-        from attnviz.effects.hidden_units import answer_log_probability
+        from attnviz.effects.hidden_units import answer_log_probabilities
 
         tokens = shares.maps.query_tokens
         answer_tokens = queries[queries > 0]  # no token predicts the first token of a text
         losses = np.full(len(shares.earlier_units), np.nan)
         with self.reader.running():
 
-            def log_probability_without(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
-                """Returns the answer's log-probability with some tokens, ``(tokens,)``, hidden from all later ones."""
+            def log_probabilities_without(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> "Float64Array":
+                """Returns those of the answer's tokens with some tokens, ``(tokens,)``, hidden from all rows."""
                 inputs = self.reader.inputs_without(tokens, hidden)
-                return answer_log_probability(self.reader.module, inputs, tokens.ids, answer_tokens)
+                return answer_log_probabilities(self.reader.module, inputs, tokens.ids, answer_tokens)
 
-            log_probability = log_probability_without(np.zeros(len(tokens), dtype=bool))
+            log_probabilities = log_probabilities_without(np.zeros(len(tokens), dtype=bool))
             for unit in track(hidden_units.tolist(), "hiding units"):
                 number = shares.numbers[shares.earlier_units[unit]]
                 is_hidden = (units.numbers == number) & (np.arange(len(tokens)) > 0)
-                losses[unit] = log_probability - log_probability_without(is_hidden)
-        return losses, log_probability
+                lost = log_probabilities - log_probabilities_without(is_hidden)
+                losses[unit] = lost[~is_hidden[answer_tokens - 1]].sum()
+        return losses, float(log_probabilities.sum())
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
         """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral question.

@@ -4,9 +4,16 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from attnviz.cli.commands import main
+from attnviz.models.huggingface import reader as hf_reader
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.text.units import Units
 from tests.models.huggingface.chats import chat_model
 
 pytestmark = pytest.mark.slow
@@ -79,6 +86,53 @@ def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixt
     assert [unit["unit"] for unit in found["units"]] == ["1 user", "2 tool result"]
     assert sum(unit["lost"] is not None for unit in found["units"]) == 1
     assert all("reversed" not in unit for unit in found["units"])
+
+
+def test_a_loss_is_that_of_hiding_the_unit_from_all_later_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "w1 w2 w3. w4 w5 w1 w2. w3 w4"
+    capsys.readouterr()
+    assert main(["show", text, "--model", "trained", "--by", "sentences", "--check", "2", "--json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    reader = open_reader(ModelSettings(model="trained"), "predictions")
+    tokens = reader.read(Example(text)).tokens
+    sentences = Units.of(tokens, "sentences").numbers
+    answer = np.flatnonzero(sentences == sentences[-1])
+    rows = np.arange(len(tokens))
+
+    def log_probability(sentence: int | None) -> float:
+        hidden = (sentences == sentence) & (rows > 0)
+        last = int(np.flatnonzero(hidden)[-1]) if hidden.any() else 0
+        visible = (rows[:, None] >= rows) & ~((rows[:, None] > last) & hidden)
+        mask = torch.from_numpy(visible)[None, None]
+        with torch.inference_mode():
+            logits = reader.module(torch.tensor(tokens.ids[None]), visible=mask)[0]
+        return float(logits.double().log_softmax(-1)[answer - 1, tokens.ids[answer]].sum())
+
+    numbers = [sentences[answer[0] - 1 - 5], sentences[answer[0] - 1]]
+    lost = [log_probability(None) - log_probability(int(number)) for number in numbers]
+    assert [unit["lost"] for unit in units] == pytest.approx(lost, abs=1e-4)
+
+
+def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_reverse_order(
+    passages: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (passages / "qwen").mkdir()
+    model = chat_model(passages / "qwen", "qwen")
+    generated, read = [], []
+    monkeypatch.setattr(hf_reader, "generate", lambda *given: generated.append(given) or [5, 6, 7])
+    inputs_of = hf_reader.HuggingFaceReader._inputs
+    monkeypatch.setattr(
+        hf_reader.HuggingFaceReader,
+        "_inputs",
+        lambda self, model_input: read.append(model_input.tokens.ids.tolist()) or inputs_of(self, model_input),
+    )
+    line = ["show", "What is it?", "--model", model, "--passages", "docs/*.txt", "--by", "passages", "--generate", "3"]
+    assert main([*line, "--check", "1", "--json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    assert all(unit["reversed"] is not None for unit in units)
+    assert len(generated) == 1
+    assert len({tuple(ids) for ids in read}) > 1
+    assert {tuple(ids[-3:]) for ids in read} == {(5, 6, 7)}
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ class ModelInput:
         attention: the kind of attention of an encoder-decoder to record; ``None`` for other models.
         remarks: remarks on the text, which are shown with its maps.
         check: see ``Prepared``.
+        generated_ids: see ``Prepared``.
     """
 
     tokens: "Tokens"
@@ -66,6 +67,7 @@ class ModelInput:
     attention: "AttentionPart | None" = None
     remarks: tuple[str, ...] = ()
     check: "LogprobCheck | None" = None
+    generated_ids: tuple[int, ...] = ()
 
 
 @final
@@ -185,6 +187,7 @@ class HuggingFaceReader(FolderReader):
             title=example.text if example.answer is None else model_input.tokens.text,
             remarks=model_input.remarks,
             check=model_input.check,
+            generated_ids=model_input.generated_ids,
         )
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
@@ -304,12 +307,12 @@ class HuggingFaceReader(FolderReader):
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
             return ModelInput(tokens, types=types, remarks=remarks)
         self._refuse_long(tokens, can_be_cut=False)
-        new_ids = generate(model, tokens, settings.generate)
+        new_ids = list(example.generated_ids) or generate(model, tokens, settings.generate)
         tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return ModelInput(tokens_with_answer, remarks=(remark, *remarks))
+        return ModelInput(tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
 
     def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
         """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any.

@@ -35,6 +35,7 @@ class Example:
         image: an image, or its file, which a vision model reads instead of a text.
         answer: the token ids of a server's answer, which are read instead of a text.
         images: pictures, or their files, which a vision-language model reads with the text.
+        generated_ids: the ids of an answer that was generated before, and is read instead of a new one.
         sound: the file of a sound, which a speech model hears; the text is what is said in it.
     """
 
@@ -48,6 +49,7 @@ class Example:
     answer: "ServerAnswer | None" = None
     images: "tuple[ImageSource, ...]" = ()
     sound: "Path | None" = None
+    generated_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:
@@ -158,5 +160,6 @@ class Example:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the fields that differ from their defaults; none for an empty example."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        """The names of the fields of the user's input that differ from their defaults; none for an empty example."""
+        given = [field for field in fields(self) if field.name != "generated_ids"]
+        return tuple(field.name for field in given if getattr(self, field.name) != field.default)

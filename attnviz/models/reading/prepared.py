@@ -29,6 +29,7 @@ class Prepared:
         metric: what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default.
         metric_token: the id of the token or label that a metric ``logit:…`` names; ``None`` if the reader finds it by
             the name.
+        generated_ids: the ids that the model generated, at the end of the tokens; empty if it generated none.
     """
 
     inputs: dict[str, Any]
@@ -42,6 +43,7 @@ class Prepared:
     check: Callable[[Any], tuple[str, ...]] | None = None
     metric: str | None = None
     metric_token: int | None = None
+    generated_ids: tuple[int, ...] = ()
 
 
 class FoundToken(NamedTuple):

@@ -282,6 +282,13 @@ class Reader(ABC):
         """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
         return self.module, prepared_input
 
+    def answered(self, example: "Example") -> "Example":
+        """Returns the example with the ids that the model generates after it, so that every run reads these."""
+        if not self.settings.generate:
+            return example
+        with self.running():
+            return replace(example, generated_ids=self.read(example).generated_ids)
+
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """Returns the recording of one example, with the model's name, its settings and all remarks.
 
