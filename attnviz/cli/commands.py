@@ -263,6 +263,8 @@ def heads(
             raise AttnvizError(f"{option('by', grouping.units)} needs the tokens of a text; leave it out for a survey")
         if effects is not None:
             raise AttnvizError(f"{option('effects')} needs the heads of a text, and this is a survey; leave it out")
+        if reference is not None:
+            raise AttnvizError(f"{option('reference')} needs the words of a sound, and this is a survey; leave it out")
         deliver(survey_heads_report(survey, options), output)
         return
     table = None
@@ -313,6 +315,9 @@ def compare(
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
+        for name, value in vars(input).items():
+            if name != "text" and value is not None:
+                raise AttnvizError(f"saved effects hold no text to read; leave {option(name)} out")
         deliver(effects_comparison_report(*tables, fit_options(options, output)), output)
         return
     other_input = read_comparison(other, second)

@@ -67,7 +67,7 @@ def _show_page(
     from attnviz.report.build import build_report
     from attnviz.text.selection import Selection
 
-    look = replace(options.look, style="text", query=str(query))
+    look = replace(options.look, style="text", query=f"@{query}")
     page_options = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
     deliver(build_report(recording, fit_options(page_options, output)), output)
 

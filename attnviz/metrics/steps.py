@@ -23,6 +23,7 @@ from attnviz.text.units import Units
 
 STRONGEST_TOKENS = 8  # the keys of a step that are listed
 MAX_NUMBERS = 2**26  # the largest heads x steps x units, which are in memory at once
+WRITTEN_PART = ", as written"  # of a unit that begins in the prompt
 ALL_QUERIES: Span = (None, None)
 
 
@@ -31,7 +32,8 @@ class DecodingSteps:
     """The steps in which a model wrote a text, and what some heads looked at in each.
 
     The sink is the first token, special tokens and tokens of no turn; it is in no unit and not among the strongest
-    keys. The shares of all units and of the sink add up to 1.
+    keys. The shares of all units and of the sink add up to 1, and so do those of the units that begin in the prompt, of
+    the written tokens and of the sink: what was written of a unit that begins in the prompt is a unit of its own.
 
     Attributes:
         heads: the heads as ``layer.head``.
@@ -44,7 +46,8 @@ class DecodingSteps:
         unit_starts: ``(units,)``, the first token of each unit.
         shares: ``(heads, steps, units)``, the weight on each unit.
         sink: ``(heads, steps)``, the weight on the sink.
-        on_written: ``(heads, steps)``, the weight on tokens that earlier steps wrote; NaN in cross-attention.
+        on_written: ``(heads, steps)``, the weight on tokens that earlier steps wrote, without the sink; NaN in
+            cross-attention.
         change: ``(heads, steps)``, the total variation from the row of the step before, 0 to 1; NaN in the first step.
         strongest_keys: ``(steps, keys)``, the keys with the largest mean weights over the heads, the largest first.
         strongest_weights: ``(steps, keys)``, these weights.
@@ -190,15 +193,17 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     keys = Units.of(first_maps.key_tokens, by)
     sink = sink_tokens(keys, by)
     first_written = int(queries[0]) + 1
-    is_written = np.arange(len(first_maps.key_tokens)) >= first_written if first_maps.kind == "self" else None
-    columns, labels, starts = _key_columns(keys, sink, by)
+    begins_written = first_written if first_maps.kind == "self" else len(first_maps.key_tokens)
+    is_written = np.arange(len(first_maps.key_tokens)) >= begins_written
+    columns, labels, starts = _key_columns(keys, sink, by, begins_written)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
         raise AttnvizError(
             f"{len(heads)} heads x {len(queries)} steps x {len(labels)} {by} are too many; "
             f"choose fewer heads, as in {option('heads', '0.1')}"
         )
     weight_sums = np.zeros((len(queries), len(first_maps.key_tokens)), dtype=np.float32)
-    rows = [_HeadRows(cell_maps(maps), head, queries, columns, is_written) for maps, head in heads]
+    own = is_written & ~sink if first_maps.kind == "self" else None
+    rows = [_HeadRows(cell_maps(maps), head, queries, columns, own) for maps, head in heads]
     numbers_by_head = [head_rows.measure(weight_sums) for head_rows in rows]
     shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers_by_head, strict=True))
     strongest_keys, strongest_weights = _strongest_keys(weight_sums / np.float32(len(heads)), sink)
@@ -220,21 +225,31 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     )
 
 
-def _key_columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
+def _key_columns(
+    keys: Units, sink: BoolArray, by: str, first_written: int
+) -> tuple[IntArray, tuple[str, ...], IntArray]:
     """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's.
 
-    Each unit with a token outside the sink has a column; if the units are tokens, all share one. The sink is last.
+    Each unit with a token outside the sink has a column, and one that the model went on writing has a second one for
+    what was written; if the units are tokens, all share one. The sink is last.
 
     Args:
         keys: the units of the keys.
         sink: ``(keys,)``, True for tokens of the sink.
         by: the name of the units.
+        first_written: the first token that was written; their number if none of them was.
     """
     if by == TOKENS:
         return np.where(sink, 1, 0), (TOKENS,), np.zeros(1, dtype=np.int64)
-    units = np.unique(keys.numbers[~sink])
-    labels = tuple(keys.labels[unit] for unit in units.tolist())
-    return np.where(sink, len(units), np.searchsorted(units, keys.numbers)), labels, keys.starts[units]
+    parts = 2 * keys.numbers + (np.arange(len(sink)) >= first_written)  # an odd number for what was written
+    units = np.unique(parts[~sink])
+    goes_on = (units % 2 == 1) & np.isin(units - 1, units)
+    labels = tuple(
+        f"{keys.labels[unit // 2]}{WRITTEN_PART if is_second else ''}"
+        for unit, is_second in zip(units.tolist(), goes_on.tolist(), strict=True)
+    )
+    starts = np.where(goes_on, first_written, keys.starts[units // 2])
+    return np.where(sink, len(units), np.searchsorted(units, parts)), labels, starts
 
 
 @dataclass(frozen=True, eq=False)

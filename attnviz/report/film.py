@@ -62,7 +62,7 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
     for step, query in enumerate(track(steps.queries.tolist(), "drawing")):
         token = steps.tokens[step]
         title = f"step {step + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
-        look = replace(options.look, query=str(query), style="text", title=title)
+        look = replace(options.look, query=f"@{query}", style="text", title=title)
         frames.append(build_report(recording, replace(of_heads, look=look)))
     return _film(frames, steps_caption(recording, steps), SECONDS_PER_PICTURE)
 

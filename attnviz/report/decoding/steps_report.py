@@ -31,7 +31,8 @@ MAX_TOKEN_CHARACTERS = 14
 MAX_DRAWN_STEPS = 400  # rows of a picture
 PAGE_REFUSAL = "a page cannot show steps; use -o steps.png, or -o steps.csv for numbers"
 TERMS = (
-    "Step: the attention row of the query that predicted the token. Own: weight on tokens that the model had written. "
+    "Step: the attention row of the query that predicted the token. Own: weight on tokens that the model had written, "
+    "without the sink; units before them, own and the sink share 100 %. "
     "Change: total variation distance from the row of the previous step, 0 to 1."
 )
 
