@@ -315,9 +315,10 @@ def compare(
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
-        for name, value in vars(input).items():
-            if name != "text" and value is not None:
-                raise AttnvizError(f"saved effects hold no text to read; leave {option(name)} out")
+        unread = [name for name, value in vars(input).items() if name != "text" and value is not None]
+        unread += ["with"] if second is not None and other is not None else []
+        if unread:
+            raise AttnvizError(f"two tables of saved effects are compared; leave {option(unread[0])} out")
         deliver(effects_comparison_report(*tables, fit_options(options, output)), output)
         return
     other_input = read_comparison(other, second)

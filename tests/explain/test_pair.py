@@ -28,5 +28,11 @@ def test_command_tells_the_pair_and_refuses_another_step_beside_it(capsys: pytes
     assert "the score of “Life” and “short” by feature" in capsys.readouterr().out
     assert main(["explain", "Life is short", "--pair", "Life", "short", "--step", "scores"]) == 1
     assert "give one of them" in capsys.readouterr().err
-    with pytest.raises(AttnvizError, match="choose 0 to 2"):
-        explain(SeededReader(ModelSettings()).compute(Example("Life is short"), 0), pair=("Life", "9"))
+    computation = SeededReader(ModelSettings()).compute(Example("Life is short"), 0)
+    for pair, said in (
+        (("Life", "9"), "no key 9 among 3"),
+        (("is", "zzz"), "no key 'zzz'"),
+        (("zzz", "is"), "no query 'zzz'"),
+    ):
+        with pytest.raises(AttnvizError, match=said):
+            explain(computation, pair=pair)
