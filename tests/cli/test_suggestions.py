@@ -340,6 +340,7 @@ ADVISED = {
     "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
     "heads survey.safetensors --keys 0:1": ("--keys needs the maps of one input", "heads survey.safetensors"),
     "heads survey.safetensors --effects effects.json": ("this is a survey; leave it out", "heads survey.safetensors"),
+    "heads survey.safetensors --reference gone.vtt": ("this is a survey; leave it out", "heads survey.safetensors"),
     "compare survey.safetensors run.safetensors": (
         "takes two surveys",
         "compare survey.safetensors survey.safetensors",

@@ -32,15 +32,10 @@ def test_the_last_sentence_puts_94_percent_on_the_second_by_the_heads_that_retri
     assert heads == ["1.1", "1.0", "0.1", "0.0"]
 
 
-def test_without_a_sentence_the_answer_is_impossible_and_without_another_190_times_as_likely() -> None:
+def test_without_a_sentence_the_answer_is_impossible_and_without_another_it_hardly_changes() -> None:
     checked = SHOWN["show --check"]
     assert numbers(checked, "my bike")[-1] == pytest.approx(130, abs=1)
-    gained = -numbers(checked, "snow falls")[-1]
-    before = float(re.search(r"from (-[\d.]+) nats", " ".join(checked))[1])  # type: ignore[index]
-    assert gained == pytest.approx(5.24, abs=0.02)
-    assert math.exp(gained) == pytest.approx(190, rel=0.05)
-    assert math.exp(before) == pytest.approx(0.005, rel=0.05)
-    assert math.exp(before + gained) == pytest.approx(0.94, abs=0.02)
+    assert numbers(checked, "snow falls")[-1] == pytest.approx(0, abs=0.1)
 
 
 def test_the_first_step_looks_at_snow_and_the_step_of_two_at_two() -> None:
