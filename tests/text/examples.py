@@ -21,7 +21,7 @@ def made_tokens() -> Tokens:
 
 def labelled_tokens(labels: list[str], spaces: str) -> Tokens:
     """Tokens with some labels, as a text has them with these characters (``-`` for none) between them."""
-    text, offsets = "", []
+    text, offsets = "", list[tuple[int, int]]()
     for label, space in zip(labels, spaces, strict=True):
         part = PART_OF_CHARACTER.fullmatch(label)
         if part and part[2] != "1" and offsets:
