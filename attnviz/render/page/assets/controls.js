@@ -10,7 +10,7 @@ import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { hasScoreMap, showsScores } from "./score_map.js";
 import { intervalText } from "./seconds.js";
-import { state } from "./state.js";
+import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
 import { hasUnits } from "./units.js";
@@ -60,7 +60,7 @@ export function drawButtons(change, together) {
   const several = headsTogether().length > 1 ? TOGETHER.filter(([name]) => (name !== "difference" || two) && (name !== "overlay" || headsTogether().length <= MAX_OVERLAID)) : [];
   fillChoices(one("sides"), comparing ? SIDES : [], state.side, (side) => change("side", side));
   fillChoices(one("quantities"), page.moved ? QUANTITIES : [], state.of, (of) => change("of", of));
-  fillChoices(one("pools"), hasPools() ? POOLS : [], state.pool, (pool) => change("pool", pool));
+  drawPools(change);
   fillChoices(one("limits"), hasLimits() ? LIMITS : [], state.limits, (limits) => change("limits", limits));
   fillChoices(one("steps"), hasSteps() ? stepsOf() : [], state.steps, (steps) => change("steps", steps));
   fillChoices(one("views"), state.head === null ? [] : VIEWS, state.view, (view) => openHead(state.head, view));
@@ -88,10 +88,12 @@ function stepsOf() {
   return state.side === "change" || state.of !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
 }
 
-/** True if means or maxima can be chosen: of thumbnails, and of parts that are computed. */
-function hasPools() {
+/** Draws the choice of means or maxima: of thumbnails, and of a map whose pixels are more than a cell. @param {Change} change */
+export function drawPools(change) {
   const computed = state.head !== null && state.view === "matrix" && page.heads[state.head].factors.length > 0;
-  return poolsThumbnails() && ((state.head === null && !state.together && state.list === "maps") || computed);
+  const maps = state.head === null && !state.together && state.list === "maps" && poolsThumbnails();
+  const pooled = computed || maps || scene.current?.stage?.picture.pooled;
+  fillChoices(one("pools"), pooled ? POOLS : [], state.pool, (pool) => change("pool", pool));
 }
 
 /** True if heads may have colours of their own. */

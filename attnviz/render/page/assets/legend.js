@@ -87,12 +87,10 @@ function effectSaid() {
 
 /** Returns the word for the number that a block shows, mean or maximum; "" if a cell is a single weight. */
 function pooledSaid() {
-  const computed = scene.current?.stage?.picture.pooled; // undefined where nothing is computed
-  if (state.head === null && (state.together || state.list === "lens")) return page.block > 1 ? ", mean of a block" : "";
-  const pooled = state.head === null ? poolsThumbnails() : (computed ?? page.block > 1);
-  if (!pooled) return "";
-  const alwaysMean = state.head !== null && computed === undefined;
-  return alwaysMean || state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  const picture = scene.current?.stage?.picture;
+  const maps = state.head === null && !state.together && state.list === "maps";
+  if (picture?.pooled || (maps && poolsThumbnails())) return state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  return page.block > 1 ? ", mean of a block" : "";
 }
 
 /** Draws the legend into a saved file. @param {Surface} surface @param {number} x @param {number} y */

@@ -21,6 +21,7 @@ export class LensPicture extends MatrixPicture {
     this.names = { rows: "heads ↓", columns: shown.axis === "query" ? this.names.columns : "queries →" };
   }
 
+  /** @override */
   get scale() {
     return this.lens.scale;
   }

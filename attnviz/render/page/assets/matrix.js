@@ -3,13 +3,15 @@
 import { paintCells, rgbOf, theme } from "./colors.js";
 import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
 import { cellText, decimalsOf } from "./formatting.js";
+import { page } from "./data.js";
+import { pooledCells } from "./pooling.js";
 import { inkOn } from "./scales.js";
 import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
 import { state } from "./state.js";
 import { fitText, letters, longest, textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Area, Axis, Mark, Picture, Shown, Surface, Text } from "./types.js" */
+/** @import { Area, Axis, Mark, PaintedPart, Picture, Pooled, Scale, Shown, Surface, Text } from "./types.js" */
 
 const MAX_CELL = 96;
 const MIN_CELL = 0.004;
@@ -26,16 +28,21 @@ const SECONDS = 16; // pixels of the line of seconds
 
 /** @implements {Picture} */
 export class MatrixPicture {
-  /** @param {Shown} shown */
-  constructor(shown) {
+  /** @param {Shown} shown @param {() => void} redraw called when other pixels, or another scale, are to be drawn */
+  constructor(shown, redraw = () => {}) {
     this.shown = shown;
+    this.redraw = redraw;
+    /** @type {MatrixPicture[]} pictures side by side, which share a scale */
+    this.peers = [this];
     this.factor = 1;
     this.wide = this.tall = 1; // pixels of a cell
     this.left = this.top = this.margin = 0;
     this.across = false; // whether column labels are written across
     this.size = { queries: 0, keys: 0 }; // pixels of the widest labels, measured once
-    /** @type {HTMLCanvasElement | null} */
-    this.canvas = null;
+    /** @type {PaintedPart | null} each cell, or where they are more than pixels each pixel's block */
+    this.cells = null;
+    /** @type {Pooled | null} the blocks */
+    this.blocks = null;
     this.names = { rows: "queries ↓", columns: shown.keys.seconds ? "keys, in seconds →" : "keys →" };
     /** @type {[number, number] | null} the seconds that are dragged over, to be kept */
     this.dragged = null;
@@ -100,11 +107,51 @@ export class MatrixPicture {
     return this.factor / before;
   }
 
-  /** The picture of the cells, painted once and only stretched afterwards. */
-  painted() {
-    const { values, rows, columns, scale, seen } = this.shown;
-    this.canvas ??= paintCells(values ?? new Float32Array(0), rows, columns, scale, seen);
-    return this.canvas;
+  /** True if a pixel is more than a cell. */
+  get pooled() {
+    return this.blocks !== null;
+  }
+
+  /** What is drawn. @returns {PaintedPart[]} */
+  get drawnParts() {
+    return this.cells ? [this.cells] : [];
+  }
+
+  /** The scale of what is drawn: means of blocks are smaller than the weights that they are means of. @returns {Scale} */
+  get scale() {
+    const { scale } = this.shown;
+    const isGiven = (page.fixed && state.limits === "shared" && !scale.scores) || (scale.steps === "lift" && !scale.change);
+    if (!this.pooled || state.pool === "max" || isGiven) return scale;
+    const sharing = state.limits === "head" ? [this] : this.peers;
+    const spans = sharing.flatMap((picture) => picture.drawnParts.map((part) => (part.span ??= spanOf(part, picture.shown))));
+    const [low, high] = [Math.min(...spans.map(([least]) => least)), Math.max(...spans.map(([, most]) => most))];
+    if (!Number.isFinite(high) || (scale.scores && high === low)) return scale;
+    return scale.scores ? { ...scale, low, high } : { ...scale, low: 0, high: Math.max(high, -low) || 1 };
+  }
+
+  /** Takes the cells, or pools them, for a surface that has so many pixels in one of the layout. @param {number} density */
+  takeCells(density) {
+    const { values, rows, columns, scale } = this.shown;
+    const pixels = (/** @type {number} */ count, /** @type {number} */ side) => Math.max(1, Math.min(count, Math.floor(count * side * density)));
+    const [height, width] = [pixels(rows, this.tall), pixels(columns, this.wide)];
+    if (!values || (this.cells?.height === height && this.cells.width === width)) return;
+    const isPooled = height < rows || width < columns;
+    this.blocks = isPooled ? pooledCells(values, rows, columns, height, width, scale.change) : null;
+    this.cells = { top: 0, bottom: rows, left: 0, right: columns, height, width, values: this.blocks?.[state.pool] ?? values };
+    this.redraw();
+  }
+
+  /** Painted once for each scale. @param {PaintedPart} part @param {Scale} scale */
+  paint(part, scale) {
+    const name = `${scale.low} ${scale.high}`;
+    if (!part.canvas || part.painted !== name) {
+      const [tokensDown, tokensAcross] = [(part.bottom - part.top) / part.height, (part.right - part.left) / part.width];
+      const place = (/** @type {number} */ first, /** @type {number} */ pixel, /** @type {number} */ tokens) => first + Math.floor((pixel + 0.5) * tokens);
+      part.canvas = paintCells(part.values, part.height, part.width, scale, (row, column) =>
+        this.shown.seen(place(part.top, row, tokensDown), place(part.left, column, tokensAcross)));
+    }
+    part.painted = name;
+    return part.canvas;
   }
 
   /** @param {Surface} surface @param {Area} area */
@@ -161,7 +208,8 @@ export class MatrixPicture {
     const [width, height] = [this.shown.columns * this.wide, this.shown.rows * this.tall];
     const [x, y] = [this.left - area.x, this.top - area.y];
     surface.rect(x, y, width, height, theme().absent);
-    surface.image(this.painted(), x, y, width, height);
+    this.takeCells(surface.density);
+    if (this.cells) surface.image(this.paint(this.cells, this.scale), x, y, width, height);
   }
 
   /** The first and the end of the cells that are seen. @param {Axis} axis @param {Area} area */
@@ -375,6 +423,29 @@ export class MatrixPicture {
     const width = mark.key === null ? wide * this.shown.columns : wide;
     return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width, height: tall };
   }
+}
+
+/**
+ * The least and the largest value of a part; but for scores without the rows that see no more keys than a pixel has,
+ * whose means are large at the beginning of every causal map.
+ *
+ * @param {PaintedPart} part
+ * @param {Shown} shown
+ * @returns {[number, number]}
+ */
+function spanOf({ values, top, bottom, left, right, height, width }, shown) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let row = 0; row < height; row++) {
+    const query = top + Math.floor(((row + 0.5) * (bottom - top)) / height);
+    if (!shown.scale.scores && shown.seen(query, left) <= (right - left) / width) continue;
+    for (let place = row * width; place < (row + 1) * width; place++) {
+      const value = values[place];
+      if (value === ABSENT || !Number.isFinite(value)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  return [low, high];
 }
 
 /**

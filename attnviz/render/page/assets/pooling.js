@@ -5,11 +5,36 @@ import { ABSENT } from "./values.js";
 
 /** @import { Computed, Part, Pooled } from "./types.js" */
 
+/**
+ * A map that is held cell by cell, pooled to so many rows and columns of pixels.
+ *
+ * @param {Float32Array} values
+ * @param {number} rows
+ * @param {number} columns
+ * @param {number} height
+ * @param {number} width
+ * @param {boolean} change whether they are changes, of which the largest by size counts
+ * @returns {Pooled}
+ */
+export function pooledCells(values, rows, columns, height, width, change) {
+  /** @type {Computed} */
+  const held = {
+    fillRows: (row, _start, _stop, out) => {
+      out.set(values.subarray(row * columns, (row + ROWS) * columns));
+      return out;
+    },
+  };
+  const pool = new Pool(held, { top: 0, bottom: rows, left: 0, right: columns, height, width }, change);
+  for (let row = 0; row < rows; row += ROWS) pool.add(row);
+  return pool.take();
+}
+
 /** Lines of pixels of one recording: the mean and the largest of the visible weights of each pixel's block. */
 export class Pool {
-  /** @param {Computed} side @param {Part} part */
-  constructor(side, part) {
+  /** @param {Computed} side @param {Part} part @param {boolean} change whether the largest by size counts */
+  constructor(side, part, change = false) {
     this.side = side;
+    this.change = change;
     this.part = part;
     const columns = part.right - part.left;
     this.weights = new Float32Array(ROWS * columns);
@@ -58,14 +83,15 @@ export class Pool {
 
   /** Adds a query to the line of pixels. @param {Float32Array} weights @param {number} start */
   addLine(weights, start) {
-    const { edges, totals, counts, highest } = this;
+    const { edges, totals, counts, highest, change } = this;
     for (let pixel = 0; pixel < highest.length; pixel++) {
       for (let place = start + edges[pixel]; place < start + edges[pixel + 1]; place++) {
         const weight = weights[place];
         if (weight === ABSENT) continue;
         totals[pixel] += weight;
         counts[pixel]++;
-        if (!(weight <= highest[pixel])) highest[pixel] = weight;
+        const isLess = change ? Math.abs(weight) <= Math.abs(highest[pixel]) : weight <= highest[pixel];
+        if (counts[pixel] === 1 || !isLess) highest[pixel] = weight;
       }
     }
   }

@@ -68,12 +68,7 @@ function widthInFile(text, size, weight) {
   return textWidth(text, 10 * size, weight) / 10;
 }
 
-/**
- * Draws paper, title and legend; the view begins where that returned ends.
- *
- * @param {Surface} surface
- * @param {Size} size
- */
+/** Draws paper, title, the view below it, and the legend last: its scale is that of what was drawn. @param {Surface} surface @param {Size} size */
 function drawFile(surface, size) {
   surface.rect(0, 0, size.width, size.height, theme().paper);
   let top = FRAME - 4;
@@ -81,9 +76,8 @@ function drawFile(surface, size) {
     surface.text(text, FRAME, top + letters / 2, { size: letters, weight });
     top += letters * 1.4;
   }
-  const legendTop = size.height - FRAME - 30;
-  if (hasPalette()) drawLegendOn(surface, FRAME, legendTop);
-  return top + 12;
+  drawViewOn(surface, FRAME, top + 12);
+  if (hasPalette()) drawLegendOn(surface, FRAME, size.height - FRAME - 30);
 }
 
 /** The element that is drawn where the view is no stage. */
@@ -231,15 +225,17 @@ function chosenFormat() {
  */
 function laidOut(drawn) {
   const format = chosenFormat();
-  const stage = scene.current?.stages ? null : scene.current?.stage;
-  if (!format || !stage || stage.picture.factor > 1.01) return drawn();
-  stage.width = format.drawn - 2 * FRAME;
-  const most = format.height ? (format.drawn * format.height) / format.width - 4 * FRAME : MAX_WHOLE;
-  stage.whole = stage.picture.measure(stage.width, format.height ? most : Math.min(most, stage.width));
+  const { stage, stages = stage ? [stage] : [] } = scene.current ?? {};
+  if (format && stages.length === 1 && stages[0].picture.factor <= 1.01) {
+    const [only] = stages;
+    only.width = format.drawn - 2 * FRAME;
+    const most = format.height ? (format.drawn * format.height) / format.width - 4 * FRAME : MAX_WHOLE;
+    only.whole = only.picture.measure(only.width, format.height ? most : Math.min(most, only.width));
+  }
   try {
     return drawn();
   } finally {
-    stage.fit();
+    for (const each of stages) each.fit(); // in the pixels of the screen again
   }
 }
 
@@ -248,7 +244,7 @@ function svgOfView() {
   return laidOut(() => {
     const size = sizeOfView();
     const surface = new SvgSurface();
-    drawViewOn(surface, FRAME, drawFile(surface, size));
+    drawFile(surface, size);
     const title = [titleOfFile(), page.title].filter(Boolean).join(" · ");
     return surface.file(size.width, size.height, title, page.caption, chosenFormat());
   });
@@ -267,7 +263,7 @@ function canvasOfView() {
     context.translate((canvas.width - size.width * scale) / 2, (canvas.height - size.height * scale) / 2);
     context.scale(scale, scale);
     const surface = new CanvasSurface(context);
-    drawViewOn(surface, FRAME, drawFile(surface, size));
+    drawFile(surface, size);
     return canvas;
   });
 }

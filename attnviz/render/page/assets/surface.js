@@ -48,6 +48,7 @@ export class CanvasSurface {
   /** @param {CanvasRenderingContext2D} context */
   constructor(context) {
     this.context = context;
+    this.density = context.getTransform().a;
   }
 
   /**

@@ -6,6 +6,7 @@ import { FONT } from "./surface.js";
 /** @import { Surface, TextStyle } from "./types.js" */
 
 const MAX_VECTOR_CELLS = 2_500;
+const SVG_DENSITY = 2; // a viewer that draws a pixel for two takes the mean of both, and drops neither
 
 /** @implements {Surface} */
 export class SvgSurface {
@@ -13,6 +14,7 @@ export class SvgSurface {
     /** @type {string[]} */
     this.parts = [];
     this.clips = 0;
+    this.density = SVG_DENSITY;
   }
 
   /**
@@ -144,6 +146,7 @@ export class MovedSurface {
     this.surface = surface;
     this.left = left;
     this.top = top;
+    this.density = surface.density;
   }
 
   /** @type {Surface["rect"]} */

@@ -123,6 +123,8 @@ export class SideBySide {
       stage.moved = () => this.follow(stage);
       return stage;
     });
+    const pictures = this.stages.map(({ picture }) => picture);
+    for (const picture of pictures) picture.peers = pictures;
     this.fit();
   }
 
@@ -162,6 +164,7 @@ export class SideBySide {
       stage.most = most;
       stage.fit();
     }
+    for (const stage of this.stages) stage.draw(); // in the scale that they share, now that each has its size
   }
 
   drawOver() {

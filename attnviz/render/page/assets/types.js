@@ -276,7 +276,7 @@
  * @typedef {{ id: number, number: number, side: number, which: "queries" | "keys" }} NumbersRequest
  * @typedef {{ mean: Float32Array, max: Float32Array }} Pooled
  * @typedef {{ id: number, first: number, last: number, pooled: Pooled[] }} Answer lines of pixels from first to last
- * @typedef {Part & { values: Float32Array, most?: number, canvas?: HTMLCanvasElement, high?: number }} PaintedPart
+ * @typedef {Part & { values: Float32Array, span?: [number, number], canvas?: HTMLCanvasElement, painted?: string }} PaintedPart
  */
 
 /**
@@ -313,6 +313,7 @@
 
 /**
  * @typedef {object} Surface
+ * @property {number} density pixels of the file or screen in one of the layout
  * @property {(x: number, y: number, width: number, height: number, fill: string, opacity?: number) => void} rect
  * @property {(x: number, y: number, width: number, height: number, color: string, thick?: number) => void} frame
  * @property {DrawArc} arc
@@ -329,7 +330,8 @@
  * @property {{ left: number, top: number }} fixed what stays in place while the rest scrolls
  * @property {string} [note]
  * @property {Scale} [scale] where it is not the head's
- * @property {boolean} [pooled] where it may be or not
+ * @property {boolean} [pooled] whether a pixel is more than a cell
+ * @property {Picture[]} [peers] pictures side by side, which share a scale
  * @property {number} [cell] pixels of a cell's smaller side
  * @property {(width: number, height: number) => { width: number, height: number }} measure
  * @property {(surface: Surface, area: Area) => void} draw
@@ -357,6 +359,7 @@
  * @property {Area} area
  * @property {Area} last
  * @property {() => void} draw
+ * @property {() => void} request draws at the next frame
  * @property {() => void} fit
  * @property {(factor: number) => void} zoom
  * @property {() => void} moved

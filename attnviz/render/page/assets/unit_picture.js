@@ -7,9 +7,9 @@ import { cellNumber } from "./quantities.js";
 /** @import { Area, Mark, Surface } from "./types.js" */
 
 export class UnitPicture extends MatrixPicture {
-  /** @param {UnitShown} shown */
-  constructor(shown) {
-    super(shown);
+  /** @param {UnitShown} shown @param {() => void} redraw */
+  constructor(shown, redraw) {
+    super(shown, redraw);
     this.units = shown;
     this.source = shown.source;
   }

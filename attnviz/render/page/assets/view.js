@@ -4,7 +4,7 @@ import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js"
 import { ArcsPicture } from "./arcs.js";
 import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
-import { drawButtons, placeColours, VIEWS } from "./controls.js";
+import { drawButtons, drawPools, placeColours, VIEWS } from "./controls.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
@@ -68,6 +68,7 @@ export async function draw(zoom = null) {
   if (id !== drawn.id) return;
   scene.strip?.drawOver();
   drawLegend();
+  drawPools(change);
   refreshInspector();
   if (state.pin) for (const view of [scene.current, scene.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
@@ -188,29 +189,35 @@ function newPicture(shown) {
   if (shown instanceof OverlayShown) return new OverlayPicture(shown);
   if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
   if (shown.values) return cellsPicture(shown);
-  return new ZoomPicture(shown, () => {
-    const stage = scene.current?.stage;
-    if (stage?.picture.shown !== shown) return;
-    stage.draw();
-    drawLegend();
-  });
+  const picture = new ZoomPicture(shown, () => redrawStages(picture));
+  return picture;
+}
+
+/** Draws a picture again after what it shows changed, and those beside it, whose scale it shares. @param {Picture} picture */
+function redrawStages(picture) {
+  const stages = scene.current?.stages ?? (scene.current?.stage ? [scene.current.stage] : []);
+  if (!stages.some((stage) => stage.picture === picture)) return; // not shown yet, or no longer
+  for (const stage of stages) stage.request();
+  drawLegend();
+  drawPools(change);
 }
 
 /** The matrix of a map that is held cell by cell: of its weights or its scores. @param {Shown} shown */
 function cellsPicture(shown) {
   const cells = showsScores() && !shown.scale.scores ? scoreMaps([shown])[0] : shown;
+  const redraw = () => redrawStages(picture);
   /** @type {Picture} */
-  const picture = unitPicture(cells) ?? new MatrixPicture(cells);
+  const picture = unitPicture(cells, redraw) ?? new MatrixPicture(cells, redraw);
   if (showsScores() && !cells.scale.scores) picture.note = "This page keeps no scores of this head: cells are weights.";
   return picture;
 }
 
-/** The matrix of words, or without special tokens; nothing where each token is a row and a column. @param {Shown} shown */
-function unitPicture(shown) {
+/** The matrix of words, or without special tokens; nothing where each token is a row and a column. @param {Shown} shown @param {() => void} redraw */
+function unitPicture(shown, redraw) {
   const [rows, columns] = [unitsNow(shown.queries), unitsNow(shown.keys)];
   if (!rows && !columns) return null;
   const all = (/** @type {Text} */ text) => new Units(text, [...text.labels.keys()], text.labels.map((_, place) => place + 1), text.labels);
-  return new UnitPicture(new UnitShown(shown, rows ?? all(shown.queries), columns ?? all(shown.keys)));
+  return new UnitPicture(new UnitShown(shown, rows ?? all(shown.queries), columns ?? all(shown.keys)), redraw);
 }
 
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */

@@ -60,7 +60,7 @@ async function computedOf({ numbers, how, side }) {
 
 /** Sends the part in bands. @param {Part & PartOf & { id: number }} part */
 async function answer(part) {
-  const pools = (await computedOf(part)).map((side) => new Pool(side, part));
+  const pools = (await computedOf(part)).map((side) => new Pool(side, part, part.how === "difference"));
   if (!work.parts.has(part.id)) return;
   for (let row = part.top; row < part.bottom; ) {
     const end = performance.now() + BAND_TIME;

@@ -3,7 +3,7 @@
  * cell by cell where these suffice.
  */
 
-import { paintCells, theme } from "./colors.js";
+import { theme } from "./colors.js";
 import { combinedOf } from "./combining.js";
 import { theComputer } from "./computer.js";
 import { page } from "./data.js";
@@ -12,7 +12,6 @@ import { LABEL_STEP, MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
 import { letters } from "./surface.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";
-import { largestOf } from "./values.js";
 
 /** @import { Answer, Area, Axis, PaintedPart, Part, Scale, Shown, Surface, Text } from "./types.js" */
 
@@ -23,9 +22,8 @@ const MAX_PIXELS = 900; // of a part, each way
 export class ZoomPicture extends MatrixPicture {
   /** @param {Shown} shown @param {() => void} redraw called after each band that was computed */
   constructor(shown, redraw) {
-    super(shown);
+    super(shown, redraw);
     this.overview = this.wholeOf(shown);
-    this.redraw = redraw;
     /** @type {PaintedPart[]} bands of the part that is seen */
     this.bands = [];
     /** @type {PaintedPart[]} bands of the part that was seen until this one is whole */
@@ -38,16 +36,12 @@ export class ZoomPicture extends MatrixPicture {
     this.asked = 0; // the number of the part that was asked for last
   }
 
-  get scale() {
-    if (this.shown.scale.steps === "lift") return this.shown.scale;
-    if (state.pool === "max" || !this.pooled || state.side === "change") return this.shown.scale;
-    if (page.fixed && state.limits === "shared") return this.shown.scale;
-    const own = this.bands.length ? this.bands : [this.overview];
-    const high = Math.max(...own.map((band) => (band.most ??= largestOf(band.values))));
-    return { ...this.shown.scale, low: 0, high: high || 1 };
+  /** @override */
+  get drawnParts() {
+    return this.bands.length ? this.bands : [this.overview];
   }
 
-  /** True if a pixel is more than a cell. */
+  /** @override */
   get pooled() {
     if (!this.part) return true;
     const { top, bottom, left, right, height, width } = this.part;
@@ -127,17 +121,6 @@ export class ZoomPicture extends MatrixPicture {
     if (x + width < 0 || y + height < 0 || x > area.width || y > area.height) return;
     surface.rect(x, y, width, height, theme().absent);
     surface.image(this.paint(band, scale), x, y, width, height, true);
-  }
-
-  /** Painted once for each scale. @param {PaintedPart} band @param {Scale} scale */
-  paint(band, scale) {
-    if (!band.canvas || band.high !== scale.high) {
-      const tokens = (band.bottom - band.top) / band.height;
-      const seen = (/** @type {number} */ row) => this.shown.seen(band.top + Math.floor((row + 0.5) * tokens), 0);
-      band.canvas = paintCells(band.values, band.height, band.width, scale, seen);
-    }
-    band.high = scale.high;
-    return band.canvas;
   }
 
   /** @override @param {Axis} axis */
