@@ -173,7 +173,7 @@ class Canvas(Widget):
             self.early_keys.append(event)
         elif self.state.prompt is not None:
             self.prompt.answer_key(event)
-        elif event.key in ("q", "ctrl+c"):
+        elif event.key == "ctrl+c" or (event.key == "q" and not self.state.help):  # any other key closes the help
             self.app.exit(0)
         elif event.key == "ctrl+z":
             self.app.action_suspend_process()

@@ -54,6 +54,17 @@ def test_every_line_is_as_wide_as_the_terminal(recording: Recording, size: tuple
     played(recording, play, size)
 
 
+def test_q_closes_the_help_and_only_then_quits(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("question_mark", "q")
+        assert not browser.canvas.state.help
+        assert browser.return_value is None
+        await pilot.press("q")
+        assert browser.return_value == 0
+
+    played(recording, play)
+
+
 def test_token_that_looks_like_markup_is_shown_as_it_is() -> None:
     labels = ("[bold]", "[/]", "</b>", "\x1b[2J", "🎉", "東京", "a\tb")
     tokens = Tokens(**(vars(Tokens.numbered(len(labels))) | {"labels": labels}))

@@ -156,11 +156,12 @@ class SurveyBrowser(Application[OpenedText]):
         Binding("o", "sort(1)", "sort"),
         Binding("O", "sort(-1)", "sort by the previous metric", show=False),
         Binding("r", "reverse", "reverse"),
-        Binding("f", "ask('filter')", "filter"),
-        Binding("slash", "ask('find')", "find"),
+        # The app itself opens a prompt: keys that are typed right after must not reach the list.
+        Binding("f", "ask('filter')", "filter", priority=True),
+        Binding("slash", "ask('find')", "find", priority=True),
         Binding("v", "points", "points"),
         Binding("y", "copy", "copy command"),
-        Binding("s", "ask('save')", "save"),
+        Binding("s", "ask('save')", "save", priority=True),
         Binding("question_mark", "help", "keys"),
         Binding("q", "leave", "quit"),
         *(
@@ -420,11 +421,14 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(OptionList).focus()
 
     def action_heads(self) -> None:
-        """Closes the card; if it is closed already, removes the filter."""
-        if not self.card_open and self.view.filter:
+        """Closes the prompt, else the card; if both are closed already, removes the filter."""
+        if self.query_one(Input).display:
+            self.query_one(Input).display = False
+        elif not self.card_open and self.view.filter:
             self.view = replace(self.view, filter="")
             self.list_heads()
-        self.card_open = False
+        else:
+            self.card_open = False
         self.show()
         self.query_one(DataTable).focus()
 
@@ -502,7 +506,12 @@ class SurveyBrowser(Application[OpenedText]):
             "save": "save as",
         }
         self.show(hints[purpose])
-        field.focus()
+        self.screen.set_focus(field)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Opens a prompt unless one is open already, or a screen lies over the list."""
+        is_free = not self.query_one(Input).display and len(self.screen_stack) == 1
+        return is_free if action == "ask" else super().check_action(action, parameters)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Closes the prompt after Enter and does what it was opened for: saves, filters, or finds."""

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.binding import Binding
 from textual.pilot import Pilot
-from textual.widgets import DataTable, OptionList, Static
+from textual.widgets import DataTable, Input, OptionList, Static
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
@@ -330,5 +331,23 @@ def test_title_names_model_and_corpus(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         assert said(browser, "#title") == f" {len(survey.heads)} heads  {survey_title(survey)}"
         assert "over texts.txt" in said(browser, "#title")
+
+    played(survey, play)
+
+
+def test_escape_closes_the_prompt_alone_and_keys_typed_at_once_go_into_it(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        field = browser.query_one(Input)
+        for key, character in (("slash", "/"), ("s", "s"), ("i", "i"), ("n", "n"), ("k", "k")):
+            browser.post_message(events.Key(key, character))  # none waits for the one before
+        await pilot.pause()
+        assert (field.display, field.value, browser.open_prompt) == (True, "sink", "find")
+        await pilot.press("slash")
+        assert field.value == "sink/"
+        await pilot.press("escape")
+        assert not field.display
+        assert browser.focused is browser.query_one(DataTable)
+        await pilot.press("f", *"layer:1", "enter", "f", "escape")
+        assert (field.display, browser.view.filter) == (False, "layer:1")
 
     played(survey, play)
