@@ -112,8 +112,9 @@ def test_masked_cells_are_absent_not_zero(show: Opener, causal_recording: Record
     opened = show(report_of(causal_recording))
     opened.open_head(0)
     alphas = opened.evaluate(
-        "Array.from(scene.current.stage.picture.painted().getContext('2d').getImageData(0, 0, 7, 5).data)"
-        ".filter((_, place) => place % 4 === 3)"
+        "(({ picture }) => Array.from(picture.paint(picture.cells, picture.scale)"
+        ".getContext('2d').getImageData(0, 0, 7, 5).data)"
+        ".filter((_, place) => place % 4 === 3))(scene.current.stage)"
     )
     assert (np.array(alphas).reshape(5, 7) > 0).tolist() == dense(causal_recording).visible.tolist()
     opened.page.mouse.move(*opened.middle_of_cell(0, 4))
@@ -129,7 +130,9 @@ def test_nan_is_drawn_in_its_own_colour_and_named(show: Opener, recording: Recor
     opened = show(report_of(Recording(maps=(replace(maps, weights=weights),), model="a test")))
     opened.open_head(0)
     pixel = opened.evaluate(
-        "Array.from(scene.current.stage.picture.painted().getContext('2d').getImageData(3, 2, 1, 1).data)"
+        "(({ picture }) => Array.from(picture.paint(picture.cells, picture.scale)"
+        ".getContext('2d').getImageData(3, 2, 1, 1).data))"
+        "(scene.current.stage)"
     )
     assert pixel[:3] == opened.evaluate("page.nanColor")
     opened.page.mouse.move(*opened.middle_of_cell(2, 3))

@@ -160,10 +160,10 @@ export class ArcsPicture {
     if (!this.shown.values) return "For a text this long, only the arcs of one token are drawn: point at a token, or find it.";
     const all = this.shown.values.length;
     if (this.lines.length < MAX_ARCS) {
-      return "A line is as wide and as strong as its weight. Point at a token for its own lines alone.";
+      return "The wider and stronger a line, the larger its weight. Point at a token for its own lines alone, the widest for its largest weight.";
     }
     const counts = `The ${MAX_ARCS.toLocaleString("en")} strongest of ${all.toLocaleString("en")} weights`;
-    return `${counts}, each as a line as wide and as strong; point at a token for all of its lines.`;
+    return `${counts}, wider and stronger the larger they are; point at a token for all of its lines, the widest for its largest weight.`;
   }
 }
 

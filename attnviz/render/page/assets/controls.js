@@ -1,16 +1,17 @@
 /** The buttons above a picture: what can be chosen of what is shown now. */
 
 import { headsTogether, openHead } from "./actions.js";
-import { comparing, page } from "./data.js";
+import { comparing, page, textOf } from "./data.js";
 import { buttonOf, fillChoices, fillToggles, make, one } from "./elements.js";
 import { drawFilter } from "./filter_field.js";
+import { quoted } from "./formatting.js";
 import { hasPalette } from "./legend.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { hasScoreMap, showsScores } from "./score_map.js";
 import { intervalText } from "./seconds.js";
-import { scene, state } from "./state.js";
+import { firstHead, scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
 import { hasUnits } from "./units.js";
@@ -62,7 +63,9 @@ export function drawButtons(change, together) {
   fillChoices(one("quantities"), page.moved ? QUANTITIES : [], state.of, (of) => change("of", of));
   drawPools(change);
   fillChoices(one("limits"), hasLimits() ? LIMITS : [], state.limits, (limits) => change("limits", limits));
-  fillChoices(one("steps"), hasSteps() ? stepsOf() : [], state.steps, (steps) => change("steps", steps));
+  const steps = hasSteps() ? stepsOf() : [];
+  const drawnSteps = steps.some(([name]) => name === state.steps) ? state.steps : "sqrt"; // what is drawn instead of lift
+  fillChoices(one("steps"), steps, drawnSteps, (name) => change("steps", name));
   fillChoices(one("views"), state.head === null ? [] : VIEWS, state.view, (view) => openHead(state.head, view));
   fillChoices(one("lists"), open || page.heads.length === 1 ? [] : LISTS, state.list, (list) => change("list", list));
   fillChoices(one("directions"), hasDirections() ? DIRECTIONS : [], state.direction, (way) => change("direction", way));
@@ -83,9 +86,11 @@ export function placeColours(open) {
   else one("bar").insertBefore(one("colours"), one("zooms"));
 }
 
-/** Steps of the colours; lift is of weights. */
+/** Steps of the colours; lift is of weights, and of what has a palette. */
 function stepsOf() {
-  return state.side === "change" || state.of !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
+  const matrix = state.head !== null ? state.view === "matrix" : !["difference", "overlay"].includes(state.together ?? "");
+  const lifts = state.side !== "change" && state.of === "weight" && matrix;
+  return lifts ? STEPS : STEPS.filter(([steps]) => steps !== "lift");
 }
 
 /** Draws the choice of means or maxima: of thumbnails, and of a map whose pixels are more than a cell. @param {Change} change */
@@ -110,7 +115,7 @@ function hasSteps() {
 }
 
 /** True if a token can be shown as a query or as a key. */
-function hasDirections() {
+export function hasDirections() {
   if (state.head === null && !state.together && state.list !== "lens") return false;
   return page.heads[state.head ?? 0].same && (state.view !== "table" || state.head === null);
 }
@@ -155,8 +160,16 @@ function hintOf(chosen) {
 function drawOrders() {
   const sort = one("sort");
   if (!(sort instanceof HTMLSelectElement) || state.head !== null) return;
-  const own = state.list === "lens" ? [["", "as recorded"], ["weight", "by weight"]] : [["", "as recorded"]];
+  const own = state.list === "lens" ? [["", recordedOrder()], ["weight", "by weight"]] : [["", "as recorded"]];
   const choices = [...own, ...METRIC_NAMES.map((name) => [name, name])];
   sort.replaceChildren(...choices.map(([value, name]) => make("option", { value, title: meaningOf(value) }, name)));
   sort.value = state.sort.replace(/^-/, "");
+}
+
+/** The order of the rows of one token where none was chosen: a second token that is kept sorts them. */
+function recordedOrder() {
+  const { query, key } = state.pin ?? { query: null, key: null };
+  if (query === null || key === null) return "as recorded";
+  const second = textOf(firstHead(), state.direction === "to" ? "key" : "query");
+  return `by ${quoted(second, state.direction === "to" ? key : query)}`;
 }

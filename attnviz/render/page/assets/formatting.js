@@ -21,7 +21,7 @@ export function percentText(weight, { largest, high }, signed = false, error = n
   const sign = percent < 0 ? "−" : signed && percent > 0 ? "+" : "";
   if (percent === 0 && largest && !signed) return `< ${Number((100 * high * (0.5 / largest) ** 2).toPrecision(1))}%`;
   const known = error !== null ? Math.max(100 * error, 1e-6) : keptError(weight, largest, high);
-  const digits = Math.min(6, Math.max(0, Math.round(-Math.log10(Math.abs(known) || 1e-4))));
+  const digits = Math.min(6, Math.max(0, Math.floor(-Math.log10(Math.abs(known) || 1e-4))));
   return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
 }
 
@@ -34,7 +34,7 @@ export function percentText(weight, { largest, high }, signed = false, error = n
  */
 function keptError(weight, largest, high) {
   const size = Math.abs(weight);
-  return largest ? (100 * Math.sqrt(size * high)) / largest : Math.min(0.01, size || 0.01);
+  return largest ? (100 * Math.sqrt(size * high)) / largest : Math.min(0.01, size / Math.sqrt(10) || 0.01); // of exact ones as many digits as are read
 }
 
 /** A score with its error. @param {Score | null} score */
@@ -42,7 +42,7 @@ export function scoreText(score) {
   if (!score) return "not kept";
   if ("below" in score) return `below ${withMinus(score.below.toFixed(1))}`;
   const { value, error } = score;
-  if (Number.isNaN(value)) return "none";
+  if (Number.isNaN(value)) return "not kept";
   if (!Number.isFinite(value)) return withMinus(String(value));
   if (!error) return withMinus(value.toFixed(4));
   const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(error))));

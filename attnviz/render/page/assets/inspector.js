@@ -164,7 +164,7 @@ function listSection(shown, axis, place) {
   }
   const values = shown.line(axis, place);
   const items = strongestOf(withoutHidden(values, others), LIST_LENGTH).map((other) => {
-    const button = listButton(shown, others, other, values[other]);
+    const button = listButton(shown, others, other, values[other], outward ? shown.errorAt?.(place, other) : shown.errorAt?.(other, place));
     [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
     return make("li", {}, button);
   });
@@ -182,16 +182,16 @@ function verbOf(outward, change) {
   return outward ? "attends to" : "is attended to by";
 }
 
-/** @param {Shown} shown @param {Text} others @param {number} other @param {number} value */
-function listButton({ scale }, others, other, value) {
-  return namedBar(others.labels[other], `position ${positionOf(others, other)}`, value, scale);
+/** @param {Shown} shown @param {Text} others @param {number} other @param {number} value @param {number | null} [error] */
+function listButton({ scale }, others, other, value, error) {
+  return namedBar(others.labels[other], `position ${positionOf(others, other)}`, value, scale, error);
 }
 
-/** A line of a list: a label, a bar, a number. @param {string} text @param {string} title @param {number} value @param {Scale} scale */
-function namedBar(text, title, value, scale) {
+/** A line of a list: a label, a bar, a number. @param {string} text @param {string} title @param {number} value @param {Scale} scale @param {number | null} [error] */
+function namedBar(text, title, value, scale, error) {
   const bar = make("b", { className: scale.change ? (value < 0 ? "less" : "more") : "" });
   bar.style.width = `${Math.min(100, (100 * Math.abs(value)) / (scale.change ? scale.high : 1))}%`;
-  const number = make("span", {}, weightText(value, scale.change));
+  const number = make("span", {}, weightText(value, scale.change, error));
   const label = make("bdi", {}, text);
   return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }

@@ -1,7 +1,7 @@
 /** The keyboard: which key does what, and the search for a token. */
 
 import { choose, headsTogether, isSameMark, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
-import { hasSpecial, hasWords, LISTS, VIEWS } from "./controls.js";
+import { hasDirections, hasSpecial, hasWords, LISTS, VIEWS } from "./controls.js";
 import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
@@ -50,7 +50,7 @@ export function actionOf(key, target) {
     "/": () => one("find").focus(),
     f: () => one("filter").focus(),
     a: openLens,
-    r: () => choose("direction", state.direction === "to" ? "from" : "to"),
+    r: () => hasDirections() && choose("direction", state.direction === "to" ? "from" : "to"),
     t: () => hasSpecial() && choose("special", state.special === "shown" ? "hidden" : "shown"),
     w: () => hasWords() && choose("by", state.by === "tokens" ? "words" : "tokens"),
     v: () => hasScoreMap() && choose("scores", showsScores() ? "hidden" : "shown"),
@@ -126,24 +126,39 @@ function within(place, count) {
   return Math.min(count - 1, Math.max(0, place));
 }
 
-/** Finds the next token with the text in its label, queries first, and chooses it. @param {string} text */
-export function findToken(text) {
+/**
+ * Finds the next token with the text in its label, queries first, and chooses it; while a reader types in the list of all
+ * heads, which choosing a token would leave, it is only named.
+ *
+ * @param {string} text
+ * @param {boolean} typing whether the text may go on, and not Enter was pressed
+ */
+export function findToken(text, typing = false) {
   const { found } = state;
-  if (!text) return;
   const texts = textsShown();
-  const matches = matchesOf(texts, text);
-  const isAgain = found.text === text && matches.length > 0;
-  const place = isAgain ? (found.place + 1) % matches.length : 0;
-  const mark = matches[place];
-  set({ found: { text, place } });
-  if (!mark) return say(`no token has ${text}`);
+  const matches = text ? matchesOf(texts, text) : [];
+  const stays = typing && state.head === null && !state.together && state.list !== "lens";
+  const place = !matches.length || stays ? -1 : found.text === text ? (found.place + 1) % matches.length : 0;
+  const mark = matches[Math.max(0, place)] ?? null;
+  set({ found: { text, place, mark: place < 0 ? null : mark } });
+  if (!mark) {
+    if (found.mark && isSameMark(found.mark, state.pin)) pin(state.pin); // it has not what was typed since
+    return sayFound(text ? `No token has “${text}”.` : "");
+  }
+  const label = mark.query !== null ? texts.queries.labels[mark.query] : texts.keys.labels[mark.key ?? 0];
+  sayFound(`“${label}”, ${Math.max(0, place) + 1} of ${matches.length}${stays ? "; Enter shows it" : ""}`);
+  if (stays) return;
   const focused = document.activeElement;
   if (!isSameMark(mark, state.pin)) pin(mark);
   scene.current?.reveal(mark);
   scene.strip?.reveal(mark);
   if (focused instanceof HTMLElement) focused.focus();
-  const label = mark.query !== null ? `query ${texts.queries.labels[mark.query]}` : `key ${texts.keys.labels[mark.key ?? 0]}`;
-  say(`${label}, ${place + 1} of ${matches.length}`);
+}
+
+/** Tells a reader beside the field what was found, and a screen reader. @param {string} text */
+function sayFound(text) {
+  one("found").textContent = text;
+  say(text);
 }
 
 /** The texts that tokens are looked for in. */

@@ -2,7 +2,7 @@
 
 import { ArcsPicture, linesOfHead, linesOfToken } from "./arcs.js";
 import { scaleUpTo } from "./head_scales.js";
-import { weightText } from "./quantities.js";
+import { cellNumber } from "./quantities.js";
 import { strengthOf } from "./scales.js";
 import { state } from "./state.js";
 import { titleOfHeads } from "./titles.js";
@@ -73,7 +73,7 @@ export class OverlayShown {
   /** @param {Mark} mark @returns {string[]} */
   said({ query, key }) {
     if (query === null || key === null) return [];
-    const weights = this.all.map((shown) => `${shown.title.replace(/^Head /, "")} ${weightText(shown.at(query, key))}`);
+    const weights = this.all.map((shown) => `${shown.title.replace(/^Head /, "")} ${cellNumber(shown, query, key)}`);
     return ["heads overlaid", `${this.queries.labels[query]} → ${this.keys.labels[key]}`, weights.join(" · ")];
   }
 }
@@ -109,15 +109,16 @@ export class OverlayPicture extends ArcsPicture {
 
   /** @override @param {Surface} surface @param {Area} area @param {Mark} mark */
   drawLinesOf(surface, area, mark) {
-    this.overlay.all.forEach((shown, head) => {
-      const lines = linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
-      const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps: this.scale.steps };
+    const linesOfAll = this.overlay.all.map((shown) => linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0));
+    const high = Math.max(0, ...linesOfAll.map(([strongest]) => Math.abs(strongest?.value ?? 0))); // heads share a scale
+    const scale = { ...scaleUpTo(high), steps: this.scale.steps };
+    linesOfAll.forEach((lines, head) => {
       for (const line of lines) this.drawLine(surface, area, line, scale, 1, HUES[head]);
     });
   }
 
   /** @override */
   get note() {
-    return `A line is as wide and as strong as its weight, in the hue of its head. ${state.pin ? "" : "Point at a token for its own lines alone."}`;
+    return `The wider and stronger a line, the larger its weight, in the hue of its head. ${state.pin ? "The widest is this token’s largest weight." : "Point at a token for its own lines alone."}`;
   }
 }

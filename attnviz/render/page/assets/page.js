@@ -80,7 +80,7 @@ function listenToButtons() {
 
 /** The fields in which a reader types: a token, words that filter heads, and the order of these. */
 function listenToFields() {
-  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
+  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value, true));
   listenToFilter();
   one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && set({ sort: target.value }));
 }

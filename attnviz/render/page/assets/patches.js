@@ -128,7 +128,7 @@ export class Patches {
     for (const { image, name, caption } of this.images) {
       const share = row ? shareOn(row, image.tokens) : 0;
       onImages += share;
-      caption.textContent = said(share, name) + (row ? outlined : "");
+      caption.title = caption.textContent = said(share, name) + (row ? outlined : "");
     }
     this.wordsCaption.textContent = said(row ? shareOn(row, row.keys()) - onImages : 0, this.others);
   }

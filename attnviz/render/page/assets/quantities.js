@@ -3,10 +3,13 @@
 import { comparing, page } from "./data.js";
 import { make } from "./elements.js";
 import { percentText, scoreText } from "./formatting.js";
+import { sumOfErrors } from "./shown.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Mark, Picture, Shown, Side } from "./types.js" */
+
+const COMPUTED_ERROR = 0.02; // of a weight that is computed from queries and keys, where its own bound is not known
 
 /** @typedef {{ name: string, text: (row: number, column: number) => string }} Quantity */
 
@@ -19,13 +22,14 @@ import { ABSENT } from "./values.js";
  */
 export function weightText(weight, signed = false, error = null) {
   const highs = state.head === null ? [1] : page.heads[state.head].highs;
+  if (error === null && page.heads[state.head ?? 0].factors.length) error = COMPUTED_ERROR * Math.abs(weight);
   return percentText(weight, { largest: page.precision.largest, high: Math.max(...highs) }, signed, error);
 }
 
 /** The number that a cell shows: a weight in percent, or a score. @param {Shown} shown @param {number} row @param {number} column */
 export function cellNumber(shown, row, column) {
   const value = shown.at(row, column);
-  if (!shown.scale.scores) return weightText(value, shown.scale.change);
+  if (!shown.scale.scores) return weightText(value, shown.scale.change, shown.errorAt?.(row, column));
   return value === ABSENT ? "masked" : scoreText(shown.score(row, column));
 }
 
@@ -42,7 +46,7 @@ export function quantitiesOf(shown) {
       ? `${state.of} ${page.sides[number]}`
       : `${page.block > 1 ? "mean " : ""}${state.of}`,
     text: (/** @type {number} */ row, /** @type {number} */ column) =>
-      weightText(side.weight(row, column), false, side.weightError?.(row, column)),
+      weightText(side.weight(row, column), false, side.weightError(row, column)),
   }));
   const rest = shown.sides.map((side, number) => ({
     name: (page.block > 1 ? `largest ${state.of}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
@@ -50,14 +54,14 @@ export function quantitiesOf(shown) {
   }));
   if (!comparing) return [...weights, ...rest];
   /** @type {Quantity} */
-  const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true) };
+  const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true, sumOfErrors(shown.sides, row, column)) };
   return [...weights, change, ...rest];
 }
 
 /** The one number of a cell of several heads. @param {Shown} shown @returns {Quantity} */
 function combinedQuantity(shown) {
   const { change } = shown.scale;
-  return { name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change) };
+  return { name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change, shown.errorAt?.(row, column)) };
 }
 
 /**

@@ -45,7 +45,9 @@ const MAX_TITLE_LINES = 3;
 /** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
 function titleLines(width) {
   const open = titleOfFile();
-  const title = wrapped(page.title, 13, width, 400).slice(0, MAX_TITLE_LINES);
+  const whole = wrapped(page.title, 13, width, 400);
+  const title = whole.slice(0, MAX_TITLE_LINES);
+  if (title.length < whole.length) title.push(endedWith(title.pop() ?? "", 13, width));
   return [
     ...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, size: 17, weight: 650 })) : []),
     ...title.map((text) => ({ text, size: open ? 13 : 17, weight: open ? 400 : 650 })),
@@ -61,6 +63,13 @@ function wrapped(text, size, width, weight) {
     else lines.push(word);
   }
   return lines.map((line) => fitText(line, size, width, weight));
+}
+
+/** A line that ends in an ellipsis, cut where that has no room. @param {string} line @param {number} size @param {number} width */
+function endedWith(line, size, width) {
+  const words = line.split(" ");
+  while (words.length > 1 && widthInFile(`${words.join(" ")} …`, size, 400) > width) words.pop();
+  return `${words.join(" ")} …`;
 }
 
 /** The width of a text as a file draws it: at a small size letters are moved to whole pixels. @param {string} text @param {number} size @param {number} weight */

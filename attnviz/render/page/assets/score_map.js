@@ -9,7 +9,7 @@ import { ABSENT, lineOf } from "./values.js";
 
 /** True if scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
 export function hasScoreMap() {
-  return hasUnits() && state.list !== "lens" && (state.head !== null || state.together === "side") && state.side !== "change";
+  return hasUnits() && (state.head !== null || state.together === "side") && state.side !== "change";
 }
 
 /** True if scores are shown instead of weights; a word has none. */

@@ -68,9 +68,26 @@ export class ShownHead {
   }
 
   /** @param {number} row @param {number} column */
+  errorAt(row, column) {
+    return this.changed ? sumOfErrors(this.sides, row, column) : this.side.weightError(row, column);
+  }
+
+  /** @param {number} row @param {number} column */
   score(row, column) {
     return this.side.score(row, column);
   }
+}
+
+/** The error of a sum or a difference of several sides; a masked cell has none. @param {Side[]} sides @param {number} row @param {number} column */
+export function sumOfErrors(sides, row, column) {
+  let total = 0;
+  for (const side of sides) {
+    if (side.weight(row, column) === ABSENT) continue;
+    const error = side.weightError(row, column);
+    if (error === null) return null;
+    total += error;
+  }
+  return total;
 }
 
 /** Returns the change of every cell; null if the page computes cells when they are drawn. @param {Side[]} sides */

@@ -36,6 +36,13 @@ export class DenseSide {
     return lineOf(this.weights, this.columns, axis, place);
   }
 
+  /** Half a step between codes, of the weight or of what is shown of it. @param {number} row @param {number} column */
+  weightError(row, column) {
+    if (!this.largest) return null;
+    const moved = this.moved ? this.moved[column] : 1;
+    return moved * Math.sqrt((this.weight(row, column) / moved) * this.high) / this.largest;
+  }
+
   /** @param {number} row @param {number} column @returns {Score | null} */
   score(row, column) {
     const shown = this.weight(row, column);

@@ -79,9 +79,9 @@ function frameHeads() {
   if (small.painted) context.drawImage(small.painted, 0, 0);
   const density = window.devicePixelRatio || 1;
   context.scale(density, density);
-  context.strokeStyle = theme().accent;
-  context.lineWidth = 2;
   for (const { number, x, y } of small.placed) {
+    context.strokeStyle = number === state.head ? theme().ink : theme().accent;
+    context.lineWidth = number === state.head ? 3 : 2;
     if (number === state.head || state.chosen.includes(number)) context.strokeRect(x, y, small.side, small.side);
   }
   const named = state.head === null ? "" : `, ${headTitle(state.head)} is open`;

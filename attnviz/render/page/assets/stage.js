@@ -5,6 +5,7 @@ import { contextOf } from "./colors.js";
 import { isPrinting, make, openHeight } from "./elements.js";
 import { set, state } from "./state.js";
 import { CanvasSurface, measureLetters } from "./surface.js";
+import { strongestOf } from "./values.js";
 
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
 
@@ -158,7 +159,7 @@ export class PictureStage {
 
   /** The middle of the cell in question where it is seen, else of the stage. @returns {[number, number]} */
   centre() {
-    const mark = state.mark ?? state.pin;
+    const mark = this.cellInQuestion();
     const { left, top } = this.picture.fixed;
     if (mark) {
       const { x, y, width, height } = this.picture.placeOf(mark);
@@ -166,6 +167,16 @@ export class PictureStage {
       if (across > left && across < this.width && down > top && down < this.height) return [across, down];
     }
     return [this.width / 2, this.height / 2];
+  }
+
+  /** What is marked; of a whole row or column its strongest cell, since its middle may be masked. @returns {Mark | null} */
+  cellInQuestion() {
+    const mark = state.mark ?? state.pin;
+    const shown = this.picture.source ?? this.picture.shown;
+    if (!mark || shown.said || (mark.query !== null) === (mark.key !== null)) return mark;
+    const axis = mark.query !== null ? "query" : "key";
+    const [strongest] = strongestOf(shown.line(axis, mark[axis] ?? 0), 1);
+    return { query: mark.query ?? strongest ?? null, key: mark.key ?? strongest ?? null };
   }
 
   /** Scrolls as little as shows what is marked. @param {Mark} mark */

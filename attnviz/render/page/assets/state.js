@@ -54,7 +54,7 @@ export const begun = {
   interval: null,
   mark: null,
   pin: page.query === null ? null : { query: page.query, key: null },
-  found: { text: "", place: -1 },
+  found: { text: "", place: -1, mark: null },
   unknown: "",
 };
 

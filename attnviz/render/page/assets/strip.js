@@ -14,7 +14,7 @@ import { hasShares } from "./patch_runs.js";
 import { scene, set, sideNumber, state } from "./state.js";
 import { fitText } from "./surface.js";
 import { withoutHidden } from "./units.js";
-import { largestOf } from "./values.js";
+import { largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Mark, Shades, Surface, Text, View } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
@@ -91,17 +91,17 @@ export class TextView {
     }
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
-    const note = this.said(shades.said, largestOf(withoutHidden(line, text)));
+    const note = this.said(shades.said, largestText(withoutHidden(line, text), shades.key ? "query" : "key"));
     this.note.textContent = scene.pointed && !scene.shown ? "" : note && note + intervalSaid(line, text);
   }
 
-  /** @param {string} what @param {number} largest */
+  /** @param {string} what @param {string} largest */
   said(what, largest) {
     const rest = state.mark || state.pin || !this.large ? "" : " Point at a token for what it attends to; click to keep it.";
     if (!what) return rest.trim();
     const change = scene.shown?.scale.change ?? false;
     const sign = change ? ", red more and blue less" : "";
-    return `Shaded: ${what}${this.ofHead()}; the largest is ${change ? "±" : ""}${weightText(largest)}${sign}.${rest}`;
+    return `Shaded: ${what}${this.ofHead()}; the largest is ${change ? "±" : ""}${largest}${sign}.${rest}`;
   }
 
   /** Returns the words on the head that shades the text; "" if the words before them name it. */
@@ -162,6 +162,16 @@ function intervalSaid(line, text) {
   const { interval } = state;
   if (!interval || !text.seconds || scene.shown?.scale.change) return "";
   return ` ${weightText(shareWithin(line, text, interval))} lies within ${intervalText(interval).replace("-", "–")} s.`;
+}
+
+/** The largest number of the line that shades the text. @param {Float32Array} line @param {Axis} axis that the line is of */
+function largestText(line, axis) {
+  const [largest] = strongestOf(line, 1);
+  const { shown } = scene;
+  const place = (state.mark ?? state.pin)?.[axis] ?? null;
+  const isOfHead = largest !== undefined && place !== null && shown && !shown.shades;
+  const error = !isOfHead ? null : axis === "query" ? shown.errorAt?.(place, largest) : shown.errorAt?.(largest, place);
+  return weightText(largest === undefined ? 0 : Math.abs(line[largest]), false, error);
 }
 
 /** @param {Paragraph} axis @param {number} place @returns {Mark} */

@@ -4,7 +4,7 @@ import { pin } from "./actions.js";
 import { page } from "./data.js";
 import { emptyRow, make } from "./elements.js";
 import { positionOf, scoreText } from "./formatting.js";
-import { quantitiesOf, weightText } from "./quantities.js";
+import { cellNumber, quantitiesOf } from "./quantities.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
@@ -65,7 +65,7 @@ export class TableView {
   wholeCell(row, column) {
     const { scale } = this.shown;
     const value = this.shown.at(row, column);
-    const cell = make("td", { className: value === ABSENT ? "absent" : "" }, weightText(value, scale.change));
+    const cell = make("td", { className: value === ABSENT ? "absent" : "" }, cellNumber(this.shown, row, column));
     const score = scale.change ? null : this.shown.score(row, column);
     if (value !== ABSENT && score) cell.append(make("br"), make("small", {}, scoreText(score)));
     return cell;

@@ -9,6 +9,7 @@ import { highOfAll, showsMoved } from "./moved.js";
 import { seenBy } from "./seen.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
+import { sumOfErrors } from "./shown.js";
 import { sideNumber } from "./state.js";
 import { titleOfHeads } from "./titles.js";
 import { lineOf } from "./values.js";
@@ -77,6 +78,12 @@ class CombinedShown {
   line(axis, place) {
     if (this.values) return lineOf(this.values, this.columns, axis, place);
     return combinedOf(this.parts.map((side) => side.line(axis, place)), this.pooling);
+  }
+
+  /** Of a mean at most the mean of the errors, of a maximum or a difference at most their sum. @param {number} row @param {number} column */
+  errorAt(row, column) {
+    const error = this.parts.length ? sumOfErrors(this.parts, row, column) : null;
+    return error !== null && this.how === "mean" ? error / this.parts.length : error;
   }
 
   score() {
@@ -179,9 +186,9 @@ export class SideBySide {
 
 /** The combined map, of whole weights by the worker, of factors as they are looked at. @param {number[]} numbers @param {Exclude<Together, "side" | "overlay">} how @param {(number: number) => Promise<Side[]>} load */
 export async function combinedShown(numbers, how, load) {
-  if (!page.heads[numbers[0]].factors.length) {
-    return new CombinedShown(numbers, how, [], await theComputer().askMap(numbers, how, sideNumber()));
-  }
-  const sides = await Promise.all(numbers.map(async (number) => (await load(number))[sideNumber()]));
-  return new CombinedShown(numbers, how, sides, null);
+  const isKept = !page.heads[numbers[0]].factors.length;
+  const values = isKept ? await theComputer().askMap(numbers, how, sideNumber()) : null;
+  const read = isKept && how !== "difference" ? [] : numbers; // of a mean of kept weights the error follows from the mean
+  const sides = await Promise.all(read.map(async (number) => (await load(number))[sideNumber()]));
+  return new CombinedShown(numbers, how, sides, values);
 }

@@ -212,7 +212,7 @@
  * @property {(axis: Axis, place: number) => Float32Array} line weights of a query's row, or of a key's column
  * @property {Float32Array} [weights] all of them, where they are kept
  * @property {Float32Array} [maxima] of blocks
- * @property {(row: number, column: number) => number} [weightError]
+ * @property {(row: number, column: number) => number | null} weightError a bound; null where weights are kept as they are
  * @property {GivenFactors} [factors]
  */
 
@@ -243,6 +243,7 @@
  * @property {Scale} scale
  * @property {Seen} seen
  * @property {string} title
+ * @property {(row: number, column: number) => number | null} [errorAt] a bound of the error of `at`, where it is known
  * @property {(axis: Axis, place: number) => boolean} [isKnown] whether a line need not be computed
  * @property {PartOf} [partOf] what its parts are computed of, where not of one head
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
@@ -409,7 +410,7 @@
  * @property {"to" | "from"} direction of the text view
  * @property {Mark | null} mark what is pointed at
  * @property {Mark | null} pin what was clicked
- * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
+ * @property {{ text: string, place: number, mark: Mark | null }} found the last search, and which of its matches was chosen
  * @property {string} unknown what the address names that the page does not have; "" for nothing
  */
 

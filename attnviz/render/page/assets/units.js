@@ -151,6 +151,20 @@ export class UnitShown {
     return this.values[row * this.columns + column];
   }
 
+  /** Errors as weights: their sum over keys, and the mean over queries. @param {number} row @param {number} column */
+  errorAt(row, column) {
+    let total = 0;
+    for (let query = this.rowUnits.starts[row]; query < this.rowUnits.ends[row]; query++) {
+      for (let key = this.columnUnits.starts[column]; key < this.columnUnits.ends[column]; key++) {
+        if (this.source.at(query, key) === ABSENT) continue;
+        const error = this.source.errorAt?.(query, key) ?? null;
+        if (error === null) return null;
+        total += error;
+      }
+    }
+    return total / (this.rowUnits.ends[row] - this.rowUnits.starts[row]);
+  }
+
   /** @param {number} row @param {number} column */
   changeAt(row, column) {
     return this.at(row, column);

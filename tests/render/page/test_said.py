@@ -1,0 +1,121 @@
+"""What the page says and offers is what it shows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from attnviz.maps.recording import Recording
+from tests.render.page.conftest import Opened, Opener
+from tests.render.page.examples import KEYS, QUERIES, large, long_maps, report_of, sentence
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A page of a sentence, which several tests look at."""
+    opener = Opener(browser, tmp_path_factory.mktemp("said"))
+    yield opener(report_of(sentence()))
+    opener.close()
+
+
+def at(page: Opened, address: str, condition: str) -> None:
+    page.evaluate(f"location.hash = '{address}'")
+    page.until(condition)
+    page.settle()
+
+
+def test_a_link_with_a_token_has_the_scores_it_names(page: Opened) -> None:
+    at(page, "head=1.2&query=it&scores=shown", "scene.current?.stage?.picture.shown.scale.scores")
+    assert "attention score" in page.text("#legend")
+    assert "Scores" in page.text("#units")
+
+
+def test_search_says_what_it_does_not_find_and_shows_nothing_else(page: Opened) -> None:
+    at(page, "view=maps", "state.head === null && state.list === 'maps'")
+    page.press("/")
+    page.page.keyboard.type("dzz")
+    assert page.text("#found") == "No token has “dzz”."
+    assert page.evaluate("[state.pin, state.list]") == [None, "maps"]
+    page.page.fill("#find", "dog")
+    assert page.text("#found") == "“dog”, 1 of 1; Enter shows it"
+    assert page.evaluate("state.list") == "maps"
+    page.press("Enter")
+    page.until("state.list === 'lens' && scene.shown")
+    assert page.text("#head-title") == "What “dog” looks at in all heads"
+    page.page.fill("#find", "dogz")
+    assert page.evaluate("state.pin") is None
+    page.page.fill("#find", "")
+    page.evaluate("document.activeElement.blur()")
+
+
+def test_lift_is_offered_where_it_is_drawn(page: Opened) -> None:
+    offered = (
+        "[...document.querySelectorAll('#steps button')].map((button) => [button.textContent, button.ariaPressed])"
+    )
+    for address, lifts in (
+        ("head=1.1&scale=lift", True),
+        ("head=1.1&view=arcs&scale=lift", False),
+        ("head=1.1&view=text&scale=lift", False),
+        ("heads=0.1,1.1&together=difference&scale=lift", False),
+    ):
+        page.evaluate(f"followAddress('#{address}')")
+        page.settle()
+        buttons = dict(page.evaluate(offered))
+        assert ("Lift" in buttons) == lifts, address
+        assert buttons["Lift" if lifts else "√"] == "true", address
+
+
+def test_rows_sorted_by_a_second_token_say_so(page: Opened) -> None:
+    at(page, "view=lens&query=it&key=cat", "state.list === 'lens' && state.pin?.key === 1")
+    assert page.evaluate("document.querySelector('#sort').selectedOptions[0].textContent") == "by “cat”"
+
+
+def test_direction_turns_only_where_it_is_shown(page: Opened) -> None:
+    at(page, "view=maps", "state.head === null && state.list === 'maps'")
+    page.press("r")
+    assert page.evaluate("state.direction") == "to"
+
+
+def test_the_open_head_is_told_among_chosen_ones(page: Opened) -> None:
+    at(page, "head=1.1&heads=0.1,1.1,2.1", "scene.current && state.head !== null")
+    page.evaluate("set({ chosen: [1, 5, 9] })")
+    page.settle()
+    outlines = page.evaluate(
+        "[1, 5].map((number) => document.querySelector(`.thumb[data-number='${number}'] canvas`))"
+        ".map((canvas) => getComputedStyle(canvas).outline)"
+    )
+    assert len(set(outlines)) == 2
+
+
+def test_zoom_at_a_query_goes_to_what_it_sees(show: Opener) -> None:
+    opened = show(report_of(large(200)))
+    opened.open_head(0)
+    opened.evaluate("set({ pin: { query: 20, key: null } })")
+    for _ in range(6):
+        opened.press("+")
+    seen = opened.evaluate(
+        "(() => { const { stage } = scene.current; const { left, top } = stage.picture.fixed;"
+        " const [first, last] = stage.picture.span('key', stage.area);"
+        " return stage.picture.factor > 3 && first <= 20; })()"
+    )
+    assert seen
+
+
+def test_numbers_in_lists_have_no_more_digits_than_those_of_their_cell(show: Opener) -> None:
+    opened = show(report_of(Recording(maps=(long_maps(),), model="a test")))
+    opened.open_head(1)
+    opened.evaluate(f"set({{ pin: {{ query: {QUERIES - 1}, key: {KEYS - 2} }} }})")
+    opened.until("document.querySelector('#pointed .list:not(.awaited) button')")
+    listed, error = opened.evaluate(
+        "(() => { const button = document.querySelector('#pointed .list button');"
+        " const { query, key } = button.dataset;"
+        " return [button.querySelector('span').textContent,"
+        " 100 * scene.shown.sides[0].weightError(Number(query), Number(key))]; })()"
+    )
+    digits = len(listed.rstrip("%").partition(".")[2])
+    assert 10**-digits >= error or digits == 0, (listed, error)
+    note = opened.text(".text-strip + .note, .text .note")
+    largest = note.partition("the largest is ")[2].partition("%")[0]
+    assert largest == listed.rstrip("%"), note
