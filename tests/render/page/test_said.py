@@ -79,7 +79,7 @@ def test_direction_turns_only_where_it_is_shown(page: Opened) -> None:
 
 
 def test_the_open_head_is_told_among_chosen_ones(page: Opened) -> None:
-    at(page, "head=1.1&heads=0.1,1.1,2.1", "scene.current && state.head !== null")
+    at(page, "head=1.1", "scene.current && state.head === 5")
     page.evaluate("set({ chosen: [1, 5, 9] })")
     page.settle()
     outlines = page.evaluate(
