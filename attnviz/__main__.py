@@ -60,13 +60,7 @@ def open_closed_streams() -> None:
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints the traceback of an unexpected error; escapes control characters, since it may quote untrusted input.
-
-    Args:
-        kind: the class of the error.
-        error: the error.
-        trace: its traceback.
-    """
+    """Prints the traceback of an unexpected error; escapes control characters, since it may quote untrusted input."""
     import traceback
 
     from attnviz.base.printable import printable

@@ -94,17 +94,7 @@ def ablate(
 
 
 def _effects_of_readings(ablation: Ablation, readings: list[Reading], count: int) -> "Effects":
-    """Returns the mean effects over readings, each of which is read again by its model.
-
-    Args:
-        ablation: the options of ``ablate``.
-        readings: the readings among the inputs.
-        count: the number of all inputs.
-
-    Raises:
-        AttnvizError: if an input is no reading, a reading is of another model or differs from the first in medium,
-            attention or generate, or the options name a part of the model.
-    """
+    """Returns the mean effects over readings, each of which is read again by its model."""
     first = readings[0]
     use = use_for_effects([reading.example for reading in readings], ablation.metric)
     settings = first.model_settings
@@ -177,18 +167,7 @@ def effects_of_examples(reader: "Reader", examples: "list[Prepared]", ablation: 
 def _metric_with_id(
     reader: "Reader", example: "Prepared", metric: Metric | None
 ) -> tuple[Metric | None, Metric | None, str]:
-    """Returns the metric with the id of a token or label, with the label as the model has it, and a remark on it.
-
-    Both are unchanged if the metric names no token.
-
-    Args:
-        reader: the reader, which knows the names.
-        example: the first example, which may know the id of its own metric.
-        metric: the metric, such as ``logit:cat``.
-
-    Raises:
-        AttnvizError: if there is no token or label of this name.
-    """
+    """Returns the metric with the id of a token or label, with the label as the model has it, and a remark on it."""
     if not isinstance(metric, str) or not metric.startswith(LOGIT_PREFIX):
         return metric, metric, ""
     if metric == example.metric and example.metric_token is not None:

@@ -130,10 +130,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
 
 
 def _refuse_types(options: dict[str, Any]) -> None:
-    """Raises AttnvizError if a value is not of the type of its option.
-
-    An option that names a file also takes a path, and a flag takes a value of any type.
-    """
+    """Raises AttnvizError if a value is not of the type of its option."""
     declared_types = get_type_hints(DrawOptions)
     for name, value in options.items():
         types = get_args(declared_types[name]) or (declared_types[name],)

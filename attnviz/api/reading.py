@@ -118,16 +118,7 @@ def reading(
 
 
 def _example_of(text: str | None, images: Sequence[Any]) -> Example:
-    """Returns the example of a text, of an image, or of a text with images.
-
-    Args:
-        text: the text; ``None`` for an image alone.
-        images: paths, PIL images or arrays.
-
-    Raises:
-        AttnvizError: if there is nothing to read, ``images`` is one image, several images come without a text, or an
-            image is of another type.
-    """
+    """Returns the example of a text, of an image, or of a text with images."""
     refuse_single_image(images)
     sources = tuple(image_source(image, number, len(images)) for number, image in enumerate(images, 1))
     if text:

@@ -79,15 +79,7 @@ def replay(
 
 
 def _server_answer(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
-    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are given.
-
-    Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others;
-    without both, all ids are the prompt. A batch of one text, ``[[…]]``, counts as the ids of this text.
-
-    Raises:
-        AttnvizError: if the ids are no list of whole numbers, if ``prompt_length`` is negative or exceeds their number,
-            or if the prompt is empty although log-probabilities are given.
-    """
+    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are given."""
     token_ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(token_ids) == 1 and isinstance(token_ids[0], list):
         token_ids = token_ids[0]
@@ -113,11 +105,7 @@ def _embedding_rows(model: "nn.Module") -> int | None:
 
 
 def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
-    """Returns the keyword arguments of a forward pass over the ids of an answer, on the model's device.
-
-    The model's cache is off, if it has one. To compare log-probabilities, a model that takes ``logits_to_keep``
-    computes only the logits of the answer; without log-probabilities or that argument, it computes all.
-    """
+    """Returns the keyword arguments of a forward pass over the ids of an answer, on the model's device."""
     import torch
 
     names = list(inspect.signature(model.forward).parameters)

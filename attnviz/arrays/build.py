@@ -34,16 +34,9 @@ def from_arrays(
     ``(texts, heads, queries, keys)``. An array that may change is copied; a read-only one of numpy and float32 is not.
 
     Args:
-        weights: after the softmax; each row sums to 1 over the keys, or to 0 where a query sees no key.
-        scores: before the softmax; −inf, or −1e9 and less, where a cell is masked.
         queries: ``(heads, queries, features)``, with layers and texts as above.
-        keys: ``(key heads, keys, features)``; in grouped-query attention a run of heads shares a key head.
         mask: ``"causal"``, or true where a query may see a key: ``(queries, keys)`` or anything that broadcasts to the
             maps of a layer. Without a mask, weights that are all 0 above the diagonal count as causal.
-        scale: the factor of q·k; ``None`` for 1/√features.
-        tokens: a label for each key, and for each query if there are as many queries.
-        query_tokens: a label for each query, if queries and keys are different tokens.
-        model: the name of the model in captions.
 
     Returns:
         A recording of the given numbers; a remark says that they were not compared with a model's output.
@@ -78,14 +71,6 @@ def recording_of_arrays(
     may_change: bool = True,
 ) -> Recording:
     """Returns a recording of arrays by name: weights, scores, queries, keys; some may be absent.
-
-    Args:
-        arrays: arrays by name, in a form that `from_arrays` takes.
-        mask: the mask of `from_arrays`.
-        scale: the factor of q·k; ``None`` for 1/√features.
-        axis_labels: the labels of both axes.
-        model: the name of the model in captions.
-        may_change: false if nobody else has the arrays, so that float32 need not be copied.
 
     Raises:
         AttnvizError: as `from_arrays` does.

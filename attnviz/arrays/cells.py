@@ -38,13 +38,6 @@ def maps_of_cells(
 ) -> tuple[list[LayerMaps], list[str]]:
     """Returns the maps of each layer and text, with every cell, and remarks on what was assumed or computed.
 
-    Args:
-        weights: weights in a form that `from_arrays` takes; ``None`` to compute them from the scores.
-        scores: scores in a form that `from_arrays` takes; ``None`` for the logarithms of the weights.
-        mask: the mask of `from_arrays`.
-        axis_labels: the labels of both axes.
-        may_change: false if nobody else has the arrays, so that float32 need not be copied.
-
     Raises:
         AttnvizError: if shapes differ, a weight is NaN or negative, rows of weights do not sum to 1, scores without
             weights hold NaN or +inf, or the mask hides weights or does not fit.
@@ -83,13 +76,7 @@ def maps_of_cells(
 
 @dataclass(frozen=True, eq=False)
 class _TextArray:
-    """One text of one layer.
-
-    Attributes:
-        layer: the layer, with its array.
-        layer_index: the index of the layer among the given layers.
-        item: the index of the text in the batch.
-    """
+    """One text of one layer."""
 
     layer: ArrayLayer
     layer_index: int
@@ -118,7 +105,6 @@ class _CheckedRows:
     Attributes:
         weights: ``(heads, queries, keys)``.
         sums: ``(heads, queries)``, the sum of each row; 0 for a query that sees no key.
-        is_zero_above: true if the maps are square, larger than one token, and 0 above the diagonal.
     """
 
     weights: FloatArray
@@ -134,14 +120,7 @@ def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
 def _maps(
     text_array: _TextArray, cells: tuple[HeadArrays, ...], visible: BoolArray, axis_labels: AxisLabels
 ) -> OnDemandMaps:
-    """Returns the maps of one text in one layer.
-
-    Args:
-        text_array: the array of one text in one layer, ``(heads, queries, keys)``, with layer and item.
-        cells: the cells of each head.
-        visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
-        axis_labels: the labels of both axes.
-    """
+    """Returns the maps of one text in one layer."""
     heads, queries, keys = text_array.shape
     query_tokens, key_tokens = axis_labels.of_axes(queries, keys)
     return OnDemandMaps(
@@ -158,14 +137,7 @@ def _maps(
 
 
 def _checked_rows(text_array: _TextArray) -> _CheckedRows:
-    """Checks the weights of a text and returns them as float32, without a copy if `is_shared`.
-
-    Each band of rows is read from memory once, and copied, added up and searched while it is in the cache.
-
-    Raises:
-        AttnvizError: if a weight is NaN or negative, or a row does not sum to 1 or 0, by more than `ROW_TOLERANCE`; or
-            if a copy does not fit the memory.
-    """
+    """Checks the weights of a text and returns them as float32, without a copy if `is_shared`."""
     heads, queries, keys = text_array.shape
     shares_memory = is_shared(text_array.array, text_array.layer.may_change)
     weights = text_array.array if shares_memory else _empty_maps(text_array.shape)
@@ -195,14 +167,7 @@ def _empty_maps(shape: tuple[int, ...]) -> FloatArray:
 
 
 def _refuse_unnormalized(weights: FloatArray, sums: FloatArray, smallest_weight: float, location: str) -> None:
-    """Raises AttnvizError if a weight is NaN or negative, or a row does not sum to 1 or 0.
-
-    Args:
-        weights: ``(heads, queries, keys)``.
-        sums: ``(heads, queries)``, the sum of each row.
-        smallest_weight: the smallest weight, or 0 if none is below 0.
-        location: the layer and text, for messages.
-    """
+    """Raises AttnvizError if a weight is NaN or negative, or a row does not sum to 1 or 0."""
     if np.isnan(sums).any():  # of a NaN, or of infinite weights of both signs
         refuse_nan(weights, "weights", location)
     sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
@@ -219,12 +184,7 @@ def _refuse_unnormalized(weights: FloatArray, sums: FloatArray, smallest_weight:
 
 
 def _is_zero_after(band: FloatArray, start: int) -> bool:
-    """True if each row of a band is 0 after its own key.
-
-    Args:
-        band: ``(queries, keys)``, none below 0, so that a sum of 0 tells that all are 0.
-        start: the index of the first row in its square map.
-    """
+    """True if each row of a band is 0 after its own key."""
     stop = start + len(band)
     if band[0, start + 1 :].any() or np.einsum("qk->", band[:, stop:]):
         return False
@@ -239,14 +199,7 @@ def _later_keys(count: int) -> FloatArray:
 
 
 def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | None, text_array: _TextArray) -> None:
-    """Raises AttnvizError if a cell that the given mask hides has a weight above `ROW_TOLERANCE`.
-
-    Args:
-        rows: the weights.
-        mask: the mask as it was given.
-        visible: the cells that the mask shows; ``None`` if there is no mask.
-        text_array: the array of one text in one layer, ``(heads, queries, keys)``, for the message.
-    """
+    """Raises AttnvizError if a cell that the given mask hides has a weight above `ROW_TOLERANCE`."""
     if visible is None or (isinstance(mask, str) and rows.is_zero_above):  # causal and 0 above the diagonal
         return
     hidden_weight = max(
@@ -261,16 +214,7 @@ def _refuse_hidden_weights(rows: _CheckedRows, mask: Any, visible: BoolArray | N
 
 
 def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
-    """Returns the cells that the mask shows, without those of queries whose weights are all 0.
-
-    Args:
-        sees_key: ``(heads, queries)``, true if the query has any weight.
-        visible: the mask of the layer; ``None`` if there is none.
-        shape: heads, queries and keys.
-
-    Returns:
-        ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
-    """
+    """Returns the cells that the mask shows, without those of queries whose weights are all 0."""
     if sees_key.all():
         return rule_cells(*shape[1:], is_causal=False) if visible is None else visible
     cells = np.broadcast_to(sees_key[..., None], shape)
@@ -278,19 +222,7 @@ def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: t
 
 
 def _maps_of_scores(layers: list[ArrayLayer], mask: Any, axis_labels: AxisLabels) -> list[LayerMaps]:
-    """Returns the maps of scores: the weights of a head are their softmax, computed when the head is first read.
-
-    Cells are masked if the mask hides them or their score is at most `MASKED_SCORE`. A query without a visible key has
-    weights of 0.
-
-    Args:
-        layers: the scores of each layer.
-        mask: the mask of `from_arrays`.
-        axis_labels: the labels of both axes.
-
-    Raises:
-        AttnvizError: if a score is NaN or +inf.
-    """
+    """Returns the maps of scores: the weights of a head are their softmax, computed when the head is first read."""
     maps: list[LayerMaps] = []
     for index, layer in enumerate(layers):
         for item in range(len(layer.array)):
@@ -306,16 +238,7 @@ def _maps_of_scores(layers: list[ArrayLayer], mask: Any, axis_labels: AxisLabels
 
 
 def _cells_of_scores(scores: FloatArray, visible: BoolArray | None, location: str) -> BoolArray:
-    """Returns the visible cells of scores ``(heads, queries, keys)``; refuses NaN and +inf.
-
-    Args:
-        scores: ``(heads, queries, keys)``.
-        visible: the mask of the layer; ``None`` if there is none.
-        location: the layer and text, for messages.
-
-    Returns:
-        ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
-    """
+    """Returns the visible cells of scores ``(heads, queries, keys)``; refuses NaN and +inf."""
     largest = scores.max()
     if np.isnan(largest):
         refuse_nan(scores, "scores", location)

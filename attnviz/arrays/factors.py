@@ -35,14 +35,6 @@ def maps_of_factors(
 ) -> Iterator[LayerMaps]:
     """Yields the maps of each layer and text: factors of long texts; heads of others are computed when they are read.
 
-    Args:
-        queries: queries in a form that `from_arrays` takes.
-        keys: keys in a form that `from_arrays` takes.
-        mask: the mask of `from_arrays`.
-        scale: the factor of q·k; ``None`` for 1/√features.
-        axis_labels: the labels of both axes.
-        may_change: false if nobody else has the arrays, so that float32 need not be copied.
-
     Raises:
         AttnvizError: if queries and keys do not fit each other, a number is not finite, or the mask differs by head.
     """
@@ -97,9 +89,6 @@ class _Products:
 
     Attributes:
         queries: ``(heads, queries, features)``.
-        keys: ``(key heads, keys, features)``.
-        scale: the factor of q·k.
-        mask: the visible cells.
     """
 
     queries: FloatArray
@@ -135,12 +124,7 @@ class _Products:
 
 @final
 class ProductCells:
-    """The cells of one head, computed from its queries and keys when they are first read, and then kept.
-
-    Args:
-        products: the queries and keys of all heads.
-        head: the index of the head.
-    """
+    """The cells of one head, computed from its queries and keys when they are first read, and then kept."""
 
     def __init__(self, products: _Products, head: int) -> None:
         self.products, self.head = products, head
@@ -170,18 +154,7 @@ class ProductCells:
 
 
 def _products(queries: FloatArray, keys: FloatArray, mask: Any, scale: float | None, layer: int) -> _Products:
-    """Returns the queries and keys of one text in one layer, with their scale and mask.
-
-    Args:
-        queries: ``(heads, queries, features)``.
-        keys: ``(key heads, keys, features)``.
-        mask: the mask of `from_arrays`.
-        scale: the factor of q·k; ``None`` for 1/√features.
-        layer: the index of the layer.
-
-    Raises:
-        AttnvizError: if `_mask` refuses the mask.
-    """
+    """Returns the queries and keys of one text in one layer, with their scale and mask."""
     heads, query_count, features = queries.shape
     effective_scale = features**-0.5 if scale is None else float(scale)
     mask_rule = _mask(mask, heads, query_count, keys.shape[1], layer)
@@ -189,18 +162,7 @@ def _products(queries: FloatArray, keys: FloatArray, mask: Any, scale: float | N
 
 
 def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
-    """Returns the mask of a layer as a rule; without a mask, every cell is visible.
-
-    Args:
-        mask: the mask of `from_arrays`.
-        heads: the number of heads.
-        queries: the number of queries.
-        keys: the number of keys.
-        layer: the index of the layer, for a mask with an axis of layers.
-
-    Raises:
-        AttnvizError: if heads see different cells, or `visible_cells` refuses the mask.
-    """
+    """Returns the mask of a layer as a rule; without a mask, every cell is visible."""
     if mask is None or (isinstance(mask, str) and mask == CAUSAL):
         is_causal = mask is not None
         return Mask(causal=is_causal, offset=keys - queries if is_causal else 0)
@@ -213,16 +175,7 @@ def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
 
 
 def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) -> FloatArray:
-    """Returns the log-sum-exp of each query of one head, ``(queries,)``, computed in float64 in blocks of queries.
-
-    A query that sees no key has −inf.
-
-    Args:
-        queries: ``(queries, features)``.
-        keys: ``(keys, features)``.
-        scale: the factor of q·k.
-        mask: the visible cells.
-    """
+    """Returns the log-sum-exp of each query of one head, ``(queries,)``, computed in float64 in blocks of queries."""
     block_queries = max(BLOCK_CELLS // len(keys), 1)
     logsumexp = np.empty(len(queries), dtype=np.float32)
     transposed_keys = keys.T.astype(np.float64)

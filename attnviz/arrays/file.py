@@ -26,13 +26,6 @@ Arrays = dict[str, NDArray[Any]]
 def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
     """Reads a recording from a file of arrays.
 
-    Args:
-        path: a .npy file of weights; a .npz or .safetensors file of arrays named ``weights``, ``scores``, ``queries``
-            or ``keys``, optionally after the name of a layer (``12.weights``), with ``mask``, ``tokens``,
-            ``query_tokens`` and ``scale``; a file whose arrays have other names and are all weights; or numbers that
-            attnviz wrote as .npz.
-        tokens: a text file with one label of a token on each line, which replace the labels in ``path``.
-
     Raises:
         AttnvizError: if a file cannot be read, needs pickle or holds no attention, or `from_arrays` refuses the arrays.
     """
@@ -55,12 +48,7 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 
 
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none.
-
-    Raises:
-        AttnvizError: if the file cannot be read, is too large for the memory, needs pickle, or its
-            metadata are not a JSON object.
-    """
+    """Returns the arrays of a file by name, and the JSON object that describes them; {} if there is none."""
     readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
     with open_file(path, f"a file that ends in {or_list(readers)}"):  # refuses folders, pipes and devices
         refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
@@ -84,11 +72,7 @@ def _load_npy(path: Path) -> tuple[Arrays, Any]:
 
 
 def _load_npz(path: Path) -> tuple[Arrays, Any]:
-    """Returns the arrays of a .npz file by name, and its metadata; {} if it has none.
-
-    Raises:
-        AttnvizError: if there are too many arrays, or too large ones for the memory, or the metadata is not JSON.
-    """
+    """Returns the arrays of a .npz file by name, and its metadata; {} if it has none."""
     with zipfile.ZipFile(path) as zip_file:  # its directory states each array's size; numpy reads no more than that
         members = zip_file.infolist()
     if len(members) > MAX_ARRAYS:
@@ -101,13 +85,7 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
 
 
 def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
-    """Returns the arrays of a .safetensors file by name, and its metadata; {} if it has none.
-
-    If any array is bfloat16, all are converted to float32. Token labels in the metadata become the array ``tokens``.
-
-    Raises:
-        AttnvizError: if the file is damaged, or its labels are not JSON.
-    """
+    """Returns the arrays of a .safetensors file by name, and its metadata; {} if it has none."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -144,14 +122,7 @@ def _mapped_tensors(path: Path) -> Arrays:
 
 
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
-    """Returns the arguments of `from_arrays`: for each field (``weights``, …) a mapping from layers to arrays.
-
-    If the only array of a field names no layer, the argument is the array. Labels, scale and mask are added if the
-    file has them. If no array is named after a field, all other arrays are weights.
-
-    Raises:
-        AttnvizError: if labels or scale are not valid, or one of these other arrays cannot be weights.
-    """
+    """Returns the arguments of `from_arrays`: for each field (``weights``, …) a mapping from layers to arrays."""
     arguments: dict[str, Any] = {}
     for name in list(arrays):
         layer, _, field = name.rpartition(".")
@@ -183,10 +154,7 @@ def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
 
 
 def _without_unnamed_layer(value: Any) -> Any:
-    """Returns the array of a mapping with one name, if this has no number but 0: its first axis may be layers.
-
-    Any other value is returned unchanged.
-    """
+    """Returns the array of a mapping with one name, if this has no number but 0: its first axis may be layers."""
     names_no_layer = isinstance(value, dict) and len(value) == 1 and not re.search(r"[1-9]", next(iter(value)))
     return next(iter(value.values())) if names_no_layer else value
 

@@ -40,10 +40,6 @@ class ArrayLayer:
 class AxisLabels:
     """The labels of both axes, which become `Tokens` once the number of tokens is known.
 
-    Args:
-        tokens: a label for each key; ``None`` to number the keys.
-        query_tokens: a label for each query; ``None`` if the queries are the keys, or are numbered.
-
     Raises:
         AttnvizError: if labels are one string instead of a list.
     """
@@ -92,11 +88,6 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
     A single array of four axes has the layers on its first; one of fewer axes is the only layer. A mapping is sorted by
     the numbers in its names.
 
-    Args:
-        arrays: an array, or a list, tuple or mapping of an array for each layer.
-        role: the name of the arrays in refusals.
-        may_change: false if nobody else has the arrays.
-
     Raises:
         AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
     """
@@ -122,11 +113,7 @@ def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLaye
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name that differs between names, such as 3 in ``blocks.3.attn_0``.
-
-    That number must stand at one place of all names, be different in all of them, and have at most 6 digits; else
-    returns 0, 1, …. A single name gives its number if it has exactly one.
-    """
+    """Returns the number in each name that differs between names, such as 3 in ``blocks.3.attn_0``."""
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
     if len({len(digits_of_name) for digits_of_name in numbers_in_names}) != 1:
         return list(range(len(names)))
@@ -137,18 +124,7 @@ def _layer_numbers(names: list[str]) -> list[int]:
 
 
 def _array_layer(number: int, name: str, array: NDArray[Any], role: str, may_change: bool) -> ArrayLayer:
-    """Returns a layer of an array of two to four axes; adds axes of length 1 for texts and heads that it lacks.
-
-    Args:
-        number: the number of the layer.
-        name: its name in the recording.
-        array: the array.
-        role: the name of the array in refusals.
-        may_change: false if nobody else has the array.
-
-    Raises:
-        AttnvizError: if the array has another number of axes, or is empty.
-    """
+    """Returns a layer of an array of two to four axes; adds axes of length 1 for texts and heads that it lacks."""
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
     return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape), may_change)
@@ -158,10 +134,6 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
     """Returns an array of any library as a numpy array, without importing that library.
 
     bfloat16, float16 and all floats of torch become float32; other dtypes stay.
-
-    Args:
-        values: an array, or nested lists of numbers.
-        role: the name of the array in refusals.
 
     Raises:
         AttnvizError: if ``values`` are not an array of numbers or booleans.
@@ -176,10 +148,7 @@ def array_of(values: Any, role: str) -> NDArray[Any]:
 
 
 def _to_numpy(values: Any) -> NDArray[Any] | None:
-    """Returns the values as a numpy array, by DLPack or ``__array__``; a numpy array without a copy.
-
-    Returns ``None`` if they cannot be converted.
-    """
+    """Returns the values as a numpy array, by DLPack or ``__array__``; a numpy array without a copy."""
     if type(values) in (np.ndarray, np.memmap):
         return np.asarray(values)
     if str(getattr(values, "dtype", "")) == "bfloat16":  # numpy has no bfloat16, though DLPack has
@@ -199,12 +168,7 @@ def float_array(array: NDArray[Any], may_change: bool) -> FloatArray:
 
 
 def is_shared(array: NDArray[Any], may_change: bool) -> bool:
-    """True if an array is used without a copy: it is float32, and nobody changes its memory.
-
-    Args:
-        array: the array.
-        may_change: false if nobody else has the array, as that of a file.
-    """
+    """True if an array is used without a copy: it is float32, and nobody changes its memory."""
     return array.dtype == np.float32 and (not may_change or _is_frozen(array))
 
 
@@ -217,12 +181,7 @@ def _is_frozen(array: NDArray[Any]) -> bool:
 
 
 def refuse_layers_of_mask(mask: Any, layers: int) -> None:
-    """Raises AttnvizError if a mask has an axis of layers whose length is neither 1 nor the number of layers.
-
-    Args:
-        mask: the mask of `from_arrays`.
-        layers: the number of layers of the maps.
-    """
+    """Raises AttnvizError if a mask has an axis of layers whose length is neither 1 nor the number of layers."""
     if mask is None or isinstance(mask, str):
         return
     mask_array = array_of(mask, "mask")
@@ -234,12 +193,6 @@ def refuse_layers_of_mask(mask: Any, layers: int) -> None:
 
 def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | None:
     """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` if there is no mask.
-
-    Args:
-        mask: the mask of `from_arrays`.
-        shape: heads, queries and keys of the layer.
-        layer: the index of the layer, for a mask with an axis of layers; an axis of length 1 serves all layers. See
-            `refuse_layers_of_mask`.
 
     Raises:
         AttnvizError: if the mask is unknown, has numbers other than 0 and 1, or does not broadcast to the shape.
@@ -282,12 +235,8 @@ def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
 
 
 def refuse_not_finite(array: FloatArray, role: str, location: str) -> None:
-    """Raises AttnvizError, which names the first position, if a number of ``(heads, tokens, features)`` is not finite.
-
-    Args:
-        array: queries or keys.
-        role: ``queries`` or ``keys``.
-        location: the layer and text, for the message.
+    """Raises AttnvizError, which names the first position, if a number of ``(heads, tokens, features)`` is not
+    finite.
     """
     if not (np.isfinite(array.max()) and np.isfinite(array.min())):
         head, token, feature = (int(index) for index in np.argwhere(~np.isfinite(array))[0])
@@ -297,13 +246,7 @@ def refuse_not_finite(array: FloatArray, role: str, location: str) -> None:
 
 
 def refuse_nan(array: FloatArray, role: str, location: str) -> None:
-    """Raises AttnvizError, which names the first position, if a number of ``(heads, queries, keys)`` is NaN.
-
-    Args:
-        array: weights or scores.
-        role: the name of the array in the message.
-        location: the layer and text, for the message.
-    """
+    """Raises AttnvizError, which names the first position, if a number of ``(heads, queries, keys)`` is NaN."""
     if np.isnan(array.max()):
         head, row, column = (int(index) for index in np.argwhere(np.isnan(array))[0])
         place = f"query {row}, key {column}"

@@ -27,10 +27,7 @@ def recording_of_numbers(
     """Returns a recording of the heads whose numbers a file holds.
 
     Args:
-        about: the metadata of the file: ``heads``, each with its name, layer, module and tokens, and ``recording``.
         arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
-        file_name: the name of the file in refusals.
-        labels: labels that replace those in the file; ``None`` to keep the labels of the file.
 
     Raises:
         AttnvizError: if the file holds a comparison, or lacks a value or an array.
@@ -63,18 +60,7 @@ def recording_of_numbers(
 def _maps(
     call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], axes: list[Tokens], labels: Labels | None
 ) -> DenseMaps:
-    """Returns the maps of the heads of one attention call.
-
-    Args:
-        call: layer, module, kind and text of the call.
-        heads: the metadata of its heads.
-        arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
-        axes: the tokens of the file, which the entry of a head names by their index.
-        labels: labels that replace those in the file; ``None`` to keep the tokens of the file.
-
-    Raises:
-        AttnvizError: if an array is missing, or of another shape than those of the other heads or the tokens.
-    """
+    """Returns the maps of the heads of one attention call."""
     layer, module, kind, item = call
     scores, weights, visible = (_stacked_arrays(heads, arrays, name) for name in QUANTITIES)
     visible = visible.astype(bool)

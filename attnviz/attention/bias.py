@@ -29,13 +29,7 @@ class Bias:
         return not (self.relative is None and self.by_key is None and self.explicit is None)
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of a part does not fit the maps.
-
-        Args:
-            heads: number of heads of the maps.
-            queries: number of queries.
-            keys: number of keys.
-        """
+        """Raises AttnvizError if the shape of a part does not fit the maps."""
         shapes = {"by_key": (heads, keys), "explicit": (heads, queries, keys)}
         parts = {name: getattr(self, name) for name in shapes}
         wrong_parts = {name for name, part in parts.items() if part is not None and part.shape != shapes[name]}
@@ -53,13 +47,7 @@ class Bias:
             )
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:
-        """Returns the bias of a block of cells, ``(heads, queries, keys)``; zeros if the bias has no part.
-
-        Args:
-            heads: indices of the heads in the arrays of this bias.
-            queries: the queries of the block; the slice has start and stop.
-            keys: the keys of the block; the slice has start and stop.
-        """
+        """Returns the bias of a block of cells, ``(heads, queries, keys)``; zeros if the bias has no part."""
         shape = (len(heads), queries.stop - queries.start, keys.stop - keys.start)
         total = np.zeros(shape, dtype=np.float32)
         if self.relative is not None:
@@ -74,13 +62,7 @@ class Bias:
         return total
 
     def of_cells(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
-        """Returns the bias of single cells, ``(heads, cells)``; zeros if the bias has no part.
-
-        Args:
-            heads: indices of the heads in the arrays of this bias.
-            queries: ``(cells,)``, the query of each cell.
-            keys: ``(cells,)``, the key of each cell.
-        """
+        """Returns the bias of single cells, ``(heads, cells)``; zeros if the bias has no part."""
         total = np.zeros((len(heads), len(queries)), dtype=np.float32)
         if self.relative is not None:
             total += self.relative[heads][:, keys - queries + self.origin]

@@ -25,10 +25,7 @@ def flash_attention(
     Args:
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, key heads, keys, features)``.
-        values: the shape of the keys.
         mask: broadcast to ``(batch, heads, queries, keys)``: bool, true where visible, or numbers added to the scores.
-        causal: if true, a query sees only keys up to its own position.
-        scale: factor of q·k; ``None`` for 1 / sqrt(features).
 
     Returns:
         The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
@@ -42,13 +39,7 @@ def flash_attention(
 
 
 def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """True if ``fused_attention`` supports this head; on CUDA that depends on torch's build and the GPU.
-
-    Args:
-        features: width of a head.
-        dtype: the dtype of queries, keys and values.
-        device: the device that computes attention.
-    """
+    """True if ``fused_attention`` supports this head; on CUDA that depends on torch's build and the GPU."""
     if device.type != "cuda":
         return has_logsumexp_kernel(device)
     # torch decides by dtype and features; the 8 tokens only make the tensor valid
@@ -68,9 +59,6 @@ def fused_attention(
     Args:
         queries: ``(batch, heads, queries, features)``; on CUDA the features are a multiple of 8.
         keys: ``(batch, heads, keys, features)``.
-        values: the shape of the keys.
-        causal: if true, a query sees only keys up to its own position; needs as many queries as keys.
-        scale: factor of q·k, more than 0.
 
     Returns:
         The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
@@ -99,10 +87,6 @@ def attention_with_logsumexp(
 ) -> tuple[Tensor, Tensor | None]:
     """Computes ``scaled_dot_product_attention`` with exactly torch's numbers, and its log-sum-exp if available.
 
-    Args:
-        function: torch's ``scaled_dot_product_attention``.
-        arguments: its arguments by name.
-
     Returns:
         The output, and the natural log-sum-exp ``(batch, heads, queries)``; ``None`` if torch calls another kernel.
     """
@@ -117,10 +101,7 @@ def attention_with_logsumexp(
 
 
 def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
-    """True if torch would call the CPU's flash kernel for these arguments, so a direct call changes no bit.
-
-    False in any case for subclasses of Tensor, and for float16 and bfloat16, whose log-sum-exp the kernel rounds.
-    """
+    """True if torch would call the CPU's flash kernel for these arguments, so a direct call changes no bit."""
     tensors = [arguments[name] for name in ("query", "key", "value")]
     are_plain_tensors = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_logsumexp_kernel(tensor.device)

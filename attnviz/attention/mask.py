@@ -59,12 +59,7 @@ class Mask:
         return cells
 
     def sees(self, queries: IntArray, keys: IntArray) -> BoolArray:
-        """Returns True, element-wise, where a query sees a key; False for keys below 0.
-
-        Args:
-            queries: indices of queries, of any shape.
-            keys: indices of keys, of a shape that broadcasts with the queries.
-        """
+        """Returns True, element-wise, where a query sees a key; False for keys below 0."""
         starts, stops = self._spans_of_positions(queries + self.offset)
         is_visible = ((keys >= starts) & (keys < stops)) | (keys < self.prefix)
         is_visible &= keys >= 0
@@ -87,10 +82,6 @@ class Mask:
         """Returns the shortest run of keys that contains each key that the rules allow any of these queries.
 
         The rules are causal, window, chunk and prefix; padding and explicit cells do not count here.
-
-        Args:
-            queries: the queries, at least one; the slice has start and stop.
-            keys: number of keys, to which the run is clipped.
         """
         first_start, _ = self._span_of_position(queries.start + self.offset)
         _, last_stop = self._span_of_position(queries.stop - 1 + self.offset)
@@ -103,10 +94,6 @@ class Mask:
         """Returns True if a whole block is visible, False if a whole block is hidden, ``None`` if neither is certain.
 
         ``None`` means that the cells have to be computed; they may still be all visible or all hidden.
-
-        Args:
-            queries: the queries of the block, at least one; the slice has start and stop.
-            keys: the keys of the block; the slice has start and stop.
         """
         if self.explicit is not None or (self.padding is not None and not self.padding[keys].all()):
             return None
@@ -149,10 +136,7 @@ class Mask:
         return np.asarray(np.diff(cells_before, axis=1))
 
     def _span_of_position(self, position: int) -> tuple[int, int]:
-        """Returns start and end of the keys that causal, window and chunk allow a query at ``position``.
-
-        They are not clipped to the number of keys; the end is `UNBOUNDED` if no rule limits it.
-        """
+        """Returns start and end of the keys that causal, window and chunk allow a query at ``position``."""
         start, stop = 0, UNBOUNDED
         if self.causal:
             stop = position + 1
@@ -164,10 +148,7 @@ class Mask:
         return start, stop
 
     def _spans_of_positions(self, positions: IntArray) -> tuple[IntArray, IntArray]:
-        """Returns starts and ends of the keys that causal, window and chunk allow a query at each position.
-
-        They are not clipped to the number of keys; ends are `UNBOUNDED` if no rule limits them.
-        """
+        """Returns starts and ends of the keys that causal, window and chunk allow a query at each position."""
         starts, stops = np.zeros_like(positions), np.full_like(positions, UNBOUNDED)
         if self.causal:
             stops = positions + 1
@@ -190,13 +171,7 @@ class Mask:
 
 
 def _capped_sums(values: IntArray, edges: IntArray, caps: IntArray) -> IntArray:
-    """Returns the sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``.
-
-    Args:
-        values: ``(rows,)``, ascending.
-        edges: ``(blocks + 1,)``, the first row of each block, and the end of the last.
-        caps: ``(caps,)``, ascending.
-    """
+    """Returns the sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``."""
     sums = np.concatenate([[0], np.cumsum(values)])
     first_above = np.searchsorted(values, caps, side="right")
     cap_rows = np.clip(

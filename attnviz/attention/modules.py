@@ -138,14 +138,7 @@ class MultiHeadAttention(nn.Module):
         self._set_options(query_width, options)
 
     def _set_options(self, width: int, options: AttentionOptions) -> None:
-        """Checks the options and stores them, or their defaults, as attributes; ``width`` is the width of a query.
-
-        ``scale`` is stored divided by ``temperature``.
-
-        Raises:
-            TypeError: if an option is unknown.
-            AttnvizError: if a number is out of range.
-        """
+        """Checks the options and stores them, or their defaults, as attributes; ``width`` is the width of a query."""
         unknown_names = options.keys() - AttentionOptions.__annotations__
         if unknown_names:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown_names)!r}")

@@ -15,12 +15,6 @@ Init = Literal["linear", "uniform"]
 def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
     """Returns a projection from ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random state.
 
-    Args:
-        features: width of the input.
-        width: width of the output.
-        bias: if true, the projection adds a bias.
-        init: ``linear`` draws as ``nn.Linear`` does; ``uniform`` draws weights from 0 to 1, and biases are zero.
-
     Raises:
         AttnvizError: if ``init`` is unknown.
     """
@@ -52,15 +46,7 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
 
 
 def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *, projected: bool) -> nn.Module:
-    """Returns the projection that mixes the joined heads, or the identity if not ``projected``.
-
-    Args:
-        width: features of the joined heads.
-        output_dim: features of the output.
-        bias: the projections with a bias; see ``MultiHeadAttention``.
-        init: see ``draw_linear``.
-        projected: if false, the joined heads are the output.
-    """
+    """Returns the projection that mixes the joined heads, or the identity if not ``projected``."""
     return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
@@ -85,8 +71,6 @@ def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Ten
     """Raises AttnvizError if an input has a wrong shape, is empty, or does not fit the others.
 
     Args:
-        features: width of an input token.
-        batch_first: if false, the first two axes of each input are swapped.
         tokens: expected as ``(batch, queries, features)``.
         context: expected as ``(batch, keys, features)``.
         value_tokens: expected as ``(batch, keys, features)``.
@@ -109,12 +93,6 @@ def refuse_shapes(features: int, batch_first: bool, tokens: Tensor, context: Ten
 
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
     """Returns the widths of a query (and key) and of a value in each head.
-
-    Args:
-        embed_dim: features of an input token.
-        num_heads: number of heads.
-        qk_dim: width of a query; ``None`` for embed_dim / num_heads.
-        value_dim: width of a value; ``None`` for embed_dim / num_heads.
 
     Raises:
         AttnvizError: if an equal share is needed and the heads do not divide the features.

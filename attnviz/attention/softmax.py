@@ -37,7 +37,6 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
         scores: ``(batch, heads, queries, keys)``.
         visible: ``(queries, keys)``, or any shape that broadcasts to the scores.
         padding: ``(batch, keys)``, true where the key is real.
-        causal: if true, a query sees only keys up to its own position.
 
     Raises:
         AttnvizError: if a mask does not fit the scores.

@@ -20,10 +20,6 @@ DONE, FAILED = b"+", b"-"  # the first byte of the result
 def run_bounded(work: Callable[[], str], what: str) -> str:
     """Runs ``work`` in a fork of this process and returns its result; runs it here if the system cannot fork.
 
-    Args:
-        work: returns the result; pure Python, since a fork does not copy the threads of libraries.
-        what: a noun phrase for the work, which begins the refusal, such as ``looking for years``.
-
     Raises:
         AttnvizError: if the work fails, or exceeds its time, its memory or the size of its result.
     """
@@ -62,10 +58,7 @@ def _run_here(work: Callable[[], str], what: str) -> str:
 
 
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
-    """Runs ``work`` in the fork, writes its result to the pipe ``write_end``, and ends the fork.
-
-    If the work fails, it writes the reason instead. Exit handlers of the parent do not run.
-    """
+    """Runs ``work`` in the fork, writes its result to the pipe ``write_end``, and ends the fork."""
     try:
         # the parent's handlers would clean up the parent's files
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -89,10 +82,7 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _limit_own_memory() -> None:
-    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, or to the hard limit if that is less.
-
-    Does nothing if the system does not tell the use, or refuses the limit.
-    """
+    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, or to the hard limit if that is less."""
     import resource
 
     with suppress(OSError, ValueError):
@@ -105,12 +95,7 @@ def _limit_own_memory() -> None:
 
 
 def _read_result(read_end: int, deadline: float) -> bytes | None:
-    """Returns all bytes of a pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first.
-
-    Args:
-        read_end: the file descriptor of the pipe.
-        deadline: the time when reading stops, in seconds of ``time.monotonic``.
-    """
+    """Returns all bytes of a pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first."""
     content = bytearray()
     while len(content) <= MAX_RESULT_BYTES:
         ready = select.select([read_end], [], [], max(0, deadline - time.monotonic()))[0]

@@ -97,11 +97,7 @@ def refuse_target(path: Path, force: bool = False) -> None:
 
 
 def _checked_target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
-    """Returns the path with links resolved, and the status of the file there, or ``None`` if there is no file.
-
-    Raises:
-        AttnvizError: as `refuse_target` does.
-    """
+    """Returns the path with links resolved, and the status of the file there, or ``None`` if there is no file."""
     try:
         is_link = path.is_symlink()
         target = Path(os.path.realpath(path)) if is_link else path
@@ -134,10 +130,7 @@ def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
 
 
 def _copy_access(path: Path, replaced_status: os.stat_result) -> None:
-    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces.
-
-    The bits setuid, setgid and sticky are not copied.
-    """
+    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces."""
     if hasattr(os, "chown"):
         with suppress(OSError):
             os.chown(path, replaced_status.st_uid, replaced_status.st_gid)
@@ -145,13 +138,7 @@ def _copy_access(path: Path, replaced_status: os.stat_result) -> None:
 
 
 def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
-    """Renames a complete file to its target, and flushes the folder; replaces a file only if ``force`` is True.
-
-    Without ``force``, the temporary name may remain as a second one.
-
-    Raises:
-        FileExistsError: if the target exists and ``force`` is False, even if it was created a moment ago.
-    """
+    """Renames a complete file to its target, and flushes the folder; replaces a file only if ``force`` is True."""
     if force:
         os.replace(temporary, target)
     else:
@@ -165,10 +152,7 @@ def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
 
 
 def _replace_placeholder(temporary: Path, target: Path) -> None:
-    """Creates an empty file as the target, and renames the temporary file over it.
-
-    Removes the empty file if renaming fails; raises FileExistsError if the target exists.
-    """
+    """Creates an empty file as the target, and renames the temporary file over it."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     try:
         os.replace(temporary, target)

@@ -122,13 +122,7 @@ def available_memory() -> int | None:
 
 
 def refuse_without_memory(needed_bytes: int, what: str, advice: str) -> None:
-    """Raises AttnvizError if more memory is needed than is free; does nothing if the free memory is unknown.
-
-    Args:
-        needed_bytes: the bytes that are needed.
-        what: the subject of the message, such as ``a text of 9 tokens``.
-        advice: the end of the message, such as ``use a shorter text``.
-    """
+    """Raises AttnvizError if more memory is needed than is free; does nothing if the free memory is unknown."""
     free_bytes = available_memory()
     if free_bytes is not None and needed_bytes > free_bytes:
         raise AttnvizError(
@@ -150,14 +144,7 @@ def _machine_memory() -> int | None:
 
 
 def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/cgroup") -> list[int]:
-    """Returns the free bytes of each control group that limits the memory of this process (versions 2 and 1).
-
-    Groups whose limit or use is unknown are left out.
-
-    Args:
-        root: the folder of the control groups.
-        groups_file: the file that lists the groups of this process; their parents limit it too.
-    """
+    """Returns the free bytes of each control group that limits the memory of this process (versions 2 and 1)."""
     free_bytes = []
     for line in _lines(groups_file):
         _, controllers, path = line.rstrip().split(":", 2)
@@ -207,9 +194,6 @@ def _number_in(path: str) -> int | None:
 
 
 def _fields_of(path: str) -> dict[str, int]:
-    """Returns the numbers of a file by name, from lines such as ``VmSize:  123 kB``; {} if it cannot be read.
-
-    Lines without a number after the name are left out.
-    """
+    """Returns the numbers of a file by name, from lines such as ``VmSize: 123 kB``; {} if it cannot be read."""
     lines_of_words = (line.replace(":", " ").split() for line in _lines(path))
     return {words[0]: int(words[1]) for words in lines_of_words if len(words) > 1 and words[1].isdecimal()}

@@ -79,13 +79,7 @@ def declared_options(group: Callable[..., object]) -> dict[str, DeclaredOption]:
 def refuse_unmet_needs(
     names: Iterable[str], declarations: Mapping[str, DeclaredOption], present: Container[str]
 ) -> None:
-    """Raises AttnvizError if an option is given without the option that it needs.
-
-    Args:
-        names: the options that the user gave.
-        declarations: all options by name.
-        present: the names of the options that have a value, from the user or by default.
-    """
+    """Raises AttnvizError if an option is given without the option that it needs."""
     for name in names:
         needs = declarations[name].option.needs if name in declarations else None
         if needs is not None and needs[0] not in present:
@@ -124,13 +118,7 @@ def name_lister(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
 
 
 def in_range(minimum: float, maximum: float, unit: str = "") -> Check:
-    """Returns a check that raises AttnvizError for numbers outside a range.
-
-    Args:
-        minimum: the smallest number that it accepts.
-        maximum: the largest number that it accepts.
-        unit: the plural noun after the range in the message, such as ``points``.
-    """
+    """Returns a check that raises AttnvizError for numbers outside a range."""
 
     def check(name: str, value: float) -> None:
         """Raises AttnvizError if the value of the option ``name`` is not from ``minimum`` to ``maximum``."""

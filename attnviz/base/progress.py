@@ -21,10 +21,6 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 
     The bar disappears after the last item. A loop over fewer than two items, or inside a loop that has a bar, shows no
     bar.
-
-    Args:
-        items: the items of the loop.
-        what: the label of the bar, such as ``surveying``.
     """
     if len(items) < 2 or active_bars or not sys.stderr.isatty():
         yield from items
@@ -68,10 +64,6 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
 
     The bar appears after a second. The function does nothing if stderr is not a terminal, or shows another
     bar, or if ``show_bar`` is False.
-
-    Args:
-        what: the label of the bar.
-        show_bar: False to show no bar.
     """
     start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 

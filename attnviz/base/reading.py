@@ -39,10 +39,6 @@ class NotJsonError(AttnvizError):
 def open_file(path: Path, expected_kind: str = "a file") -> IO[bytes]:
     """Opens a regular file for reading; the caller bounds how much it reads.
 
-    Args:
-        path: the path of the file; links are followed.
-        expected_kind: the kind of file that a refusal asks for, as ``a JSON file``.
-
     Raises:
         AttnvizError: if it is missing, a folder, a pipe or a device, or cannot be read.
     """
@@ -66,10 +62,6 @@ def read_start(path: Path, count: int) -> bytes:
 def read_text(path: Path, limit: int | None = None) -> str:
     """Returns the text of a UTF-8 file, pipe or device, its line ends unchanged.
 
-    Args:
-        path: the path of the file.
-        limit: the most bytes that are accepted; ``None`` for `MAX_TEXT_BYTES`.
-
     Raises:
         AttnvizError: if it is missing, a folder, longer than ``limit``, binary, or not UTF-8.
     """
@@ -79,11 +71,6 @@ def read_text(path: Path, limit: int | None = None) -> str:
 
 def read_lines(path: Path, limit: int, expected_kind: str) -> list[str]:
     """Returns the lines of a regular UTF-8 file.
-
-    Args:
-        path: the path of the file.
-        limit: the most bytes that are accepted.
-        expected_kind: the kind of file that a refusal asks for.
 
     Raises:
         AttnvizError: as `open_file` and `read_text` do.
@@ -129,10 +116,6 @@ def decode_text(content: bytes, what: str) -> str:
 def read_json(path: Path, limit: int | None = None) -> Any:
     """Returns the value of a JSON file.
 
-    Args:
-        path: the path of a regular file.
-        limit: the most bytes that are accepted; ``None`` for `MAX_JSON_BYTES`.
-
     Raises:
         AttnvizError: if it cannot be read, is too long, is not JSON, or is nested too deeply.
     """
@@ -143,11 +126,6 @@ def read_json(path: Path, limit: int | None = None) -> Any:
 
 def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -> Any:
     """Returns the value of a JSON text.
-
-    Args:
-        content: the text.
-        what: the name of the text in refusals.
-        levels: the most levels of nested lists and objects.
 
     Raises:
         NotJsonError: if it is not JSON, or is nested more deeply than ``levels``.
@@ -175,10 +153,6 @@ def refuse_deep_nesting(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     """Returns the value of a TOML file; {} if the file cannot be read, or if its content lacks ``mark``.
 
-    Args:
-        path: the path of the file.
-        mark: bytes without which a file is not parsed; every file contains the default.
-
     Raises:
         AttnvizError: if it is too long, is not TOML, is nested too deeply, or has a key of more than `MAX_KEY_PARTS`
             parts.
@@ -204,11 +178,7 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
 
 
 def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of a file, pipe or device.
-
-    Raises:
-        AttnvizError: if it cannot be read, or is longer than ``limit``.
-    """
+    """Returns the whole content of a file, pipe or device."""
     try:
         with path.open("rb") as file:
             return _read_all(file, path, limit, expected_kind)

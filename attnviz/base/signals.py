@@ -17,9 +17,6 @@ SIGNAL_EXIT_BASE = 128  # plus the signal's number: the exit code that shells re
 class CleanupHandler:
     """A signal handler that cleans up and then passes the signal to the handler that it replaced.
 
-    Args:
-        undo: the clean-up function; called at most once for each signal, between any two steps of the program.
-
     Attributes:
         previous: the replaced handlers, by the number of their signal.
     """
@@ -29,12 +26,7 @@ class CleanupHandler:
         self.previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Cleans up, restores the handler that this one replaced, and passes the signal to it.
-
-        Args:
-            number: the number of the signal.
-            frame: the frame that the signal interrupted.
-        """
+        """Cleans up, restores the handler that this one replaced, and passes the signal to it."""
         self.undo()
         previous_handler = self.previous.pop(number)
         signal.signal(number, previous_handler)

@@ -40,11 +40,6 @@ class Tensors(ABC):
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array, which the caller must not change.
 
-        Args:
-            name: the name of the array.
-            dtype: the dtype that it must have, a key of `DTYPE_CODES`.
-            shape: the shape that it must have.
-
         Raises:
             AttnvizError: if it is missing, of another dtype or shape, or damaged.
         """
@@ -60,13 +55,7 @@ class Tensors(ABC):
     def refuse_mismatch(
         self, name: str, actual_form: tuple[str, tuple[int, ...]] | None, expected_form: tuple[str, Any]
     ) -> None:
-        """Raises AttnvizError if an array is missing, or of another dtype or shape.
-
-        Args:
-            name: the name of the array.
-            actual_form: its dtype code and shape; ``None`` if it is missing.
-            expected_form: the dtype code and shape that it must have.
-        """
+        """Raises AttnvizError if an array is missing, or of another dtype or shape."""
         if actual_form != expected_form:
             description = "missing" if actual_form is None else f"{actual_form[0]} of shape {actual_form[1]}"
             raise AttnvizError(
@@ -76,11 +65,6 @@ class Tensors(ABC):
 
 class MemoryTensors(Tensors):
     """Arrays in memory, whose header is converted to JSON and back, as if they were read from a file.
-
-    Args:
-        header: JSON values about the arrays.
-        arrays: the arrays by name.
-        what: the name of the arrays in refusals.
 
     Raises:
         AttnvizError: if a file with this header could not be read.
@@ -102,10 +86,6 @@ class TensorFile(Tensors):
     """A safetensors file that is mapped into memory; opening it reads only the header.
 
     An array's checksum is compared when it is read, in files of at most `MAX_CHECKED_BYTES`.
-
-    Args:
-        path: the path of the file.
-        checks_all: True to compare checksums in larger files too.
 
     Raises:
         AttnvizError: if it is not a complete safetensors file with a header of attnviz.
@@ -161,10 +141,6 @@ class TensorFile(Tensors):
 
 class Entry:
     """A JSON object from an untrusted file; every value is checked when it is read.
-
-    Args:
-        value: a JSON value, which should be an object.
-        what: the name of the file in refusals.
 
     Raises:
         AttnvizError: if the value is not an object.
@@ -280,13 +256,7 @@ class Entry:
 
 
 class StoredEntry(Entry):
-    """The entry of one item of a file, such as an attention call: a JSON object and the arrays that belong to it.
-
-    Args:
-        file: the file, or the arrays in memory.
-        prefix: begins the names of the entry's arrays, such as ``maps.0.``.
-        value: a JSON value, which should be an object.
-    """
+    """The entry of one item of a file, such as an attention call: a JSON object and the arrays that belong to it."""
 
     def __init__(self, file: Tensors, prefix: str, value: Any) -> None:
         super().__init__(value, file.what)
@@ -294,11 +264,6 @@ class StoredEntry(Entry):
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array of this entry; see `Tensors.array`.
-
-        Args:
-            name: the name of the array without the prefix.
-            dtype: the dtype that it must have.
-            shape: the shape that it must have.
 
         Raises:
             AttnvizError: if it is missing, of another dtype or shape, or damaged.
@@ -308,11 +273,6 @@ class StoredEntry(Entry):
 
 def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Writes arrays as safetensors, one after another, without the copy of all arrays that the library's writer makes.
-
-    Args:
-        file: the file, open for writing.
-        header: JSON values about the arrays.
-        arrays: the arrays by name, of a dtype in `DTYPE_CODES`.
 
     Raises:
         AttnvizError: if the header exceeds `MAX_HEADER_BYTES`.

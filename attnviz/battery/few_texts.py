@@ -27,19 +27,12 @@ def with_few_texts(frame: HeadFrame) -> HeadFrame:
 
 @cache
 def _widening_factor(count: int) -> float:
-    """Returns the factor by which Student's t widens the interval of a mean over ``count`` texts.
-
-    It is 1 for fewer than two texts, whose margin is NaN, and for more than `MANY_TEXTS`.
-    """
+    """Returns the factor by which Student's t widens the interval of a mean over ``count`` texts."""
     return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY_TEXTS else 1.0
 
 
 def students_t(freedom: int) -> float:
-    """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases.
-
-    Args:
-        freedom: the degrees of freedom, at least 1.
-    """
+    """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases."""
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -51,12 +44,7 @@ def students_t(freedom: int) -> float:
 
 
 def _share_within(angle: float, freedom: int) -> float:
-    """Returns the probability that the absolute value of Student's t is at most ``tan(angle) * sqrt(freedom)``.
-
-    Args:
-        angle: from 0 to π / 2.
-        freedom: the degrees of freedom.
-    """
+    """Returns the probability that the absolute value of Student's t is at most ``tan(angle) * sqrt(freedom)``."""
     # The finite series for odd and even degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = freedom % 2 == 1

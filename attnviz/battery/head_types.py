@@ -34,14 +34,7 @@ class HeadType(Measure):
 
 
 def _share_type(name: str, score: str, control: str, source: str) -> HeadType:
-    """Returns a type of heads whose score is a share of weight.
-
-    Args:
-        name: the name of the type.
-        score: the score, in words.
-        control: the control, in words.
-        source: the paper that defines the type.
-    """
+    """Returns a type of heads whose score is a share of weight."""
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
@@ -120,11 +113,7 @@ class HeadTypes:
         return self._frame(lambda score, control: score - control)
 
     def _frame(self, number_of: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
-        """Returns the means over texts of a number that is computed from scores and controls.
-
-        Args:
-            number_of: returns the number of each text, given the scores and the controls of a head, ``(texts,)``.
-        """
+        """Returns the means over texts of a number that is computed from scores and controls."""
         pairs = [self.tested[head_type.name] for head_type in self.types]
         numbers_by_type = [
             {head: number_of(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
@@ -193,10 +182,6 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
     A type that the model cannot be tested for is left out, and the reason is in ``skipped``, but for ``localization``.
 
-    Args:
-        model: the model.
-        seed: the seed of the random tokens.
-
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
@@ -238,13 +223,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
 
 def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
-    """Returns the score of each head on every distinct probe, and its mean score on the controls of that probe.
-
-    Args:
-        model: the model.
-        probes: the probe that each control belongs to, ``(controls,)``; one with several controls occurs several times.
-        controls: the probes that are controls.
-    """
+    """Returns the score of each head on every distinct probe, and its mean score on the controls of that probe."""
     text_indices = {probe: index for index, probe in enumerate(dict.fromkeys(probes))}
     text_of_control = np.array([text_indices[probe] for probe in probes])
     scores, _ = model.scores(list(text_indices))

@@ -85,15 +85,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             haystack: Haystack = haystack,
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
-            """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token.
-
-            Args:
-                site: the place of the call in the model.
-                heads: the numbers of its heads.
-                call: the call.
-                haystack: the haystack that the model reads; the default binds that of this iteration.
-                top_keys: by head, the keys ``(tokens of the answer,)``.
-            """
+            """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token."""
             weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
             keys = weights[0].argmax(-1).cpu().numpy()
             top_keys.update({(site.layer, head): keys[index] for index, head in enumerate(heads)})
@@ -136,16 +128,7 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
 
 
 def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
-    """Returns random tokens with a needle, which is repeated at the end; ``None`` if the vocabulary is too small.
-
-    The first ``QUESTION_TOKENS`` tokens of the copy are the question, the others the answer.
-
-    Args:
-        model: the model.
-        length: the number of tokens before the question.
-        depth: the place of the needle, from 0 for the start to 1 for the end.
-        seed: the seed of the tokens.
-    """
+    """Returns random tokens with a needle, which is repeated at the end; ``None`` if the vocabulary is too small."""
     random = np.random.default_rng([seed, length, round(100 * depth)])  # seeds are whole numbers
     shuffled_ids = random.permutation(model.ordinary_ids)
     needle, other_ids = shuffled_ids[:RANDOM_NEEDLE], shuffled_ids[RANDOM_NEEDLE:]
@@ -160,15 +143,7 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
 
 
 def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
-    """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
-
-    Returns ``None`` unless the tokens of the answer are equal in the needle and at the end.
-
-    Args:
-        model: the model, which knows a language.
-        length: the most tokens before the question; whole sentences may leave fewer.
-        depth: the place of the needle, from 0 for the start to 1 for the end.
-    """
+    """Returns the start of a sample text with a sentence as its needle, then a question and its answer."""
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
     free_tokens = length - len(model.read(NEEDLE))
@@ -188,13 +163,7 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
 
 
 def _token_indices(tokens: Tokens, start: int, characters: int) -> IntArray:
-    """Returns the indices of the tokens of a part of the text, without special tokens.
-
-    Args:
-        tokens: the tokens of the text.
-        start: the index of the part's first character, which is a space.
-        characters: the length of the part.
-    """
+    """Returns the indices of the tokens of a part of the text, without special tokens."""
     starts, stops = tokens.offsets.T
     # a token that is only the space at the start of the part belongs to the text before it
     return np.flatnonzero((stops > start + 1) & (starts < start + characters) & ~tokens.special)

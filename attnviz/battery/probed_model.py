@@ -81,24 +81,13 @@ class ProbedModel:
 
         Args:
             ids: the ids of each text, ``(tokens,)``.
-            receive: called with the place of the call in the model, the numbers of its heads, and the call.
 
         Raises:
             AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
         def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-            """Passes a call of self-attention to ``receive``.
-
-            Args:
-                site: the place of the call in the model.
-                heads: the numbers of its heads.
-                call: the call.
-                first_head: the number of the call's first head; above 0 if an earlier call of the layer had heads.
-
-            Raises:
-                AttnvizError: if the call is cross-attention, not the first of its layer, or not over all texts.
-            """
+            """Passes a call of self-attention to ``receive``."""
             if site.kind == "cross" or first_head:
                 raise AttnvizError(
                     f"layer {site.layer} of {self.name} has cross-attention or several attention calls; the battery "
@@ -121,9 +110,6 @@ class ProbedModel:
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
         """Returns the scores of each head, and the scores of uniform attention over the visible keys.
 
-        Args:
-            probes: the texts with the cells that count.
-
         Returns:
             Two dictionaries by head, each of ``(probes,)``; NaN for a probe on which the head's layer made no call.
         """
@@ -138,14 +124,8 @@ class ProbedModel:
                 indices: list[int] = indices,
                 cells: Tensor = cells,
             ) -> None:
-                """Stores a call's scores in ``scores_by_head``, and those of uniform attention in ``uniform_by_head``.
-
-                Args:
-                    site: the place of the call in the model.
-                    heads: the numbers of its heads.
-                    call: the call, over the texts of one batch.
-                    indices: the indices of these texts in ``probes``; the default binds those of this iteration.
-                    cells: the cells that count, ``(texts, queries, keys)``.
+                """Stores a call's scores in ``scores_by_head``, and those of uniform attention in
+                ``uniform_by_head``.
                 """
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
@@ -160,14 +140,7 @@ class ProbedModel:
 
 
 def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
-    """Returns the mean weight on the counted cells of each map, ``(texts, heads)``.
-
-    The mean is over the queries with a counted cell; NaN if no query has one.
-
-    Args:
-        weights: ``(texts, heads, queries, keys)``.
-        cells: the cells that count, ``(texts, 1, queries, keys)``.
-    """
+    """Returns the mean weight on the counted cells of each map, ``(texts, heads)``."""
     has_cell = cells.any(-1)
     return ((weights * cells).sum(-1) * has_cell).sum(-1) / has_cell.sum(-1)
 
@@ -217,10 +190,7 @@ def probed_model(reader: Reader) -> ProbedModel:
 
 
 def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
-    """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words.
-
-    A word's control is its weight on a part that another word names.
-    """
+    """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words."""
     texts = reader.region_probes()
     if texts is None:
         return None

@@ -14,10 +14,6 @@ Pairs = tuple[list[Probe], list[Probe]]  # probes and their controls
 def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     """Returns the probes of ``previous``, ``duplicate`` and ``induction``, each with its control.
 
-    Args:
-        model: the model.
-        seed: the seed of the tokens.
-
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
@@ -73,15 +69,7 @@ def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
 
 
 def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each random token to the key ``steps`` before it, ``(tokens, tokens)``.
-
-    The first two random tokens have no cells.
-
-    Args:
-        model: the model, whose special tokens are around the text.
-        segment: the number of tokens of a segment.
-        steps: the distance of the key, 1 or 2.
-    """
+    """Returns the cells from each random token to the key ``steps`` before it, ``(tokens, tokens)``."""
     cells, start = _no_cells(model, segment), len(model.prefix_ids)
     for query in range(start + 2, start + 2 * segment):
         cells[query, query - steps] = True
@@ -89,13 +77,7 @@ def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
 
 
 def _cells_at_earlier_copy(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each token of the second segment to the key ``steps`` after its copy in the first.
-
-    Args:
-        model: the model, whose special tokens are around the text.
-        segment: the number of tokens of a segment.
-        steps: the distance of the key from the copy: 0 for the copy itself, 1 for the token after it.
-    """
+    """Returns the cells from each token of the second segment to the key ``steps`` after its copy in the first."""
     cells, start = _no_cells(model, segment), len(model.prefix_ids)
     for query in range(start + segment, start + 2 * segment):
         cells[query, query - segment + steps] = True
@@ -106,8 +88,6 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
     """Returns the cells that ``detect_head`` of TransformerLens counts, ``(tokens, tokens)``.
 
     Args:
-        name: ``previous`` for the token before, ``duplicate`` for earlier copies of the token, ``induction`` for the
-            tokens after earlier copies.
         ids: the ids of the tokens, ``(tokens,)``.
     """
     count = len(ids)
@@ -123,11 +103,6 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
 
 def detect_head_scores(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:
     """Returns the scores of ``detect_head`` of TransformerLens: the share of all weight on the cells that it counts.
-
-    Args:
-        model: the model.
-        name: ``previous``, ``duplicate`` or ``induction``.
-        texts: the ids of each text.
 
     Returns:
         By head, one score per text.

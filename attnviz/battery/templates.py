@@ -52,12 +52,7 @@ def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
 
 
 def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
-    """Returns a probe of the cells from each token to the visible delimiters: all, or those before it.
-
-    Args:
-        tokens: the tokens of the text; special tokens and the first have no cells.
-        looks_ahead: True for a model whose queries see later keys.
-    """
+    """Returns a probe of the cells from each token to the visible delimiters: all, or those before it."""
     count = len(tokens)
     pieces = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
     is_delimiter = np.array([bool(piece) and all(character in DELIMITERS for character in piece) for piece in pieces])
@@ -93,12 +88,7 @@ def _looks_ahead(model: ProbedModel) -> bool:
 
 
 def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Returns probes of shuffled items of a known order, and of the same places in other shuffles as controls.
-
-    A probe counts the cells from each item's last token to the item before it in the order, where that stands earlier.
-    Its control counts the cells between the same places of another list, so that places alone give both the same score.
-    Lists whose items the model cannot tell apart are left out.
-    """
+    """Returns probes of shuffled items of a known order, and of the same places in other shuffles as controls."""
     probes, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
@@ -116,13 +106,7 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
 
 
 def _list_probe(model: ProbedModel, items: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Probe | None:
-    """Returns a probe of the cells from an item's last token to another item; ``None`` if items have the same tokens.
-
-    Args:
-        model: the model.
-        items: the items as the text lists them.
-        pairs: the places of both items in the list.
-    """
+    """Returns a probe of the cells from an item's last token to another item;"""
     tokens = _tokens_in_limit(model, ", ".join(items))
     spans = _word_spans(tokens, items)
     if not _are_distinct(tokens, spans):
@@ -134,11 +118,7 @@ def _list_probe(model: ProbedModel, items: Sequence[str], pairs: Sequence[tuple[
 
 
 def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
-    """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al.
-
-    Probes are the cells from the last token to the indirect object, and to the second subject. Controls are the cells
-    to the first subject, and to a third name in place of the second subject.
-    """
+    """Returns the probes of ``name mover`` and ``S-inhibition`` with their controls, on the story of Wang et al."""
     mover_probes: Pairs = ([], [])
     inhibitor_probes: Pairs = ([], [])
     for number, (first_name, second_name, third_name) in enumerate(permutations(NAMES, 3)):
@@ -159,17 +139,7 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and of its names.
-
-    Args:
-        model: the model.
-        names: the names in their order in the story.
-        text: the story.
-
-    Returns:
-        The tokens, and the indices of each name's tokens; ``None`` if one of the first two names has no tokens, or both
-        have the same ones.
-    """
+    """Returns the tokens of a story and of its names."""
     tokens = _tokens_in_limit(model, text)
     spans = _word_spans(tokens, names)
     return (tokens, spans) if _are_distinct(tokens, spans[:2]) else None

@@ -46,13 +46,7 @@ NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a 
 
 
 class Canvas(Widget):
-    """The widget that draws the whole screen; it sends only changed lines to the terminal.
-
-    Args:
-        session: the recording, and what is computed from it.
-        save: writes a picture of a state to a file.
-        ascii: True to draw with ASCII characters only, without colours.
-    """
+    """The widget that draws the whole screen; it sends only changed lines to the terminal."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
     can_focus = True
@@ -142,13 +136,7 @@ class Canvas(Widget):
             self.show_state(next_frame(self.current_screen, self.state))
 
     def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
-        """Returns a line as a strip of Textual, with escape sequences for the pixels over it.
-
-        Args:
-            y: the line on the screen, from 0.
-            line: the spans of the line.
-            character: width and height of a character in pixels; ``None`` draws no pixels.
-        """
+        """Returns a line as a strip of Textual, with escape sequences for the pixels over it."""
         strip = strip_of(line)
         clear_sequence = clear_escape(y) if self.protocol == "kitty" else ""
         picture_sequence = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""

@@ -20,13 +20,6 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
     of the hint there, if any; every other click closes an open prompt. A click on the title changes nothing. A click
     below it moves the cursor or chooses a head. It stands for Enter, which opens the head, if it is on the chosen head
     of the overview or its name in the lens, or a double click on a head of the overview or anywhere in the lens.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the click.
-        x: the column of the screen, from 0.
-        y: the line of the screen, from 0.
-        is_double: True for the second click of a double click.
     """
     if state.help:
         return "", replace(state, help=0)
@@ -40,19 +33,7 @@ def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) 
 
 
 def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
-    """Returns the key that a click between title and status stands for, and the state after the click.
-
-    The key is "" in an open head. In the overview it is ``enter`` for a click on the chosen head and a double click on
-    any head; in the lens, for a click on the chosen head's name and any double click. A click beside all heads of the
-    overview returns the state unchanged.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the click.
-        x: the column of the screen, from 0.
-        y: the line below the title, from 0.
-        is_double: True for the second click of a double click.
-    """
+    """Returns the key that a click between title and status stands for, and the state after the click."""
     if state.has_open_head:
         return "", click_in_head(screen, state, x, y)
     if state.lens:
@@ -70,12 +51,6 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
 
     In the overview it describes the head with its pattern; in an open head or the lens, the cell with its tokens and
     its number.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        x: the column of the screen, from 0.
-        y: the line of the screen, from 0.
 
     Returns:
         One line; "" if there is no head and no cell.
@@ -104,13 +79,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
 
 
 def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
-    """Returns the head, the tokens and the number of a cell as a text, with "masked" as the number of a masked cell.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        cell: the head, the query and the key; ``None`` for no cell, whose text is "".
-    """
+    """Returns the head, the tokens and the number of a cell as a text, with "masked" as the number of a masked cell."""
     if cell is None:
         return ""
     session, (head, query, key) = screen.session, cell

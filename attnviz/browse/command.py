@@ -22,10 +22,7 @@ def figure_command(screen: Screen, state: State) -> tuple[str, str]:
 
 
 def _command_start(session: Session) -> tuple[str, str]:
-    """Returns the start of the command, which names the recording, and a remark on what the start cannot reproduce.
-
-    The remark is "" if the start reproduces everything, as for a recording that is read from a file.
-    """
+    """Returns the start of the command, which names the recording, and a remark on what the start cannot reproduce."""
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
@@ -43,10 +40,7 @@ def _head_options(screen: Screen, state: State) -> list[str]:
 
 
 def _open_head_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options for an open head: its heads, their combination, and the queries and keys on the screen.
-
-    Heads beside the open one are listed after it. A difference has no option: the command cannot draw it.
-    """
+    """Returns the options for an open head: its heads, their combination, and the queries and keys on the screen."""
     session = screen.session
     reduction_name, heads = session.combination_of(state.head)
     names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
@@ -55,10 +49,7 @@ def _open_head_options(screen: Screen, state: State) -> list[str]:
 
 
 def _lens_options(session: Session, state: State) -> list[str]:
-    """Returns the options for the token lens: its heads and its query.
-
-    If the lens shows the queries that attend to a key, the style ``text`` stands in place of the query.
-    """
+    """Returns the options for the token lens: its heads and its query."""
     same_tokens = session.heads_over_same_tokens(state.head)
     names = [_head_name(session, head) for head in session.ranking.order(state.view) if head in same_tokens]
     heads_option = "--all" if len(names) == session.recorded_count else f"--heads {','.join(names)}"
@@ -69,10 +60,7 @@ def _lens_options(session: Session, state: State) -> list[str]:
 
 
 def _overview_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options for the overview: the filter, the order, and ``--all`` if it shows several heads.
-
-    If the filter or the order needs the numbers of a file, returns the names of the heads in place of both.
-    """
+    """Returns the options for the overview: the filter, the order, and ``--all`` if it shows several heads."""
     session, view = screen.session, state.view
     added_names = [frame.names[0] for frame in session.added_frames]
     if view.order in added_names or any(name in view.filter for name in added_names):
@@ -90,10 +78,7 @@ def _overview_options(screen: Screen, state: State) -> list[str]:
 
 
 def _span_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options that choose the queries and keys on the screen, as ranges of tokens.
-
-    There is none for an axis that is on the screen as a whole.
-    """
+    """Returns the options that choose the queries and keys on the screen, as ranges of tokens."""
     pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     options = []

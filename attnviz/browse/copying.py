@@ -20,11 +20,6 @@ Table = list[list[str]]
 def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     """Returns the text that a key copies, and a message about it; for other keys "", and a message that lists the keys.
 
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        key: the key that was pressed; those of ``COPIED_PARTS`` copy.
-
     Raises:
         AttnvizError: if the text of a cell, a row or a table has more than ``MAX_COPIED`` bytes.
     """
@@ -52,15 +47,7 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
 
 
 def _copied_table(screen: Screen, state: State, part: str) -> Table:
-    """Returns the table to copy, with a header line: the cell, the row or all cells of the open head or of the lens.
-
-    In the overview it holds the metrics of all listed heads, or for a cell or a row those of the chosen head.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        part: ``cell``, ``row`` or ``table``.
-    """
+    """Returns the table to copy, with a header line: the cell, the row or all cells of the open head or of the lens."""
     if state.has_open_head and part == "table":
         return _cells_table(screen, state)
     if state.has_open_head:
@@ -72,9 +59,8 @@ def _copied_table(screen: Screen, state: State, part: str) -> Table:
 
 
 def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header line.
-
-    With ``only_cursor`` it has one row below the header, for the cursor's key.
+    """Returns a table with a row for each visible key of the cursor's query, in descending order, below a header
+    line.
     """
     layout = lay_out(screen, state)
     keys = [state.key] if only_cursor else ranked_keys(screen, state)
@@ -99,14 +85,7 @@ def _cells_table(screen: Screen, state: State) -> Table:
 
 
 def _lens_table(lens: LaidOutLens, part: str) -> Table:
-    """Returns a table of the lens with a header line: the rows of all its heads, or one row or cell.
-
-    Heads whose rows are not computed yet are left out.
-
-    Args:
-        lens: the lens on the screen.
-        part: ``table`` for all heads, ``row`` for the chosen head, ``cell`` for its cell under the cursor.
-    """
+    """Returns a table of the lens with a header line: the rows of all its heads, or one row or cell."""
     session, labels = lens.screen.session, lens.units[1].labels
     heads = lens.heads if part == "table" else [lens.state.head]
     columns = [lens.state.other_token] if part == "cell" else range(len(labels))
@@ -117,10 +96,7 @@ def _lens_table(lens: LaidOutLens, part: str) -> Table:
 
 
 def _metrics_table(screen: Screen, heads: list[int]) -> Table:
-    """Returns a table with a row for each head, below a header line: its name, its pattern and all its metrics.
-
-    The pattern begins with the user's name for the head, if any. Metrics are "" until all of the head's are measured.
-    """
+    """Returns a table with a row for each head, below a header line: its name, its pattern and all its metrics."""
     ranking, names = screen.session.ranking, screen.session.names
     rows = []
     for head in heads:

@@ -49,10 +49,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
         raise AttnvizError("browse needs a terminal, and this one is closed; run it in another") from error
 
     def restore_terminal() -> None:
-        """Leaves the alternate screen and restores the terminal's modes.
-
-        It writes to the file descriptor, since the signal that calls it may interrupt a write to the stream.
-        """
+        """Leaves the alternate screen and restores the terminal's modes."""
         with suppress(OSError):
             os.write(terminal.fileno(), (RESET_MODES + LEAVE_SCREEN).encode())
         with suppress(termios.error):
@@ -79,12 +76,6 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     """Returns the first screen as text with escape sequences.
 
     In the overview, first computes missing thumbnails, for about ``MAX_THUMBNAIL_SECONDS`` at most.
-
-    Args:
-        session: the recording, and what is computed from it.
-        console: the console, for the colours of the terminal.
-        size: columns and lines.
-        ascii: True to draw with ASCII characters only, without colours.
     """
     color_system = None if ascii or console.no_color else console.color_system
     screen_size = Size(*size, text_lines=session.text_lines(size[0]), has_images=session.has_images)

@@ -135,13 +135,7 @@ class PromptLine:
         self.stage.show_state(replace(state, prompt=None, prompt_text="", message=message))
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
-        """Writes a picture of a state, and shows a message about its success or failure; runs in a thread.
-
-        Args:
-            screen: the session, and the terminal's size and colours.
-            state: the state to draw.
-            path: the file.
-        """
+        """Writes a picture of a state, and shows a message about its success or failure; runs in a thread."""
         try:
             self.save(screen, state, path)
             message = f"saved {path}"

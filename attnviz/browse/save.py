@@ -25,12 +25,6 @@ MAX_NAMED_ROWS = 24  # of a picture in which each row has its head's name; with 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     """Writes what the screen shows to a new file, with as many cells as the format can show.
 
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state to draw.
-        path: the file; its suffix chooses the format.
-        look: how the picture is drawn.
-
     Raises:
         AttnvizError: if the suffix is not a picture format's, or the file exists or cannot be written.
     """
@@ -42,12 +36,6 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
     """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
     All heads share one colour scale, unless the view gives each its own.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state to draw.
-        max_cells: the most cells along a side of a head's map; the lens has all of its cells.
-        look: how the picture is drawn.
     """
     recording, session = screen.session.recording, screen.session
     state = replace(state, view=session.view_of(state.head, state.view))
@@ -98,10 +86,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
 
 
 def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
-    """Returns the row and the name of the first head of each layer, as labels.
-
-    Returns an empty tuple if heads are few enough for a label each, or not in the order of layers.
-    """
+    """Returns the row and the name of the first head of each layer, as labels."""
     if len(heads) <= MAX_NAMED_ROWS or heads != sorted(heads):
         return ()
     first_heads = {group[0] for group in screen.session.ranking.by_call(heads)}

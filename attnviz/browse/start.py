@@ -50,16 +50,6 @@ def browse(
 ) -> int:
     """Shows a recording in the full-screen inspector until the user quits.
 
-    Args:
-        recording: the recording.
-        other: a recording to compare it with, of the same heads, queries and keys; ``None`` for no comparison.
-        selection: the heads to show, and the queries and keys at which a head opens.
-        look: the theme and colours, and how saved pictures are drawn.
-        file: the file of the recording, which the copied command names; ``None`` if it is not saved.
-        address: the place to show first; ``None`` for the overview.
-        grouping: the units that tokens are joined to from the start; with ``None`` tokens are single until ``w`` joins
-            words.
-
     Returns:
         The exit code.
 
@@ -105,11 +95,7 @@ def browse(
 
 
 def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
-    """Returns the name of the units that tokens are joined to; ``None`` if they stay single.
-
-    Raises:
-        AttnvizError: if the recording has no such units.
-    """
+    """Returns the name of the units that tokens are joined to; ``None`` if they stay single."""
     from attnviz.maps.grouped import refuse_missing_units
 
     refuse_missing_units(recording.maps, grouping)
@@ -128,11 +114,7 @@ def names_to_begin_with(look: Look) -> "HeadNames":
 
 
 def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """Returns the look's table of effects, in a tuple; an empty tuple if the look names no file of effects.
-
-    Raises:
-        AttnvizError: if the file cannot be read or holds no effects of these heads.
-    """
+    """Returns the look's table of effects, in a tuple; an empty tuple if the look names no file of effects."""
     if look.effects is None:
         return ()
     from attnviz.report.heads.effect_columns import read_effects
@@ -145,13 +127,6 @@ def browse_survey(
     view: "SurveyView", look: Look, file: Path, record: Callable[[str], Recording], line: int | None = None
 ) -> "tuple[OpenedText | None, int]":
     """Shows a survey until the user quits or opens one of its examples.
-
-    Args:
-        view: the survey, with the first order and filter of its heads.
-        look: how saved pictures are drawn.
-        file: the file of the survey, which the copied command names.
-        record: runs the surveyed model over a text, or over the picture in a file, and returns the recording.
-        line: the index of the line in the list whose head is opened first; ``None`` opens none.
 
     Returns:
         The example to open, or ``None`` if the user quit; and the exit code.
@@ -170,10 +145,7 @@ def browse_survey(
 
 
 def _exit_code(return_code: int) -> int:
-    """Returns the exit code of an application that returned ``return_code``.
-
-    If a signal ended the application, sends the signal to this process again.
-    """
+    """Returns the exit code of an application that returned ``return_code``."""
     if return_code > SIGNAL_EXIT_BASE:
         signal.raise_signal(return_code - SIGNAL_EXIT_BASE)
     return return_code
@@ -200,13 +172,7 @@ def has_half_blocks(terminal: TextIO) -> bool:
 
 
 def _take_keys_from_terminal() -> None:
-    """Replaces the standard input by the terminal, unless the standard input is a terminal already.
-
-    The standard input may be a pipe with the text, for example.
-
-    Raises:
-        AttnvizError: if there is no terminal.
-    """
+    """Replaces the standard input by the terminal, unless the standard input is a terminal already."""
     if sys.stdin is not None and sys.stdin.isatty():
         return
     try:

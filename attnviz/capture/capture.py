@@ -42,14 +42,7 @@ AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # devices on which torch.autoc
 
 
 class Capture:
-    """Receives the attention calls that one thread makes in a model, and keeps the maps of the chosen ones.
-
-    Args:
-        model: the model.
-        modules: its modules.
-        options: the choice of calls to record.
-        may_stop: True if the capture may end the forward pass; False in threads that entered no block.
-    """
+    """Receives the attention calls that one thread makes in a model, and keeps the maps of the chosen ones."""
 
     def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, may_stop: bool = True) -> None:
         self.model, self.options, self.may_stop = model, options, may_stop
@@ -84,12 +77,6 @@ class Capture:
         """Keeps a description of a normalised tensor that is no map of queries and keys.
 
         Does nothing if the module's part of an encoder-decoder is not chosen.
-
-        Args:
-            caller: the module that computed a normalised tensor.
-            shape: the shape of the tensor.
-            kind: a noun phrase that describes the tensor.
-            is_attention: True if the module attends in another way.
         """
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
@@ -138,12 +125,7 @@ class Capture:
             raise StopForward(self)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module; hands an error to `on_failure`, which may end the forward pass.
-
-        Args:
-            module: the module.
-            inputs: the positional arguments of the call.
-        """
+        """Notes that the thread calls a module; hands an error to `on_failure`, which may end the forward pass."""
         try:
             self.runs.enter(module, inputs)
         except Exception as error:
@@ -168,11 +150,7 @@ class Capture:
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, observed_call: ObservedCall) -> None:
-        """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call.
-
-        If the first call of a forward pass continues no chunks, the calls of the last pass are delivered. After a
-        failure, and if the call's part of an encoder-decoder is not chosen, only notes that this part attended.
-        """
+        """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call."""
         part = observed_call.caller.part
         self.runs.note_attention()
         self.parts.add(part)
@@ -187,12 +165,7 @@ class Capture:
                 self._begin(observed_call)
 
     def _begin(self, observed_call: ObservedCall) -> None:
-        """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen.
-
-        Raises:
-            AttnvizError: if torch.compile has merged modules, so the call cannot be assigned to one of them.
-            StopForward: if the forward pass may end after the call.
-        """
+        """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen."""
         site = self.numbering.next_site(observed_call.caller, observed_call.is_single_head, observed_call.queries.depth)
         if site.call:  # the module has made a call before in this run
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
@@ -207,10 +180,7 @@ class Capture:
             self._stop_after(site)
 
     def _add_chunk(self, observed_call: ObservedCall) -> bool:
-        """Adds a call to the waiting chunks if it is their next one, and returns True if it was added.
-
-        Ends the chunks after their last one, and if the call was not added. Returns False if no chunks wait.
-        """
+        """Adds a call to the waiting chunks if it is their next one, and returns True if it was added."""
         chunks, pieces = self.chunks, observed_call.queries.pieces
         if chunks is None:
             return False
@@ -224,10 +194,7 @@ class Capture:
         return is_added
 
     def _end_chunks(self) -> None:
-        """Ends the waiting chunks, and keeps the call that they form if its layer is chosen.
-
-        Does nothing if no chunks wait. Raises StopForward if they are complete and the forward pass may end here.
-        """
+        """Ends the waiting chunks, and keeps the call that they form if its layer is chosen."""
         chunks, self.chunks = self.chunks, None
         if chunks is None:
             return
@@ -267,12 +234,7 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the waiting chunks and runs ``step``.
-
-        Raises:
-            AttnvizError: if a call is refused, or if observing failed, before or now, because of a fault of attnviz.
-            MemoryError, torch.OutOfMemoryError: passed on unchanged.
-        """
+        """Ends the waiting chunks and runs ``step``."""
         try:
             if self.failure is not None:
                 raise self.failure
@@ -286,10 +248,7 @@ class Capture:
             raise user_error from error
 
     def _begin_pass(self) -> None:
-        """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0.
-
-        If a call waits for chunks, which the new pass may bring, the calls of the last pass are delivered later.
-        """
+        """Prepares for a new forward pass: delivers the calls of the last one, and numbers layers and texts from 0."""
         with hidden_from_run():
             self.observer.flush()
             self.may_get_chunk = self.chunks is not None
@@ -307,17 +266,7 @@ class Capture:
         self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
-        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site.
-
-        Windows are joined to whole maps if possible. Value norms are expected if the options ask for them, unless
-        joined windows overlap. An unknown call, or one of a module that computes maps of many shapes, is only described
-        as attention of another kind.
-
-        Args:
-            site: the place of the call in the model.
-            call: the call; ``None`` if its weights are not a softmax of scores, which is attention of another kind.
-            shape: the shape of its queries or weights, for messages.
-        """
+        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
         if call is None or self._has_many_shapes(site, call):
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
@@ -341,11 +290,7 @@ class Capture:
                 self.value_norms.expect(call, kept_call, first_head, windows)
 
     def _first_head(self, site: CallSite) -> int:
-        """Returns the number of a call's first head in its layer.
-
-        It is the number of the head if the module is a single head. Else it is 0 in the first call of a module, and
-        each further call continues the numbers of the call before.
-        """
+        """Returns the number of a call's first head in its layer."""
         if site.head is not None or site.call == 0:
             return site.head or 0
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
@@ -357,11 +302,7 @@ class Capture:
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
-        """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed.
-
-        Does nothing if the options or the thread forbid it, if no layers were chosen, or if further texts may come. If
-        output projections are still missing, the pass goes on until they are found or the next call comes.
-        """
+        """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed."""
         chosen_layers = self.options.selection.chosen_layers
         if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):
             return
@@ -384,14 +325,7 @@ def _is_within(path: str, outer_path: str) -> bool:
 
 
 def _user_error(error: Exception, model_name: str) -> Exception:
-    """Returns a refusal that reports an error as a fault of attnviz.
-
-    An error that is a refusal already, or a lack of memory, is returned unchanged.
-
-    Args:
-        error: the error, with its traceback.
-        model_name: the name of the model's class, for the message.
-    """
+    """Returns a refusal that reports an error as a fault of attnviz."""
     if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)

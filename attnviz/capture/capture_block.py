@@ -59,10 +59,6 @@ class ForeignThread:
 class CaptureBlock:
     """A recording block: observes the forward passes of a model while it is open.
 
-    Args:
-        model: the model, neither compiled nor scripted.
-        options: the choice of calls to record.
-
     Raises:
         AttnvizError: if ``model`` is not a module, or is compiled or scripted, so its calls bypass Python.
     """
@@ -140,12 +136,6 @@ class CaptureBlock:
 
         If blocks of several threads contain the module, the call may belong to any of them: the block then only notes
         that it missed a call.
-
-        Args:
-            module: the module.
-            inputs: the positional arguments of the call.
-            thread: the identifier of the thread.
-            are_of_one_thread: True if all blocks that contain the module are of one thread.
         """
         if thread in self.foreign_threads:
             foreign_thread = self.foreign_threads[thread]
@@ -177,11 +167,7 @@ class CaptureBlock:
             PATCHES.leave()
 
     def _observe_thread(self, module: nn.Module, inputs: tuple[object, ...], thread: int) -> None:
-        """Begins to observe a thread while it runs this module; arguments as in `note_call`.
-
-        A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
-        call is a separate run.
-        """
+        """Begins to observe a thread while it runs this module; arguments as in `note_call`."""
         is_part_of_pass = self.capture.runs.depth > 0 and module is not self.model
         capture = self.capture if is_part_of_pass else self.foreign_captures.get(thread)
         if capture is None:
@@ -220,10 +206,7 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the open blocks of the running thread that a module is about to run.
-
-    If there are none, tells the blocks of other threads whose model contains it. Does nothing while torch compiles.
-    """
+    """Tells the open blocks of the running thread that a module is about to run."""
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
@@ -240,13 +223,7 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
-    """Tells all open blocks that a module has returned or raised; does nothing while torch compiles.
-
-    Args:
-        module: the module.
-        inputs: not used; torch passes it to each hook.
-        output: not used; torch passes it to each hook.
-    """
+    """Tells all open blocks that a module has returned or raised; does nothing while torch compiles."""
     if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()

@@ -158,10 +158,7 @@ class ForwardPass:
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys.
-
-        Does nothing if calls were recorded of every chosen layer, or of any layer if none is chosen.
-        """
+        """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys."""
         layers = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
         recorded_layers = {call.site.layer for call in calls}
@@ -213,10 +210,7 @@ class ForwardPass:
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
 
     def _refuse_missing_contributions(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if contributions are to be recorded and a call lacks the value norms that they need.
-
-        The norms are missing if the output projection of the call is unknown.
-        """
+        """Raises AttnvizError if contributions are to be recorded and a call lacks the value norms that they need."""
         if not self.options.values:
             return
         for call in calls:
@@ -263,10 +257,7 @@ class ForwardPass:
         )
 
     def _other_attention_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on modules that attend in another way, or whose class is named attention.
-
-        A module that is only named attention does not count if attention of it was observed. Empty if none is left.
-        """
+        """Returns a remark on modules that attend in another way, or whose class is named attention."""
         observed_modules = {site.module for site in self.head_counts}
         others = [
             other
@@ -304,10 +295,7 @@ def _other_modules(count: int) -> str:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """Yields the calls of which one `LayerMaps` per text is made.
-
-    They are the calls of all heads of a layer in a batch if each head is a separate module; else a single call.
-    """
+    """Yields the calls of which one `LayerMaps` per text is made."""
     groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
@@ -327,10 +315,7 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each module that ran more than once in a pass: its runs are texts or layers.
-
-    Empty if each module ran once.
-    """
+    """Returns a sentence for each module that ran more than once in a pass: its runs are texts or layers."""
     repeated_calls = [call for call in calls if call.site.repeated_module]
     modules = dict.fromkeys(call.site.repeated_module for call in repeated_calls)
     return tuple(

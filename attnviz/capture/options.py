@@ -56,22 +56,12 @@ class CaptureOptions:
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Returns the chosen ones of ``heads``; all of them if no heads of the layer are chosen.
-
-        Args:
-            layer: the number of the layer.
-            heads: the numbers of the heads.
-        """
+        """Returns the chosen ones of ``heads``; all of them if no heads of the layer are chosen."""
         chosen_heads = self.selection.heads_of(layer)
         return tuple(head for head in heads if chosen_heads is None or head in chosen_heads)
 
     def tokens_so_far(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later.
-
-        Args:
-            call: the call.
-            item: the index of the text in the call.
-        """
+        """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later."""
         with_known_labels = replace(
             self,
             tokens=None if callable(self.tokens) else self.tokens,
@@ -86,10 +76,6 @@ class CaptureOptions:
         step by step may have one more label, since no step reads the last token; it gets the groups ``generated``
         unless its labels have groups of this name. The keys of cross-attention have the labels of ``context``. An
         encoder has them too if ``context`` is given.
-
-        Args:
-            call: the call.
-            item: the index of the text in the batch of the call.
         """
         _, _, queries, keys = call.shape
         extra_labels = 1 if call.passes > 1 else 0
@@ -108,14 +94,7 @@ class CaptureOptions:
 
 
 def _tokens_with_labels(labels: TokenLabels | None, count: int, item: int, extra_labels: int = 0) -> Tokens:
-    """Returns tokens with the labels of one text; numbered tokens if the number of labels does not fit.
-
-    Args:
-        labels: the labels of all texts, in any form, or a function that returns them; ``None`` if there are none.
-        count: the number of tokens.
-        item: the index of the text.
-        extra_labels: the number of further labels that a text may have; they are dropped. By default none.
-    """
+    """Returns tokens with the labels of one text; numbered tokens if the number of labels does not fit."""
     text_labels = _labels_of_text(labels() if callable(labels) else labels, item)
     if text_labels is not None and len(text_labels) == count + extra_labels:
         text_labels = text_labels.first(count) if isinstance(text_labels, Tokens) else text_labels[:count]
@@ -127,10 +106,7 @@ def _tokens_with_labels(labels: TokenLabels | None, count: int, item: int, extra
 
 
 def _labels_of_text(labels: TextLabels | Sequence[TextLabels] | None, item: int) -> TextLabels | None:
-    """Returns the labels of one text: its own list if there is one per text, else the common one.
-
-    ``None`` if there are no labels, or none for this text.
-    """
+    """Returns the labels of one text: its own list if there is one per text, else the common one."""
     if labels is None or isinstance(labels, Tokens):
         return labels
     if not len(labels) or isinstance(labels[0], str) or not isinstance(labels[0], Tokens | Sequence):

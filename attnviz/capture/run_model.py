@@ -8,12 +8,7 @@ from torch import nn
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the positional and keyword arguments with which a model is called.
-
-    Args:
-        inputs: a mapping of keyword arguments, such as a tokenizer returns; a tuple of positional arguments; or any
-            other object, such as a tensor, that is the only argument.
-    """
+    """Returns the positional and keyword arguments with which a model is called."""
     acts_as_mapping = hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")  # enough for ``dict``
     if isinstance(inputs, Mapping) or acts_as_mapping:
         return (), dict(inputs)

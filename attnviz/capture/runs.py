@@ -15,12 +15,6 @@ class RunCounter:
     A pass begins when an outermost module is called again after it attended: the model itself, or a part of it that is
     called by itself, as generation calls the encoder before the model.
 
-    Args:
-        model: the model.
-        modules: the names of its modules, by identity.
-        on_next: called when another pass begins, before any of its modules has run.
-        on_start: called with each module that begins to run.
-
     Attributes:
         was_called: True if a module of the model was called.
         batches: the number of texts that each top-level module reads at once; "" is the model itself.
@@ -55,10 +49,6 @@ class RunCounter:
 
         If a module that is outermost or the model itself has attended since the last pass began, ``on_next`` is called
         before, as another pass begins. The first call within each top-level module also notes the shapes of its inputs.
-
-        Args:
-            module: the module.
-            inputs: the positional arguments of the call.
         """
         name = self.modules.get(id(module))
         if name is None:
@@ -100,10 +90,6 @@ class RunCounter:
 
         Without any, those of the top-level module of ``path``; empty if it has none either. An axis that a call
         processes in pieces has the size of its piece.
-
-        Args:
-            path: the path of the module that calls attention.
-            pieces: the slices of longer tensors that the queries of the call come from.
         """
         top_module = path.partition(".")[0]
         shapes = self.shapes.get("") or self.shapes.get(top_module, [])
@@ -111,15 +97,7 @@ class RunCounter:
         return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 
     def _note_batch(self, top_module: str, inputs: tuple[object, ...]) -> None:
-        """Notes the shapes of the inputs that a module is called with.
-
-        Sets the entries of the top-level module in `shapes`, and if an input has two axes or more, in `batches` and
-        `second_axes`. Nested tensors are left out.
-
-        Args:
-            top_module: the path of the top-level module that is, or contains, the module; "" for the model itself.
-            inputs: the positional arguments of the call.
-        """
+        """Notes the shapes of the inputs that a module is called with."""
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]

@@ -11,14 +11,7 @@ from attnviz.capture.runs import RunCounter
 
 @dataclass(frozen=True)
 class _Turn:
-    """A turn of a loop over texts.
-
-    Attributes:
-        pieces: the ranges of texts in longer tensors that its queries may be.
-        site: the site of its first call.
-        calls: the number of its calls.
-        earlier_calls: the number of calls of a text in earlier loops of the module.
-    """
+    """A turn of a loop over texts."""
 
     pieces: tuple[Piece, ...]
     site: CallSite
@@ -32,11 +25,7 @@ class _Turn:
 
 
 class TextLoops:
-    """Finds the texts of the calls of a module that reads its batch piece by piece.
-
-    Args:
-        runs: the forward passes, which know the number of texts in the batch.
-    """
+    """Finds the texts of the calls of a module that reads its batch piece by piece."""
 
     def __init__(self, runs: RunCounter) -> None:
         self.runs = runs
@@ -48,11 +37,6 @@ class TextLoops:
         A call on the pieces of the module's last turn belongs to that turn, and one on pieces that follow them begins
         the next turn. A call on the first piece begins a loop if it is the module's first call or the module's last
         loop has ended. Keeps the turn as the module's last one.
-
-        Args:
-            site: the site, as the module's calls were counted.
-            pieces: the ranges of rows in longer tensors that the queries are.
-            shape: texts, heads, queries and keys of the call.
 
         Raises:
             AttnvizError: if the turns have different numbers of texts.
@@ -82,16 +66,7 @@ class TextLoops:
         return turn is not None and not turn.is_last
 
     def _covers_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
-        """True if the rows of a piece are the texts of a call, and not its queries.
-
-        The piece must have a row for each text of the call, and be part of a longer axis with a row for each text of
-        the batch. If that axis may also be tokens, the numbers of queries and keys decide.
-
-        Args:
-            piece: a range of rows in a longer tensor.
-            site: the site of the call.
-            shape: texts, heads, queries and keys of the call.
-        """
+        """True if the rows of a piece are the texts of a call, and not its queries."""
         texts, _, queries, keys = shape
         axis_size, batch_size = piece.whole[-1], self.runs.texts_of(site.module)
         if piece.rows != texts or piece.rows == axis_size:
@@ -108,11 +83,7 @@ def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
-    """Returns the number of the turn that reads a piece of the batch, from 0: its start divided by its size.
-
-    Raises:
-        AttnvizError: if the start is no multiple of the size, since then turns differ in size.
-    """
+    """Returns the number of the turn that reads a piece of the batch, from 0: its start divided by its size."""
     turn_number, remainder = divmod(piece.start, piece.rows)
     if remainder:
         place = site.module or "the model itself"

@@ -28,19 +28,6 @@ def ablation_effects(
 ) -> "Effects":
     """Returns how a metric changes in each text without a head, or without a set of heads.
 
-    Args:
-        input: the options that name the texts or the image; the model's built-in example is read if the user gives
-            nothing, or the sample text for a model without one.
-        settings: the settings of the model.
-        selection: the heads to remove, and the queries at which the output is measured.
-        batch: a file with one text per line.
-        metric: the number to measure, such as ``loss`` or ``logit:TOKEN``; ``None`` chooses the metric of the
-            examples if they share one, else loss or cosine.
-        by: ``zero``, ``mean``, or a text whose outputs replace those of the heads.
-        pairs: True to remove pairs of heads too.
-        sets: sets of heads, such as ``1.0+1.1,0``.
-        top: the number of heads to remove one after another, each time the one that matters most.
-
     Raises:
         AttnvizError: for a saved file, a sound or an untrained model, or for what `ablate` refuses.
     """
@@ -71,11 +58,7 @@ def ablation_effects(
 
 
 def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the examples that the user gives, or the sample text; ``[None]`` for the built-in example of the model.
-
-    Raises:
-        AttnvizError: for a saved file or a sound, or if a text cannot be read.
-    """
+    """Returns the examples that the user gives, or the sample text;"""
     from attnviz.models.sources import reader_class
 
     names_no_input = input == Input() and batch is None

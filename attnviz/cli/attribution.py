@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
     """Returns the parts of a token's logit at the last selected query.
 
-    Args:
-        subject: the text.
-        settings: the settings of the model.
-        selection: the choice of queries.
-        label: the token as the user writes it.
-
     Raises:
         AttnvizError: for any input but a text, an untrained model, or what `logit_attribution` refuses.
     """
@@ -52,12 +46,8 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
 
 def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
-    """Raises AttnvizError if a batch or an option of maps is given where no map is drawn; the message names the first.
-
-    Args:
-        options: the options of the report.
-        batch: the file of texts; ``None`` if there is none.
-        option_text: the option that draws no maps, as the message writes it; ``None`` for ``--logits``.
+    """Raises AttnvizError if a batch or an option of maps is given where no map is drawn; the message names the
+    first.
     """
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}

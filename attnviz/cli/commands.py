@@ -166,19 +166,7 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws the parts of a token's logit at the last selected query.
-
-    Args:
-        token: the token as the user writes it.
-        input: the options that name the text.
-        settings: the settings of the model.
-        options: the options of the report; those that select or combine maps are refused.
-        output: where the report goes.
-        batch: a file of texts, which is refused; ``None`` if there is none.
-
-    Raises:
-        AttnvizError: for a batch, options of maps, or what `logit_parts` refuses.
-    """
+    """Draws the parts of a token's logit at the last selected query."""
     from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
 
@@ -190,18 +178,7 @@ def _show_logits(
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
-    """Draws the cards of a survey's heads.
-
-    Before a page, prints a remark with the folder of the model that shades the examples, if the survey names one.
-
-    Args:
-        survey: the survey.
-        options: the options of the report.
-        output: where the report goes.
-
-    Raises:
-        AttnvizError: for options that need a text.
-    """
+    """Draws the cards of a survey's heads."""
     from attnviz.report.survey.survey_card import survey_card_report
     from attnviz.report.survey.survey_heads import refuse_text_options
 
@@ -214,14 +191,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
 
 
 def _show_maps(recording: "Recording", options: ReportOptions, output: Output, is_sample: bool) -> None:
-    """Draws the maps of a recording; for an untrained model in a terminal, suggests one with trained heads.
-
-    Args:
-        recording: the recording.
-        options: the options of the report.
-        output: where the report goes.
-        is_sample: True if no text was given, as the remark on the sample text takes a line of the terminal.
-    """
+    """Draws the maps of a recording; for an untrained model in a terminal, suggests one with trained heads."""
     from attnviz.report.build import build_report
 
     remark_lines = int(recording.untrained) + int(is_sample)  # above and below the picture
@@ -650,9 +620,6 @@ def program(words: Sequence[str]) -> typer.Typer:
     """Returns the program with only the command that the first word names, to start faster, or with all commands.
 
     For ``--version`` it has any one command.
-
-    Args:
-        words: the words after the program's name.
     """
     first_word = words[0] if words else ""
     matching_commands = [
@@ -675,9 +642,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Prints the reason of codes 1 and 2. A failure of the system, such as a lack of memory, has code 1; any other
     exception is raised. An output that its reader closed early counts as done. ``help`` as the first word means
     ``--help`` as the last.
-
-    Args:
-        arguments: the words after the program's name; ``None`` takes those of the process.
     """
     words = sys.argv[1:] if arguments is None else [*arguments]
     if words[:1] == ["help"]:  # as in git and cargo: attnviz help show

@@ -25,15 +25,7 @@ PAGE = ".html"
 def show_steps(
     recording: "Recording", selection: "Selection", grouping: "Grouping", look: "Look", output: "Output"
 ) -> None:
-    """Writes the steps of decoding as a list, a picture, a page or a film.
-
-    Args:
-        recording: the recording of a generated text, or of any text that the model read from left to right.
-        selection: the heads, and the queries of the steps.
-        grouping: the units whose shares are listed.
-        look: the look.
-        output: the destination of the steps; its suffix decides the form.
-    """
+    """Writes the steps of decoding as a list, a picture, a page or a film."""
     from attnviz.metrics.steps import measure_steps
     from attnviz.report.decoding.steps_report import steps_report
 
@@ -53,17 +45,7 @@ def show_steps(
 def _show_page(
     recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: "Output"
 ) -> None:
-    """Writes a page of heads that opens with the text shaded by the weights of one query.
-
-    The options' own style, query and selection are not used.
-
-    Args:
-        recording: the recording of the text.
-        heads: the heads, as ``layer.head``.
-        query: the index of the query whose weights shade the text.
-        options: the options of the report, with the look.
-        output: where the page goes.
-    """
+    """Writes a page of heads that opens with the text shaded by the weights of one query."""
     from attnviz.report.build import build_report
     from attnviz.text.selection import Selection
 
@@ -75,15 +57,7 @@ def _show_page(
 def show_kept(
     recording: "Recording", selection: "Selection", policies: Sequence[str], options: ReportOptions, output: "Output"
 ) -> None:
-    """Writes how much of each head's attention a cache keeps, as a list or a map of layers by heads for each policy.
-
-    Args:
-        recording: the recording of the text.
-        selection: the heads, and the queries of the steps.
-        policies: the policies of the cache, such as ``h2o:64``; empty for the default ones.
-        options: the options of the report, with the look.
-        output: where the report goes.
-    """
+    """Writes how much of each head's attention a cache keeps, as a list or a map of layers by heads for each policy."""
     from attnviz.metrics.kept import default_policies, measure_kept
     from attnviz.report.decoding.kept_report import kept_report
 
@@ -93,11 +67,6 @@ def show_kept(
 
 def write_film_of_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
     """Writes a film with the maps of several recordings, one recording after another.
-
-    Args:
-        paths: the paths of the recordings, in the order of the film.
-        options: the options of the report, with heads, units and look.
-        output: the file of the film.
 
     Raises:
         AttnvizError: if the output is no film, there are fewer than two paths, or one is not of a recording or arrays.
@@ -125,11 +94,8 @@ def _recording(path: str) -> "Recording":
 
 
 def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
-    """Returns the options of the pictures of a film, with ``FILM_DPI`` pixels per inch unless the user chose a number.
-
-    Args:
-        options: the options of the report.
-        output: the output of the film.
+    """Returns the options of the pictures of a film, with ``FILM_DPI`` pixels per inch unless the user chose a
+    number.
     """
     from attnviz.api.drawing import options_for_medium
 

@@ -75,10 +75,6 @@ def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, A
     """Returns the values of a command's options, without the user's defaults for options that the model ignores.
 
     These options get their built-in defaults.
-
-    Args:
-        context: the parsed command, which knows where each value comes from.
-        values: the values of all options of the command, by name.
     """
     default_names = names_from_source(context, values, "DEFAULT_MAP")
     if not default_names or "model" not in values:
@@ -92,13 +88,7 @@ def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, A
 
 
 def names_from_source(context: typer.Context, names: Iterable[str], source_name: str) -> list[str]:
-    """Returns the names of the options whose values come from a source; empty if none does.
-
-    Args:
-        context: the parsed command.
-        names: the names of options.
-        source_name: ``COMMANDLINE`` for typed values, ``DEFAULT_MAP`` for defaults that the user set.
-    """
+    """Returns the names of the options whose values come from a source; empty if none does."""
     sources = {name: context.get_parameter_source(name) for name in names}
     return [name for name, source in sources.items() if source is not None and source.name == source_name]
 
@@ -107,10 +97,6 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
     """Raises AttnvizError if a model must be downloaded that only a project's file names, perhaps a stranger's.
 
     Prints a remark if a project's file outside the working folder names the model.
-
-    Args:
-        context: the parsed command.
-        model: the name of the model.
     """
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
@@ -143,10 +129,6 @@ def with_origin(line: str, words: Iterable[str]) -> str:
     """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
     Options that the user typed, or that have no default of the user, get no source.
-
-    Args:
-        line: the message.
-        words: the words of the command line.
     """
     typed_options = {word.partition("=")[0] for word in words}
     origins: list[str] = []
@@ -183,13 +165,7 @@ def _file_spelling(name: str) -> str:
 
 
 def _folder_defaults() -> dict[str, Default]:
-    """Returns the defaults of the nearest folder that has any, from the working folder upwards; else none.
-
-    ``attnviz.toml`` has precedence over ``pyproject.toml``. A file that another user owns is ignored.
-
-    Raises:
-        AttnvizError: if a file cannot be read, or a name or value is not valid.
-    """
+    """Returns the defaults of the nearest folder that has any, from the working folder upwards; else none."""
     for folder in _folders():
         files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
         defaults_by_file = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
@@ -199,10 +175,7 @@ def _folder_defaults() -> dict[str, Default]:
 
 
 def _is_trusted(path: Path) -> bool:
-    """True if the user or root owns the file, since anybody may put a file into a folder such as /tmp.
-
-    Root also trusts files in a folder that others cannot write to. Without user ids, every file is trusted.
-    """
+    """True if the user or root owns the file, since anybody may put a file into a folder such as /tmp."""
     root = 0
     try:
         file, folder, user = path.stat(), path.parent.stat(), os.geteuid()
@@ -222,15 +195,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
-    """Returns the defaults of a file by the names of their options; empty if there is no such file or table.
-
-    Args:
-        path: the file.
-        tables: the names of the nested tables that hold the defaults; empty for the whole file.
-
-    Raises:
-        AttnvizError: if the file cannot be read, one of ``tables`` is not a table, or a name or value is not valid.
-    """
+    """Returns the defaults of a file by the names of their options; empty if there is no such file or table."""
     table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
@@ -243,11 +208,7 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
 
 
 def _checked_default(name: str, value: Any, path: Path) -> Default:
-    """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder.
-
-    Raises:
-        AttnvizError: if there is no such option, or it refuses the value; the message names the file.
-    """
+    """Returns the default that a file sets, converted; the value of a path is resolved from the file's folder."""
     options = settable_options()
     if name not in options:
         suggestion = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
@@ -265,16 +226,7 @@ def _resolved_path(name: str, value: Any, folder: Path) -> Any:
 
 
 def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
-    """Returns the defaults that environment variables set, by the names of their options.
-
-    An empty variable sets none; variables that name no option are ignored.
-
-    Args:
-        environment: the texts of variables, such as ``ATTNVIZ_THEME``, by name.
-
-    Raises:
-        AttnvizError: if an option refuses the value of its variable; the message names the variable.
-    """
+    """Returns the defaults that environment variables set, by the names of their options."""
     defaults = {}
     for name, declaration in settable_options().items():
         variable = PREFIX + name.upper()
@@ -303,16 +255,7 @@ def _parsed_variable(text: str, declaration: DeclaredOption) -> str | float | bo
 
 
 def _converted_value(name: str, value: Any, declaration: DeclaredOption) -> str | float | bool:
-    """Returns a value as the type of its option: an integer as a float, or a number as a string, if needed.
-
-    Args:
-        name: the name of the option.
-        value: the value in a file, or of a variable.
-        declaration: the option.
-
-    Raises:
-        AttnvizError: if the value has another type, or the option's check refuses it.
-    """
+    """Returns a value as the type of its option: an integer as a float, or a number as a string, if needed."""
     types = _value_types(declaration)
     plain_value = value
     if type(value) is int and float in types:

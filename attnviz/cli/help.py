@@ -187,13 +187,7 @@ ShortHelp = Annotated[
 
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the usage, the examples and the most used options; the whole help if no option is marked as such.
-
-    Args:
-        command: the command.
-        context: its context, which names the program.
-        formatter: typer's formatter, which collects the text.
-    """
+    """Writes the usage, the examples and the most used options; the whole help if no option is marked as such."""
     entries = chain.from_iterable(_panel_entries(command, context).values())
     rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
     if not rows:
@@ -210,13 +204,7 @@ def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
 
 
 def _write_usage(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the usage line of a command, the sentence that describes it, and its examples if it has any.
-
-    Args:
-        command: the command, or the program.
-        context: its context, which names the program.
-        formatter: typer's formatter, which collects the text.
-    """
+    """Writes the usage line of a command, the sentence that describes it, and its examples if it has any."""
     command.format_usage(context, formatter)
     formatter.write_paragraph()
     formatter.write_text(command.help)
@@ -227,13 +215,7 @@ def _write_usage(command: Any, context: Any, formatter: Any) -> None:
 
 
 def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
-    """Writes a heading and a table of two columns, such as the names of options and their sentences.
-
-    Args:
-        formatter: typer's formatter, which collects the text.
-        title: the heading.
-        rows: the texts of both columns; names longer than ``NAMES_WIDTH`` get a line of their own.
-    """
+    """Writes a heading and a table of two columns, such as the names of options and their sentences."""
     _write_heading(formatter, title)
     formatter.indent()
     formatter.write_dl(rows, col_max=NAMES_WIDTH)
@@ -255,11 +237,7 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
-    """Returns the row of an option or an argument in the help.
-
-    An option has its negative form or the name of its value behind it; a flag has neither. Undeclared parameters, such
-    as ``--help``, have only name and sentence.
-    """
+    """Returns the row of an option or an argument in the help."""
     declaration = declared_options_of(command).get(parameter.name)
     names = _spelling(parameter)
     if declaration is None:
@@ -272,9 +250,8 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
 
 
 def _spelling(parameter: Any) -> str:
-    """Returns a parameter as the help writes it: an argument in capitals, an option as its letters and its main name.
-
-    The main name is made of the parameter's name, or is the first long name, or is missing.
+    """Returns a parameter as the help writes it: an argument in capitals, an option as its letters and its main
+    name.
     """
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
@@ -293,10 +270,7 @@ def _value_name(name: str, declaration: DeclaredOption) -> str:
 
 
 def _help_sentence(declaration: DeclaredOption) -> str:
-    """Returns the sentence of an option in the help, followed by its default in brackets.
-
-    Defaults of true, false, 0 or ``None`` are not shown.
-    """
+    """Returns the sentence of an option in the help, followed by its default in brackets."""
     is_empty_default = declaration.default in (None, 0, inspect.Parameter.empty)
     shows_default = not (is_empty_default or isinstance(declaration.default, bool))
     return declaration.option.help + (f" [{declaration.default}]" if shows_default else "")

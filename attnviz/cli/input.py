@@ -38,14 +38,7 @@ def read_input(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
-    """Returns the input that an option or standard input gives, or else a sample text.
-
-    Prints a remark if it falls back on a sample text or picture, or reads a file that is named in place of a text.
-
-    Raises:
-        AttnvizError: if options contradict each other, the text is empty, or the file is not of a kind that most
-            commands take.
-    """
+    """Returns the input that an option or standard input gives, or else a sample text."""
     from attnviz.text.samples import read_sample
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
@@ -93,16 +86,7 @@ def _image_path(path: Path) -> Path:
 
 
 def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound: Path | None) -> Subject:
-    """Returns a text together with its images or its sound; without a text, the only image or the sound.
-
-    Args:
-        subject: the text; ``None`` if there is none.
-        images: the paths of the images; at least one if there is no sound.
-        sound: the path of the sound; ``None`` if there is none.
-
-    Raises:
-        AttnvizError: if there are both images and a sound, several images without a text, or ``subject`` is not a text.
-    """
+    """Returns a text together with its images or its sound; without a text, the only image or the sound."""
     if sound is None:
         return _subject_with_images(subject, images)
     if images:
@@ -111,15 +95,7 @@ def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound
 
 
 def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
-    """Returns a text with images, or a single image without a text.
-
-    Args:
-        subject: the text; ``None`` if there is none.
-        images: the paths of the images, at least one if there is no text.
-
-    Raises:
-        AttnvizError: if there are several images without a text, or ``subject`` is not a plain text.
-    """
+    """Returns a text with images, or a single image without a text."""
     if subject is None and len(images) == 1:
         return Subject(str(images[0]), Kind.IMAGE)
     if subject is None:
@@ -132,15 +108,7 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
 
 
 def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
-    """Returns a sound, with the text that is said in it if the user gives one.
-
-    Args:
-        subject: the text; ``None`` if there is none.
-        sound: the path of the sound.
-
-    Raises:
-        AttnvizError: if ``subject`` is not a plain text.
-    """
+    """Returns a sound, with the text that is said in it if the user gives one."""
     if subject is None:
         return Subject(str(sound), Kind.SOUND)
     if subject.kind is not Kind.TEXT:
@@ -152,15 +120,7 @@ def _subject_with_sound(subject: Subject | None, sound: Path) -> Subject:
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:
-    """Returns the text of the only file, or the chat or server's answer that it holds.
-
-    Args:
-        files: the files, at least one.
-        tokenizer: the tokenizer of the model, which decides whether white space alone is a text.
-
-    Raises:
-        AttnvizError: if there are several files, or the text is empty or cannot be read.
-    """
+    """Returns the text of the only file, or the chat or server's answer that it holds."""
     from attnviz.base.reading import read_text
 
     if len(files) > 1:
@@ -180,11 +140,7 @@ def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
 
 
 def _piped_subject(tokenizer: str) -> Subject:
-    """Returns the text of standard input, without a newline at its end.
-
-    Raises:
-        AttnvizError: if standard input is closed, or the text is empty or too long.
-    """
+    """Returns the text of standard input, without a newline at its end."""
     from attnviz.base.reading import read_stream
 
     if sys.stdin is None:
@@ -195,11 +151,6 @@ def _piped_subject(tokenizer: str) -> Subject:
 
 def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
     """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input.
-
-    Args:
-        input: the options of the input.
-        settings: the settings of the model, whose tokenizer decides whether white space alone is a text.
-        batch: a file with one text per line; ``None`` if there is none.
 
     Raises:
         AttnvizError: if options contradict each other, passages stand before several texts, or an input is refused.
@@ -224,10 +175,6 @@ def read_survey(subjects: list[Subject]) -> "Survey | None":
 def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | None":
     """Returns the surveys that two inputs hold; ``None`` if neither is a survey.
 
-    Args:
-        first: the first input of a comparison.
-        second: the second one.
-
     Raises:
         AttnvizError: if only one of the two is a survey.
     """
@@ -242,10 +189,6 @@ def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | No
 
 def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
     """Returns the tables of effects that two inputs hold; ``None`` if neither holds effects.
-
-    Args:
-        first: the first input of a comparison, as the user writes it; ``None`` if there is none.
-        second: the second one.
 
     Raises:
         AttnvizError: if only one of the two holds effects.
@@ -267,10 +210,6 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
 
 def read_batch(path: Path, input: Input) -> list[str]:
     """Returns the texts of a file, one per line, without blank lines.
-
-    Args:
-        path: the file.
-        input: the other options of the input.
 
     Raises:
         AttnvizError: if another option gives an input, passages or labels too, or there are no texts or more than
@@ -299,10 +238,6 @@ def read_batch(path: Path, input: Input) -> list[str]:
 def read_comparison(other: str | None, second: str | None) -> Subject | None:
     """Returns the input to compare with; ``None`` if there is none.
 
-    Args:
-        other: the text or file after ``--with``.
-        second: the second argument, which must be a file and no text or chat.
-
     Raises:
         AttnvizError: if both are given, the second argument is a text, or the file is not of a kind that can be drawn.
     """
@@ -318,10 +253,6 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
 
 def refuse_blank(text: str, tokenizer: str) -> str:
     """Returns the text unchanged if it has a token.
-
-    Args:
-        text: the text.
-        tokenizer: the tokenizer of the model; white space is no token for ``word``.
 
     Raises:
         AttnvizError: if the text is empty, or only white space when tokens are words.

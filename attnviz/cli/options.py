@@ -276,15 +276,7 @@ class Drawn:
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look
     ) -> ReportOptions:
-        """Returns the options of the report.
-
-        Args:
-            rank: the order of heads, and which of them are drawn.
-            reduction: how heads are combined.
-            selection: the layers, heads, queries and keys.
-            grouping: the units of rows and columns.
-            look: the look.
-        """
+        """Returns the options of the report."""
         return ReportOptions(
             **vars(rank),
             **vars(reduction),
@@ -323,9 +315,6 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     A parameter of the command is an option, or a group of options: the group's type, or ``Annotated[type, names]`` for
     some of its options. The attribute ``declared`` of the returned function holds all options by name.
-
-    Args:
-        command: the command; its docstring is the help.
     """
     single_options = declared_options(command)
     command_parameters = inspect.signature(command).parameters.values()
@@ -340,18 +329,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters += groups[name].parameters
 
     def expanded(command_line: Context, brief: bool = False, **values: Any) -> None:
-        """Checks the values of all options, joins those of each group, and runs ``command`` with them.
-
-        Sets ``TYPED`` to the names of the options that the user typed.
-
-        Args:
-            command_line: typer's context of the command line.
-            brief: not used, since ``-h`` exits before.
-            values: the values of all options by name.
-
-        Raises:
-            AttnvizError: if an option refuses its value, has no effect, or names a model that must not be fetched.
-        """
+        """Checks the values of all options, joins those of each group, and runs ``command`` with them."""
         values = used_defaults(command_line, values)
         typed_options = typed_names(command_line, values)
         for name, single_option in single_options.items():
@@ -385,12 +363,8 @@ def typed_names(command_line: Context, values: Mapping[str, Any]) -> list[str]:
 def refuse_ignored(
     typed_options: list[str], declarations: Mapping[str, DeclaredOption], values: Mapping[str, Any]
 ) -> None:
-    """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the medium.
-
-    Args:
-        typed_options: the names of the typed options.
-        declarations: all options of the command by name.
-        values: the values of all options by name.
+    """Raises AttnvizError if a typed option has no effect: without another option, on a saved file, or in the
+    medium.
     """
     refuse_unmet_needs(typed_options, declarations, {name for name in values if values[name] is not None})
     if "generate" in typed_options and values["generate"] == 0:
@@ -432,11 +406,7 @@ class OptionGroup(NamedTuple):
 
 @cache
 def _group(annotation: Any) -> OptionGroup:
-    """Returns the options of a group, in the panel of the group.
-
-    Args:
-        annotation: the type of the group for all its options, or ``Annotated[type, names]`` for some of them.
-    """
+    """Returns the options of a group, in the panel of the group."""
     is_part = bool(get_args(annotation))
     group = annotation.__origin__ if is_part else annotation
     names = annotation.__metadata__[0] if is_part else ()
@@ -448,10 +418,7 @@ def _group(annotation: Any) -> OptionGroup:
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
-    """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option.
-
-    ``panel`` is the panel of the help for an option whose declaration names none.
-    """
+    """Returns the typer parameter of an option: a positional argument if ``ARGUMENTS`` has its name, else an option."""
     declaration = declared.option
     info = (
         Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")

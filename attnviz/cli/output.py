@@ -21,15 +21,7 @@ BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a term
 
 
 def refuse_output(output: Output, writes: str = "picture", films: bool = False, words: bool = False) -> None:
-    """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file.
-
-    Args:
-        output: the destination.
-        writes: the name, without suffix, of the file that messages propose; ``atlas`` leaves only the formats that can
-            hold an atlas.
-        films: True for a command that writes films too.
-        words: True for a command that writes the words of a sound too.
-    """
+    """Raises AttnvizError if the command does not write the format that the options name, or cannot write the file."""
     from attnviz.media.timed_words import WORD_SUFFIXES
     from attnviz.render.formats import FILMS, FORMATS
 
@@ -137,11 +129,7 @@ def recording_path(output: Output) -> Path:
 
 
 def _suffix(output: Output) -> str | None:
-    """Returns the suffix of the format that the options name; ``None`` if they name none.
-
-    Raises:
-        AttnvizError: if the options name two formats, or none for ``-o -``.
-    """
+    """Returns the suffix of the format that the options name; ``None`` if they name none."""
     if output.json and output.output is not None:
         raise AttnvizError(f"--json and -o {str(output.output)!r} both name the output; use one of them")
     if output.json and output.format is not None:
@@ -152,10 +140,7 @@ def _suffix(output: Output) -> str | None:
 
 
 def _refuse_unwritable(output: Output) -> None:
-    """Raises AttnvizError if the output's file cannot be written.
-
-    Without a file, refuses a closed standard output, a binary format in a terminal, and ``--open``.
-    """
+    """Raises AttnvizError if the output's file cannot be written."""
     from attnviz.base.files import refuse_closed_output, refuse_target
 
     if output.file is not None:
@@ -169,13 +154,7 @@ def _refuse_unwritable(output: Output) -> None:
 
 
 def fit_options(options: "ReportOptions", output: Output, remark_lines: int = 0) -> "ReportOptions":
-    """Returns the options fitted to the medium of the output; a terminal adds its size and its colours.
-
-    Args:
-        options: the user's options.
-        output: where the report goes.
-        remark_lines: the number of lines that remarks around the report take in a terminal.
-    """
+    """Returns the options fitted to the medium of the output; a terminal adds its size and its colours."""
     from attnviz.api import drawing
     from attnviz.render.terminal.console import look_of_terminal
 
@@ -209,12 +188,7 @@ def _remark_on_unused_colors(report: "Report") -> None:
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Writes a result to the output's file and prints the path; without a file, writes it to standard output.
-
-    Args:
-        output: the destination; if its ``open`` is True, the file is then opened with the system's program.
-        write_to: writes the result to an open file.
-    """
+    """Writes a result to the output's file and prints the path; without a file, writes it to standard output."""
     from attnviz.base.files import output_file
 
     with output_file(output.file, output.force) as file:

@@ -25,14 +25,6 @@ def record(
 ) -> "Recording":
     """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names.
 
-    Args:
-        subject: the text, the image, the sound or the saved recording.
-        settings: the settings of the model; a saved recording needs none.
-        selection: the layers and heads to record; a saved recording keeps all that it has.
-        whole: True if all numbers of a saved recording will be read.
-        values: True to also record the norm of what each key contributes.
-        factors: True to also record queries and keys of maps that are recorded with every cell.
-
     Raises:
         AttnvizError: if the file is no recording, or the model does not exist or does not read such an input.
     """
@@ -50,12 +42,6 @@ def record_batch(
 ) -> "Recording":
     """Returns one recording of several texts, run as a batch.
 
-    Args:
-        texts: the texts.
-        settings: the settings of the model.
-        selection: the layers and heads to record.
-        values: True to also record the norm of what each key contributes.
-
     Raises:
         AttnvizError: if the model reads one text at a time, or a text has no tokens.
     """
@@ -68,11 +54,6 @@ def record_batch(
 
 def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
-
-    Args:
-        subject: the text, the image, or both.
-        settings: the settings of the model.
-        layer: number of the layer.
 
     Raises:
         AttnvizError: for a saved file or a sound, or if the layer does not exist.
@@ -97,14 +78,6 @@ def record_both(
 
     With the seeded model, A has the default settings and B the changed ones, with A's weights unless the seed changes.
     With any other model, only the text differs. If an input is not a text, both are recorded by `record_each`.
-
-    Args:
-        text: the input of A, and of B if ``other`` is ``None``.
-        other: the input of B; ``None`` for that of A.
-        settings: the settings of the model, with the changes.
-        selection: the layers and heads to record.
-        whole: True if all numbers of saved recordings will be read.
-        values: True to also record the norm of what each key contributes.
 
     Raises:
         AttnvizError: if there is nothing to compare: no second text, and no changed setting of the seeded model.
@@ -170,14 +143,6 @@ def record_models(
 ) -> tuple["Recording", "Recording", str]:
     """Returns the recordings of two models, over one input or two, and the change in words.
 
-    Args:
-        text: the input of the first model.
-        other: the input of the second model; ``None`` for that of the first.
-        settings: the settings of the first model; the second has the same but for its name.
-        model: the name of the second model.
-        selection: the layers and heads to record.
-        values: True to also record the norm of what each key contributes.
-
     Raises:
         AttnvizError: if an input is a saved file, or a model cannot record its input.
     """
@@ -202,14 +167,6 @@ def record_each(
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """Returns the recordings of two inputs, each new or saved, and the change in words.
-
-    Args:
-        text: the first input.
-        other: the second input; ``None`` is refused.
-        settings: the settings of the model that runs over inputs that are not saved recordings.
-        selection: the layers and heads to record.
-        whole: True if all numbers of saved recordings will be read.
-        values: True to also record the norm of what each key contributes.
 
     Raises:
         AttnvizError: if there is no second input, or an input cannot be recorded or read.

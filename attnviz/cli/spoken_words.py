@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def holds_words(output: Output, subject: Subject) -> bool:
-    """True if a file with a name for words will hold words; for JSON, only if the input has a sound.
-
-    Args:
-        output: the destination.
-        subject: the input of the command: a sound, a recording, or anything else.
-    """
+    """True if a file with a name for words will hold words; for JSON, only if the input has a sound."""
     from attnviz.media.timed_words import WORDS_JSON
     from attnviz.metrics.alignment import is_aligned
 
@@ -56,13 +51,7 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
 
 
 def _alignment_heads(recording: "Recording", selection: Selection) -> "list[tuple[LayerMaps, int]]":
-    """Returns the maps and the number of each chosen head that attends from words to a sound.
-
-    Without a choice, these are the alignment heads that the model's folder lists.
-
-    Raises:
-        AttnvizError: if no chosen head attends from words to a sound, or none is chosen and the folder lists none.
-    """
+    """Returns the maps and the number of each chosen head that attends from words to a sound."""
     from attnviz.maps.heads import chosen_heads
     from attnviz.metrics.alignment import alignment_heads, is_aligned
 

@@ -86,10 +86,7 @@ def _has_mark(argument: str, mark: bytes) -> bool:
 
 
 def _names_a_file(argument: str) -> bool:
-    """True if an argument looks like the name of a file, which need not exist.
-
-    It has no white space, and begins as a path or ends in a known suffix. ``/`` needs a second slash to begin a path.
-    """
+    """True if an argument looks like the name of a file, which need not exist."""
     if not argument or any(character.isspace() for character in argument):
         return False
     is_absolute_path = argument.startswith("/") and "/" in argument[1:]  # /word alone is more likely a text
@@ -143,10 +140,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 
 
 def _nearest_question(argument: str) -> str:
-    """Returns a question with the name of the file nearest to a path in its folder; "" if no name is near.
-
-    At most ``MAX_NEAR`` names are compared.
-    """
+    """Returns a question with the name of the file nearest to a path in its folder; "" if no name is near."""
     folder = Path(argument).expanduser().parent
     try:
         names = [str(folder / entry.name) for entry in os.scandir(folder)][:MAX_NEAR]
@@ -252,10 +246,6 @@ class Subject:
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
         """Returns the example of this text, chat or server's answer, with its passages or images.
 
-        Args:
-            settings: the settings of the model that will read it.
-            refusal: the message for a saved file, which no model can read.
-
         Raises:
             AttnvizError: if this is a saved file, an image, a sound or a text with a sound, or if its passages, its
                 chat or its answer cannot be read.
@@ -292,9 +282,6 @@ class Subject:
 
     def recording(self, whole: bool = False) -> "Recording":
         """Returns the saved recording, or the recording of arrays that another program saved.
-
-        Args:
-            whole: True if all of its numbers will be read.
 
         Raises:
             AttnvizError: if the file is not a recording, or cannot be read.
@@ -339,9 +326,6 @@ class Subject:
     def with_passages(self, passages: str | None) -> "Subject":
         """Returns a copy of this subject with passages before its text; without passages for ``None``.
 
-        Args:
-            passages: the pattern of the files.
-
         Raises:
             AttnvizError: if a pattern is given and this subject is not a plain text.
         """
@@ -352,9 +336,6 @@ class Subject:
 
     def drawable(self, is_comparison: bool = False) -> "Subject":
         """Returns this subject unchanged if it is of one of `DRAWABLE_KINDS`.
-
-        Args:
-            is_comparison: True if it is the second input of a comparison, for which the message proposes a recording.
 
         Raises:
             AttnvizError: for any other file or folder; the message says how to use it.

@@ -19,28 +19,14 @@ LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a li
 
 
 def usage_line(error: typer.TyperException, app: typer.Typer) -> str:
-    """Returns a line on what is wrong with a command line, what was probably meant, and how to get help.
-
-    Args:
-        error: the parser's error.
-        app: the program with all of its commands.
-    """
+    """Returns a line on what is wrong with a command line, what was probably meant, and how to get help."""
     context = getattr(error, "ctx", None)
     path = "attnviz" if context is None else context.command_path
     return f"{_problem(error, context, path, app)} (see {path} --help)"
 
 
 def _problem(error: typer.TyperException, context: Any, path: str, app: typer.Typer) -> str:
-    """Returns a line on what is wrong with a command line and, if it can be guessed, what was meant.
-
-    For an error of no known kind, it is the parser's own message.
-
-    Args:
-        error: the parser's error.
-        context: the context of the command; ``None`` if the parser did not reach one.
-        path: the program, and the command if there is one.
-        app: the program with all of its commands.
-    """
+    """Returns a line on what is wrong with a command line and, if it can be guessed, what was meant."""
     message = error.format_message().rstrip(".")
     if context is None:
         return message
@@ -66,10 +52,6 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
     """Raises AttnvizError if a command line gives an option twice; the parser would use the last value.
 
     Flags, and options that may be repeated, are accepted.
-
-    Args:
-        command: the command, with its parameters.
-        arguments: the words after the command's name.
     """
     names: dict[str, str] = {}  # of the options that take one value, by every spelling
     for parameter in command.params:
@@ -97,13 +79,7 @@ def _value(arguments: list[str], index: int) -> str:
 
 
 def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
-    """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out.
-
-    Args:
-        context: the context of the command, with the arguments that it took.
-        path: the program and the command.
-        extra_words: the words that the command does not take.
-    """
+    """Returns the line for superfluous words, with a proposal to quote the text or to leave the words out."""
     from attnviz.cli.subject import is_file, is_saved
 
     parameters = context.params
@@ -147,11 +123,6 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     """Raises AttnvizError if a command does not write files with the suffix of a path.
 
     The message proposes a suffix, or another command that writes such files.
-
-    Args:
-        path: the path after -o.
-        suffixes: the suffixes that the command writes, preferred first; ``.txt`` is that of the terminal.
-        writes: the name, without suffix, of the file that the message proposes, such as ``picture``.
     """
     suffix = path.suffix.lower()
     if suffix in suffixes:

@@ -50,10 +50,6 @@ class Corpora:
 def survey_path(output: Output, resume: bool) -> Path:
     """Returns the path of the file to write the survey to.
 
-    Args:
-        output: the destination.
-        resume: True if an unfinished survey is to be continued.
-
     Raises:
         AttnvizError: if the options name no file of a survey or of tables, a library for it is missing, the survey to
             continue is finished, or the file cannot be written.
@@ -77,10 +73,6 @@ def survey_path(output: Output, resume: bool) -> Path:
 def parse_count(name: str, text: str) -> int:
     """Returns the number that ``500k`` or ``10M`` stands for.
 
-    Args:
-        name: the name of the option for the message.
-        text: the number as it was typed.
-
     Raises:
         AttnvizError: if the text is not such a number, or the number is less than one.
     """
@@ -97,14 +89,6 @@ def write_survey(
     """Surveys a corpus and writes the survey; returns False if another process of the run writes it, else True.
 
     Prints remarks on a replaced checkpoint, and on texts and metrics that were left out.
-
-    Args:
-        corpora: the texts or pictures to survey.
-        settings: the settings of the model.
-        selection: the layers and heads to measure.
-        path: the file to write; its suffix picks a survey or a table.
-        force: True to replace the file.
-        resume: True to continue from the checkpoint beside the file; False to replace the checkpoint.
 
     Raises:
         AttnvizError: if no corpus is given, an option cannot be parsed, the corpus or the model cannot be read, the
@@ -183,11 +167,6 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """Shows a survey full-screen until the user quits, and returns the exit code.
 
     A text that the user opens is recorded and shown in the inspector.
-
-    Args:
-        path: the saved survey.
-        selection: the layers and heads to show.
-        look: the look of the screen.
 
     Raises:
         AttnvizError: if the file is no survey, it lacks a chosen head, or the selection chooses parts of a text.

@@ -32,13 +32,6 @@ def show_unit_checks(
 ) -> None:
     """Writes the table of units, with the drop in the answer's log-probability when a unit is hidden.
 
-    Args:
-        count: the number of units to hide, one in each run: those that get the most attention.
-        subject: the text, the chat, the answer, or the text after passages.
-        settings: the settings of the model.
-        options: the units, the heads and the look.
-        output: where the table goes.
-
     Raises:
         AttnvizError: for an image, a sound or a saved file, for single tokens as units or options that do not apply, or
             if the model is not trained, predicts no tokens or takes no mask.
@@ -75,14 +68,7 @@ def _refuse_options(options: "ReportOptions") -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Check:
-    """The runs of a model over an example and its controls.
-
-    Attributes:
-        reader: the reader of the model.
-        example: the example.
-        options: the options, which choose the heads and the units.
-        unit_name: the name of the units, such as ``turns``.
-    """
+    """The runs of a model over an example and its controls."""
 
     reader: "Reader"
     example: "Example"
@@ -107,14 +93,7 @@ class _Check:
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
     def unit_checks(self, count: int) -> "UnitChecks":
-        """Returns the measurements of each unit before the answer, which is the last unit.
-
-        Args:
-            count: the number of units to hide: those with the largest shares. The losses of the others are NaN.
-
-        Raises:
-            AttnvizError: if the example has no such units or heads, or fewer than two units.
-        """
+        """Returns the measurements of each unit before the answer, which is the last unit."""
         from attnviz.maps.heads import head_name
         from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
         from attnviz.metrics.unit_shares import sink_tokens
@@ -157,16 +136,7 @@ class _Check:
         return np.asarray(numbers.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
-        """Returns the shares of attention that units get in heads of a recording, for each attention call.
-
-        Args:
-            recording: the recording.
-            heads: the heads as ``layer.head``. ``None`` for the heads that the user chose; if none was chosen, the head
-                in which a unit stands out most, or all heads if no unit stands out.
-
-        Raises:
-            AttnvizError: if the recording has no such units or heads, or fewer than two units.
-        """
+        """Returns the shares of attention that units get in heads of a recording, for each attention call."""
         from attnviz.maps.grouped import refuse_missing_units
         from attnviz.maps.heads import chosen_heads
         from attnviz.metrics.unit_shares import strongest_unit, unit_frame
@@ -194,18 +164,7 @@ class _Check:
     def _losses(
         self, units: "Units", shares: "UnitShares", queries: "IntArray", hidden_units: "IntArray"
     ) -> "tuple[Float64Array, float]":
-        """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself.
-
-        Losses are ``(earlier units,)`` in nats, NaN for units that are not hidden. The model runs once for each hidden
-        unit. All tokens of a unit are hidden from all later ones, but never the first token of the text. The unit's own
-        rows see it: what they predict, the first token of the answer if it follows the unit, loses nothing.
-
-        Args:
-            units: the units of the text.
-            shares: the shares of an attention call, which number the earlier units.
-            queries: the tokens of the answer.
-            hidden_units: the indices of the hidden units among the earlier ones.
-        """
+        """Returns the loss of the answer's log-probability without each hidden unit, and the log-probability itself."""
         from attnviz.base.progress import track
         from attnviz.effects.hidden_units import answer_log_probabilities
 
@@ -228,15 +187,8 @@ class _Check:
         return losses, float(log_probabilities.sum())
 
     def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
-        """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral question.
-
-        Args:
-            unit_tokens: the tokens of each earlier unit, without sinks.
-            units: the units of the text.
-
-        Returns:
-            ``(earlier units,)``; NaN for a unit that does not end before the question. ``None`` if the text has no
-            question that can be replaced.
+        """Returns the score of each earlier unit by `calibrated_score`, with ``CONTENT_FREE`` as the neutral
+        question.
         """
         from attnviz.maps.heads import head_name
         from attnviz.maps.layer_maps import cell_maps
@@ -270,14 +222,7 @@ class _Check:
         return np.array(scores_of_units)
 
     def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
-        """Returns the mean share of each unit over the heads when the model reads the passages in reverse order.
-
-        Args:
-            labels: the labels of the units; a unit whose label is not in the reversed text has NaN.
-
-        Returns:
-            ``(units,)``; ``None`` if the example has fewer than two passages.
-        """
+        """Returns the mean share of each unit over the heads when the model reads the passages in reverse order."""
         example = self.example.with_passages_reversed()
         if example is None:
             return None

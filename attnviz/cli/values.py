@@ -42,11 +42,7 @@ class _PlainFirst:
         self.convert_by_typer = parameter.process_value
 
     def __call__(self, context: Any, value: Any) -> Any:
-        """Returns the converted value, or what the parameter's callback returns for it.
-
-        Raises:
-            TyperException: if a required value is missing, or the value is of another type.
-        """
+        """Returns the converted value, or what the parameter's callback returns for it."""
         try:
             plain_value = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
         except ValueError:
@@ -57,11 +53,7 @@ class _PlainFirst:
         return plain_value if callback is None else callback(context, self.parameter, plain_value)
 
     def _plain_value(self, value: Any) -> Any:
-        """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer.
-
-        Raises:
-            ValueError: if the option takes a number, and the value cannot be read as one.
-        """
+        """Returns the converted value, or `NOT_PLAIN`; an absent list is an empty tuple, as in typer."""
         is_list = self.parameter.multiple or self.parameter.nargs == -1
         if value is None:
             return () if is_list else None
@@ -79,11 +71,7 @@ class _PlainFirst:
 
 
 def _converted(value: Any, annotation: Any) -> Any:
-    """Returns the value if it has the annotated type, or the path or number that a word spells; else `NOT_PLAIN`.
-
-    Raises:
-        ValueError: if the type is that of a number, and the word cannot be read as one.
-    """
+    """Returns the value if it has the annotated type, or the path or number that a word spells; else `NOT_PLAIN`."""
     if type(value) is annotation:
         return value
     if isinstance(value, str):

@@ -16,12 +16,6 @@ def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric
 
     The surveys are treated as independent samples of texts. Heads that only one survey has are left out.
 
-    Args:
-        before: the first survey.
-        after: the second survey.
-        indices: the indices of the compared heads in ``before.heads``.
-        metric: the name of the only metric to compare; ``None`` for all.
-
     Raises:
         AttnvizError: if the surveys have no head with a metric in common.
     """
@@ -45,11 +39,7 @@ def _origin(survey: Survey) -> dict[str, Any]:
 
 
 def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
-    """Returns sentences on two surveys: the model and corpus of each, and what they do not share.
-
-    The first sentences are always there. Others follow if the models differ, if the corpora differ, and if a head is
-    in only one survey.
-    """
+    """Returns sentences on two surveys: the model and corpus of each, and what they do not share."""
     remarks = [
         f"Before: {before.model} over {before.texts} {before.example_noun} of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} {after.example_noun} of {', '.join(after.corpus)}."

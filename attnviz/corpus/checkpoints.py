@@ -69,11 +69,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def _open_checkpoint(path: Path) -> "TensorFile":
-    """Opens a checkpoint and returns it.
-
-    Raises:
-        AttnvizError: if the file is no checkpoint.
-    """
+    """Opens a checkpoint and returns it."""
     from attnviz.base.tensor_file import TensorFile
 
     try:
@@ -88,12 +84,6 @@ def _open_checkpoint(path: Path) -> "TensorFile":
 def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint: str) -> None:
     """Writes a checkpoint, which replaces the previous one.
 
-    Args:
-        path: the path of the checkpoint.
-        survey: the survey of the texts that are done.
-        progress: the progress of the survey through its corpus.
-        fingerprint: the digest of the model, as `survey_corpus.fingerprint` returns it.
-
     Raises:
         AttnvizError: if the checkpoint cannot be written, or another file lies at its path.
     """
@@ -104,11 +94,6 @@ def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint
 
 def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -> tuple[Survey, Progress]:
     """Returns the unfinished survey in a checkpoint, and its progress.
-
-    Args:
-        path: the path of the checkpoint.
-        settings: the settings of this run.
-        fingerprint: the digest of this run's model.
 
     Raises:
         AttnvizError: if the file is no checkpoint or is damaged, was written for another model or with other settings.
@@ -130,11 +115,7 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -
 
 
 def _read_progress(entry: "Entry") -> Progress:
-    """Returns the progress in the header of a checkpoint.
-
-    Raises:
-        AttnvizError: if a field is missing or malformed.
-    """
+    """Returns the progress in the header of a checkpoint."""
     counts = {name: entry.count(name, MAX_COUNT) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
     return Progress(**counts, digest=entry.required_value("digest", str))
 

@@ -39,10 +39,6 @@ class DrawnPictures(NamedTuple):
 def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> DrawnPictures:
     """Returns the requested weights and the pictures' tokens; pictures whose files are gone have neither.
 
-    Args:
-        survey: the survey, whose examples name the files of the pictures.
-        requests: the requested heads, pictures and ranges.
-
     Raises:
         AttnvizError: if all files or the model are missing on this machine, or one of them is not what was surveyed.
     """
@@ -95,12 +91,8 @@ def _with_small_picture(tokens: Tokens) -> Tokens:
 
 
 def _weights(maps: CellMaps, head: int, request: WeightsRequest) -> FloatArray:
-    """Returns the requested weights of one head, ``(queries, keys)``, or ``(1, keys)`` for the mean over all queries.
-
-    Args:
-        maps: the maps of the head's call.
-        head: the number of the head in its layer.
-        request: the request.
+    """Returns the requested weights of one head, ``(queries, keys)``, or ``(1, keys)`` for the mean over all
+    queries.
     """
     queries = slice(0, len(maps.query_tokens)) if request.queries is None else slice(*request.queries)
     window = maps.window((head,), queries, slice(*request.keys))

@@ -49,10 +49,6 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
 
     A request is missing from the result if the model makes no self-attention call of its head.
 
-    Args:
-        survey: the survey, whose examples hold the tokens of the texts.
-        requests: the requested heads, texts and ranges.
-
     Raises:
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
     """
@@ -75,10 +71,7 @@ def _open_model(survey: Survey) -> Reader:
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if an example text has a token id outside the model's largest embedding.
-
-    A model without an embedding is not refused.
-    """
+    """Raises AttnvizError if an example text has a token id outside the model's largest embedding."""
     embeddings = [part for part in model.module.modules() if isinstance(part, nn.Embedding)]
     if not embeddings:
         return
@@ -92,9 +85,8 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if the model lacks a surveyed head, or gives other numbers for sampled texts of the survey.
-
-    The ``CHECKED_TEXTS`` shortest texts of the sample are checked; a survey without sampled texts is not.
+    """Raises AttnvizError if the model lacks a surveyed head, or gives other numbers for sampled texts of the
+    survey.
     """
     examples = survey.examples
     lengths = [len(examples.texts[int(number)].tokens) for number in examples.sampled]
@@ -135,26 +127,14 @@ def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[
 def _weights_of_batch(
     survey: Survey, model: Reader, numbers: Sequence[int], requests_of_text: Mapping[int, Sequence[WeightsRequest]]
 ) -> dict[WeightsRequest, FloatArray]:
-    """Returns the requested weights of the texts of one batch; requests for heads that were not captured are missing.
-
-    Args:
-        survey: the survey, whose examples hold the tokens of the texts.
-        model: the surveyed model.
-        numbers: the numbers of the texts that run together.
-        requests_of_text: the requests for each text, by its number.
+    """Returns the requested weights of the texts of one batch; requests for heads that were not captured are
+    missing.
     """
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Adds the requested weights of a call to the enclosing function's ``weights``; ignores cross-attention.
-
-        Args:
-            site: the layer and the kind of the call.
-            heads: the numbers of its captured heads in the layer.
-            call: the call, over all texts of the batch.
-            first_head: the number in the layer of the call's head 0.
-        """
+        """Adds the requested weights of a call to the enclosing function's ``weights``; ignores cross-attention."""
         if site.kind == "cross":
             return
         module = printable(site.module)  # as a survey writes it
@@ -178,14 +158,7 @@ def _weights_of_batch(
 
 
 def _weights(call: AttentionCall, head: int, request: WeightsRequest, token_count: int) -> FloatArray:
-    """Returns the requested weights of one head of a call, ``(queries, keys)``, or ``(1, keys)`` for their mean.
-
-    Args:
-        call: the call, restricted to the text.
-        head: the head's index in the call.
-        request: the request.
-        token_count: the text's number of tokens, without padding.
-    """
+    """Returns the requested weights of one head of a call, ``(queries, keys)``, or ``(1, keys)`` for their mean."""
     keys = slice(*request.keys)
     if request.queries is not None:
         return np.asarray(call.weights([head], slice(*request.queries))[0, 0, :, keys].float().cpu().numpy())

@@ -42,10 +42,7 @@ class Processes:
         return [content] if self.count == 1 else _refuse_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
-        """Receives the contents of the other processes, and returns all in order of rank, in the first process.
-
-        In any other process, sends the content to the first one and returns [].
-        """
+        """Receives the contents of the other processes, and returns all in order of rank, in the first process."""
         if not self.is_first:
             distributed.send(torch.tensor([len(content)]), 0)
             if content:
@@ -122,11 +119,7 @@ def _tensor(content: bytes) -> Tensor:
 
 
 def _refuse_lost_peers(work: Callable[[], Result]) -> Result:
-    """Calls ``work``, which exchanges messages with other processes, and returns its result.
-
-    Raises:
-        AttnvizError: if ``work`` raises a RuntimeError, which means that another process does not answer.
-    """
+    """Calls ``work``, which exchanges messages with other processes, and returns its result."""
     try:
         return work()
     except RuntimeError as error:

@@ -40,11 +40,6 @@ Header = dict[str, Any]
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
     """Writes the survey as safetensors; the same survey gives the same bytes.
 
-    Args:
-        survey: the survey.
-        path: the path of the file.
-        force: True to replace a file that exists.
-
     Raises:
         AttnvizError: if the file exists and ``force`` is False, or cannot be written.
     """
@@ -53,13 +48,7 @@ def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
 
 
 def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None) -> None:
-    """Writes the survey to an open file.
-
-    Args:
-        survey: the survey.
-        file: the file, open for writing.
-        progress: the fields of the checkpoint of an unfinished survey; ``None`` for a finished one.
-    """
+    """Writes the survey to an open file."""
     from attnviz.base.tensor_file import write_tensors
 
     header, arrays = to_tensors(survey)
@@ -176,11 +165,7 @@ def from_tensors(file: "Tensors") -> Survey:
 
 
 def _sink_numbers(entry: "Entry") -> list[str]:
-    """Returns the keys of ``sink_labels``.
-
-    Raises:
-        AttnvizError: if one is not a whole number.
-    """
+    """Returns the keys of ``sink_labels``."""
     numbers = list(entry.required_value("sink_labels", dict))
     if not all(SINK_NUMBER.fullmatch(number) for number in numbers):
         raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
@@ -188,11 +173,7 @@ def _sink_numbers(entry: "Entry") -> list[str]:
 
 
 def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
-    """Returns the heads in a survey's header.
-
-    Raises:
-        AttnvizError: if one is not a list of layer, head and module.
-    """
+    """Returns the heads in a survey's header."""
     heads = []
     for value in entry.required_value("heads", list):
         if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
@@ -202,16 +183,7 @@ def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
-    """Returns the counts and sums in a file.
-
-    Args:
-        file: the file.
-        heads: the number of heads, which the shapes of all arrays must fit.
-        metrics: the metrics in the order of the arrays' columns, whose units decide the bits of the sums.
-
-    Raises:
-        AttnvizError: if an array is missing, or has another dtype or shape.
-    """
+    """Returns the counts and sums in a file."""
     by_metric = heads, len(metrics)
     by_offset, by_position = (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
@@ -247,16 +219,7 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
 
 
 def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
-    """Returns the examples in a file.
-
-    Args:
-        file: the file.
-        heads: the number of heads, which the shapes of all arrays must fit.
-        metrics: the number of metrics.
-
-    Raises:
-        AttnvizError: if an array or a text is missing or malformed.
-    """
+    """Returns the examples in a file."""
     shape = heads, metrics, TOP
     top_arrays = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
     sample_size = file.header.count("sampled")
@@ -269,13 +232,7 @@ def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
 
 
 def _texts(file: "Tensors") -> dict[int, ExampleText]:
-    """Returns the texts of the examples by their numbers; ``{}`` if there are none.
-
-    Each array of the file holds the tokens of all texts, one text after the other.
-
-    Raises:
-        AttnvizError: if an array or a field is missing or malformed, or offsets are outside their text.
-    """
+    """Returns the texts of the examples by their numbers; ``{}`` if there are none."""
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     token_count = sum(map(len, labels))

@@ -41,13 +41,6 @@ MIN_ROUND_SECONDS = 1e-3  # in case that the clock has not moved since the last 
 class SurveyRun:
     """A survey in progress: the sums so far, and where the run stands in its corpus.
 
-    Args:
-        model: the reader of the surveyed model.
-        options: the heads, metrics and limits of the survey.
-        processes: the processes that share the work; ``None`` for this process only.
-        checkpoint: the path of the checkpoint; ``None`` writes none.
-        seconds: the time between two checkpoints; ``None`` for `CHECKPOINT_SECONDS`.
-
     Raises:
         AttnvizError: if a file that is not a checkpoint lies at ``checkpoint``.
     """
@@ -74,10 +67,6 @@ class SurveyRun:
         """Runs the survey; returns that of the whole corpus in the first process, and ``None`` in the others.
 
         Writes checkpoints on the way and shows a progress bar.
-
-        Args:
-            reader: the texts or pictures of the corpus.
-            resume: True to resume from the checkpoint, if there is one.
 
         Raises:
             AttnvizError: if there is no text, the checkpoint is of another survey or cannot be written, or another
@@ -107,17 +96,7 @@ class SurveyRun:
         return replace(self.survey, skipped=skipped_counts)
 
     def _starting_progress(self, resume: bool) -> Progress:
-        """Returns the progress of the checkpoint, the same in every process.
-
-        Without a checkpoint to resume from, it is the progress at the start of the corpus. The first process also loads
-        the sums of the checkpoint.
-
-        Args:
-            resume: True to resume from the checkpoint, if there is one.
-
-        Raises:
-            AttnvizError: if the checkpoint is of another survey.
-        """
+        """Returns the progress of the checkpoint, the same in every process."""
         progress = Progress()
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
             self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
@@ -125,19 +104,7 @@ class SurveyRun:
         return Progress(**json.loads(agreed_progress))
 
     def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
-        """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none.
-
-        A round gives each process one batch. Each chunk ends with a progress without a batch. Chunks that are done at
-        ``start`` are read and hashed, but not yielded. Also sets ``skipped`` to the reader's counts of texts that it
-        could not read.
-
-        Args:
-            reader: the texts or pictures of the corpus.
-            start: the progress to go on from.
-
-        Raises:
-            AttnvizError: if the texts of these chunks are not those of the checkpoint.
-        """
+        """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none."""
         progress, hasher, limit = Progress(), hashlib.blake2b(digest_size=DIGEST_BYTES), self.options.tokens
         for chunk in chunks_of(reader, CHUNK_PICTURES if self.options.pictures else None):
             if progress.chunks < start.chunks:
@@ -180,14 +147,7 @@ class SurveyRun:
             yield start, None
 
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
-        """Raises AttnvizError if the digest of the checkpoint's texts is not ``digest``.
-
-        A checkpoint without finished chunks has no digest and is not refused.
-
-        Args:
-            start: the progress of the checkpoint.
-            digest: the digest of the same number of chunks of this run's corpus.
-        """
+        """Raises AttnvizError if the digest of the checkpoint's texts is not ``digest``."""
         if start.digest and start.digest != digest:
             raise AttnvizError(
                 f"{str(self.checkpoint)!r} was written for another corpus; give the same one, or delete the file to "
@@ -195,14 +155,7 @@ class SurveyRun:
             )
 
     def _write_checkpoint_if_due(self, progress: Progress) -> None:
-        """Writes a checkpoint if one is due; does nothing if this run writes no checkpoints.
-
-        One process writes a checkpoint after ``seconds``. Several processes must gather their sums together, but their
-        clocks differ, so they do it after a number of rounds on which they agree each time.
-
-        Args:
-            progress: the progress of the survey through its corpus, to write.
-        """
+        """Writes a checkpoint if one is due; does nothing if this run writes no checkpoints."""
         if self.checkpoint is None:
             return
         self.rounds_to_write -= 1
@@ -222,10 +175,7 @@ class SurveyRun:
         self.last_write = time.monotonic()
 
     def _gather(self) -> None:
-        """Adds the surveys of the other processes to that of the first, and sets theirs to ``None``.
-
-        Every process must call it. A single process keeps its survey unchanged.
-        """
+        """Adds the surveys of the other processes to that of the first, and sets theirs to ``None``."""
         if self.processes.count == 1:
             return
         for part in self.processes.gather(to_bytes(self.survey))[1:]:
@@ -234,21 +184,14 @@ class SurveyRun:
             self.survey = None
 
     def _reached_counts(self, progress: Progress, reader: Corpus) -> TextProgress:
-        """Returns the texts, the tokens and the share of the corpus that are done, for the progress bar.
-
-        This process counts its texts, and assumes that every other process has as many.
-        """
+        """Returns the texts, the tokens and the share of the corpus that are done, for the progress bar."""
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
         return TextProgress(texts * self.processes.count, tokens * self.processes.count, share)
 
 
 def _add_to_digest(hasher: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:
-    """Updates a hash in place with the texts of a chunk.
-
-    The length of each text comes before it, in 8 bytes, so that the same characters cut into other texts give another
-    hash.
-    """
+    """Updates a hash in place with the texts of a chunk."""
     for text in chunk:
         content = text.text.encode()
         hasher.update(len(content).to_bytes(8, "little") + content)

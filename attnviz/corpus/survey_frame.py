@@ -14,12 +14,7 @@ from attnviz.text.towers import refuse_other_tower
 
 
 def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
-    """Returns the means over texts of every metric, with standard deviations, margins, counts and deciles.
-
-    Args:
-        survey: the survey.
-        indices: the indices of the heads in ``survey.heads``, in the order of the frame's rows.
-    """
+    """Returns the means over texts of every metric, with standard deviations, margins, counts and deciles."""
     head_indices, metric_indices = list(indices), range(len(survey.metrics))
     deciles = [[survey.deciles(head, metric) for metric in metric_indices] for head in head_indices]
     return HeadFrame(
@@ -61,10 +56,7 @@ def _row(survey: Survey, index: int) -> HeadRow:
 
 
 def _sink_label(survey: Survey, index: int) -> str:
-    """Returns the label of the token that receives the most weight in every text.
-
-    Returns ``various tokens`` if texts differ, or the survey does not hold the label.
-    """
+    """Returns the label of the token that receives the most weight in every text."""
     number = int(survey.tallies.sinks[index])
     if number in (NO_SINK, VARIOUS_SINKS):
         return "various tokens"

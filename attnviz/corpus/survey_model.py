@@ -106,16 +106,7 @@ def survey(
 
 
 def _survey_of_images(live: LiveModel, images: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a loaded model over images.
-
-    Args:
-        live: the model and its processor.
-        images: paths, PIL images or arrays.
-        options: the options of the survey.
-
-    Raises:
-        AttnvizError: if an option is of texts, a value is no image, or there is no image that the model reads.
-    """
+    """Returns the survey of a loaded model over images."""
     refuse_single_image(images)
     names = [name for name in ("tokens", "window") if getattr(options, name)] + ["classes"] * bool(
         options.custom_classes
@@ -136,19 +127,7 @@ def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a module over batches of texts, up to the batch that reaches the limit of tokens.
-
-    Without metrics that read words and sentences if the tokenizer does not return texts exactly.
-
-    Args:
-        module: the module.
-        tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
-        batches: the arguments of each call.
-        options: the options of the survey.
-
-    Raises:
-        AttnvizError: if there are no batches, or what `BatchCall` refuses.
-    """
+    """Returns the survey of a module over batches of texts, up to the batch that reaches the limit of tokens."""
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
         batch_call = BatchCall(module, arguments, tokenizer)
@@ -167,10 +146,7 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
 
 
 def _decodes_exactly(tokenizer: Any) -> bool:
-    """True if decoding the ids of `DECODING_TEST` returns it.
-
-    If the tokenizer does not know a word of the test, only the number of spaces must be the same.
-    """
+    """True if decoding the ids of `DECODING_TEST` returns it."""
     ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
     decoded_text = _decode(tokenizer, ids, skip_special=False).strip()
     if getattr(tokenizer, "unk_token_id", None) in ids:
@@ -252,15 +228,7 @@ def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
 
 
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
-    """Returns the tokens of a text, given their ids.
-
-    If tokenizing the decoded text returns the same ids, the tokens have the tokenizer's offsets; otherwise each token
-    is searched in the decoded text. Without a tokenizer the text is made of the ids, such as ``#12 #7``.
-
-    Args:
-        ids: the ids, ``(tokens,)``.
-        tokenizer: the tokenizer; ``None`` for none.
-    """
+    """Returns the tokens of a text, given their ids."""
     if tokenizer is not None:
         text = _decode(tokenizer, ids)
         has_exact_text = bool(text.strip()) and _decodes_exactly(tokenizer)

@@ -40,11 +40,6 @@ Row = dict[str, Any]
 def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
     """Writes the table of a survey as CSV, JSON or Parquet, by the path's suffix.
 
-    Args:
-        survey: the survey.
-        path: the path of the file, which ends in a suffix of `WRITERS`.
-        force: True to replace a file that exists.
-
     Raises:
         AttnvizError: if the file exists and ``force`` is False, or cannot be written.
         ImportError: if Parquet is asked for and pyarrow is not installed.
@@ -69,12 +64,7 @@ def table_rows(survey: Survey) -> Iterator[Row]:
 
 
 def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
-    """Yields a row for each metric of a head that is defined in at least one text; none if no metric is.
-
-    Args:
-        frame: the means of the survey.
-        index: the index of the head's row in the frame.
-    """
+    """Yields a row for each metric of a head that is defined in at least one text; none if no metric is."""
     head_numbers = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}  # each by the metric's name
     for measure in frame.measures:
         numbers = {kind: number_of_metric[measure.name] for kind, number_of_metric in head_numbers.items()}
@@ -92,12 +82,7 @@ def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
 
 
 def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of offsets ``key - query`` with at least one pair: a head's mean weight and score.
-
-    Args:
-        survey: the survey.
-        index: the index of the head.
-    """
+    """Yields a row for each bin of offsets ``key - query`` with at least one pair: a head's mean weight and score."""
     tallies = survey.tallies
     weights, scores = tallies.weights.total[index], tallies.scores.total[index]
     for (first, last), weight, score, count in zip(
@@ -116,12 +101,7 @@ def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
 
 
 def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of positions with at least one query: a head's mean entropy.
-
-    Args:
-        survey: the survey.
-        index: the index of the head.
-    """
+    """Yields a row for each bin of positions with at least one query: a head's mean entropy."""
     entropies, counts = survey.tallies.entropies.total[index], survey.tallies.rows[index].tolist()
     for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
         if count:
@@ -159,10 +139,7 @@ def _json(survey: Survey) -> bytes:
 
 
 def _examples(survey: Survey) -> Iterator[Row]:
-    """Yields a row for each text in which a metric of a head is largest, the largest first for each head and metric.
-
-    A metric that no text has gives no row.
-    """
+    """Yields a row for each text in which a metric of a head is largest, the largest first for each head and metric."""
     examples = survey.examples
     for index, head in enumerate(survey.heads):
         for metric_index, metric in enumerate(survey.metrics):
@@ -182,11 +159,7 @@ def _examples(survey: Survey) -> Iterator[Row]:
 
 
 def _parquet(survey: Survey) -> bytes:
-    """Returns the rows as a Parquet file, with the metadata as JSON in its schema.
-
-    Raises:
-        ImportError: if pyarrow is not installed.
-    """
+    """Returns the rows as a Parquet file, with the metadata as JSON in its schema."""
     import pyarrow
     from pyarrow import parquet
 

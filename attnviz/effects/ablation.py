@@ -82,9 +82,6 @@ class Ablation:
 
         The state of the model is the same before and after.
 
-        Args:
-            texts: the inputs of each text.
-
         Raises:
             AttnvizError: for no texts, or what `attnviz.ablate` refuses.
         """
@@ -143,26 +140,13 @@ def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
 
 
 def _run_measure(metric: Metric) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run: the one that the metric names, or ``metric`` applied to the output.
-
-    Raises:
-        AttnvizError: if there is no metric with this name.
-    """
+    """Returns the function that measures a run: the one that the metric names, or ``metric`` applied to the output."""
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
-    """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric most.
-
-    The size of the mean change over texts decides.
-
-    Args:
-        ablation: the arguments of ``ablate``.
-        texts: the inputs of each text.
-        top: the number of steps.
-
-    Raises:
-        AttnvizError: if ``top`` is less than 1, or more than the steps that remove every head.
+    """Returns a result per text for a set that grows: each step adds the heads whose ablation changes the metric
+    most.
     """
     first_run, metric_name = ablation.run(texts[0])
     candidates = ablation.head_sets(first_run)

@@ -193,13 +193,7 @@ class Effects:
 
 
 def _checked_rows(values: Any, text_count: int) -> tuple[Effect, ...]:
-    """Returns the effects of each set of heads in a file, after a check of every value.
-
-    Raises:
-        ValueError: if there are no rows, a set of heads is empty or occurs twice, or a row lacks a number per text.
-        KeyError: if a row lacks its heads or numbers.
-        TypeError: if a row is not an object, or a head not a text.
-    """
+    """Returns the effects of each set of heads in a file, after a check of every value."""
     rows = []
     for row in _list(values):
         heads = tuple(map(_head, _list(row["heads"])))

@@ -17,12 +17,6 @@ def chosen_sets(
 ) -> list[HeadSet]:
     """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
 
-    Args:
-        model_heads: all heads of the model.
-        heads: the heads to ablate one by one; ``None`` for all, or for none if ``sets`` are named.
-        sets: the names of more sets, such as ``0.1+2.3``, or ``2`` for layer 2.
-        pairs: True to add every pair of ``heads``, or of all heads if that is ``None``.
-
     Raises:
         AttnvizError: for no heads, an unknown head or layer, or more than `MAX_PAIRS` pairs.
     """
@@ -42,11 +36,7 @@ def chosen_sets(
 
 
 def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """Returns the selected heads: names in their order, a `Selection` in the model's order; all for ``None``.
-
-    Raises:
-        AttnvizError: if the model lacks a selected head or layer.
-    """
+    """Returns the selected heads: names in their order, a `Selection` in the model's order; all for ``None``."""
     if heads is None:
         return model_heads
     if not isinstance(heads, Selection):
@@ -76,11 +66,7 @@ def _named_head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
 
 
 def _heads_of_set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
-    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads.
-
-    Raises:
-        AttnvizError: if the model has no such head or layer.
-    """
+    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads."""
     heads: list[HeadName] = []
     for part in name.split("+"):
         layer_heads = [head for head in model_heads if part.strip() == str(head[0])]

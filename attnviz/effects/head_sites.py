@@ -106,16 +106,7 @@ class SiteFinder(Capture):
         self.modules_of_heads: dict[HeadName, set[str]] = {}
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
-        """Counts the heads of an attention call, and searches for the product that projects its output.
-
-        Ignores a call outside the chosen module. The site counts as one without a projection until the product is
-        found. A call without an output has no projection, and its heads are not counted.
-
-        Args:
-            site: the place of the call in the model.
-            call: the call; ``None``, or a call without an output, has no projection.
-            shape: unused; the capture passes the shape of the maps.
-        """
+        """Counts the heads of an attention call, and searches for the product that projects its output."""
         if self.module is not None and not f"{site.module}.".startswith(f"{self.module}."):
             return
         self.sites_without_projection.append(site)
@@ -129,11 +120,7 @@ class SiteFinder(Capture):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the `HeadSite` of a product that projects the output of an attention call, with the call's heads.
-
-        If the product is stored already, the heads are added to it. The call no longer counts as one without a
-        projection, and its module is noted for each of its heads.
-        """
+        """Stores the `HeadSite` of a product that projects the output of an attention call, with the call's heads."""
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}
@@ -171,13 +158,6 @@ def clean_run(
 
     If the projection of a head is not found, the model runs again, with chunks of queries joined.
 
-    Args:
-        model: any torch module with attention.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        attention: the part of an encoder-decoder whose heads are found; ``None`` for a model with one part.
-        module: the path of the module whose heads are found, such as ``model.language_model``; ``None`` for all.
-
     Raises:
         AttnvizError: if the calls of the model cannot be observed, it has no attention, the projection of a head is
             not found, or two heads have the same name.
@@ -195,11 +175,6 @@ def clean_run(
 
 def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Runs the model while ``finder`` observes its calls, and returns the output.
-
-    Args:
-        finder: the capture, with the model.
-        args: the positional arguments of the model.
-        kwargs: its keyword arguments.
 
     Raises:
         Exception: any error that occurred while the finder inspected a call.
@@ -240,10 +215,7 @@ def _check_sites(finder: SiteFinder) -> None:
 
 
 def _refuse_two_stacks(finder: SiteFinder) -> None:
-    """Raises AttnvizError if heads of several layers have the same names as heads of another module.
-
-    Heads of a single layer may: an attention pooling after the layers shares their names.
-    """
+    """Raises AttnvizError if heads of several layers have the same names as heads of another module."""
     shared_names = [head for head, modules in finder.modules_of_heads.items() if len(modules) > 1]
     if len({layer for layer, _ in shared_names}) < 2:
         return

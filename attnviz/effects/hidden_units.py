@@ -20,10 +20,7 @@ def answer_log_probabilities(
     """Returns the log-probability of each of an answer's tokens, ``(answer tokens,)``, in nats.
 
     Args:
-        model: the model, which returns logits.
-        inputs: its keyword arguments for one text; their mask may hide tokens.
         ids: ``(tokens,)``, the ids of the text.
-        answer_tokens: the indices of the answer's tokens; 0 is not allowed, since nothing predicts the first token.
 
     Raises:
         AttnvizError: if the output has no logits of tokens, or one is NaN, as it is if a token sees no token.

@@ -148,7 +148,6 @@ class LinearPath:
         """Returns the values where the path begins, and the names of the modules with frozen factors, the latest first.
 
         Args:
-            end: the value at the end of the path.
             gradient: ``(features,)``, the gradient of the number with respect to ``end``.
         """
         leaves: list[PathLeaf] = []
@@ -182,10 +181,8 @@ class LinearPath:
         self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of rows, or ``None``.
-
-        A tensor's only row counts for all tokens. ``None`` if the tensor has another number of tokens than the input,
-        no features, no floating-point numbers, or is on the device ``meta``.
+        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of rows, or
+        ``None``.
         """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
@@ -197,10 +194,7 @@ class LinearPath:
         return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token in an indexing function's result, and the number of rows; ``None`` without one.
-
-        If the function picked some of the tokens, the number is 1.
-        """
+        """Returns the row at the token in an indexing function's result, and the number of rows;"""
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
             return None
@@ -218,16 +212,7 @@ class LinearPath:
         return _at_least_float32(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Sets the sources of a value if the function that computed it is linear in its inputs.
-
-        A copying function counts only if the row is unchanged, and a mean only if it is over the features. The value of
-        a hyperbolic tangent gets its input as ``tanh_input``.
-
-        Args:
-            value: the value of the result, which is changed in place.
-            call: the call of the function.
-            result: the result.
-        """
+        """Sets the sources of a value if the function that computed it is linear in its inputs."""
         name, args, kwargs = call.name, call.args, call.kwargs
         tensors = [argument for argument in args if isinstance(argument, Tensor)]
         first_input = self.value(tensors[0]) if tensors else None
@@ -254,14 +239,7 @@ class LinearPath:
     def _product_sources(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
-
-        If the operand has an axis of heads, its value is changed in place: it gets the row of all heads, and loses its
-        sources.
-
-        Returns:
-            ``None`` unless exactly one operand is constant and the product is over the features of tokens.
-        """
+        """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one."""
         for place in operand_places(name, args, kwargs):
             if self.value(place.product.right).depends_on_input or not self.value(place.operand).depends_on_input:
                 continue
@@ -280,13 +258,7 @@ class LinearPath:
     def _sum_sources(
         self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference; ``None`` if a term is neither a number nor a tensor with a row.
-
-        Args:
-            args: the terms, or only the first.
-            kwargs: may hold the second term, ``other``, and its factor, ``alpha``, 1 by default.
-            sign: 1 for a sum, -1 for a difference.
-        """
+        """Returns the sources of a sum or difference;"""
         terms = (args[0], kwargs["other"] if len(args) < 2 else args[1])
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
         sources: list[tuple[PathValue, Pullback]] = []
@@ -298,15 +270,7 @@ class LinearPath:
         return sources
 
     def _link_scaling(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
-        """Sets the source of an element-wise product or quotient that is linear in one operand; else sets none.
-
-        The other operand is a constant, or one number per token, which is then frozen.
-
-        Args:
-            value: the value of the product or quotient, which is changed in place.
-            args: the two operands.
-            divides: True for a quotient, which is linear only in its first operand.
-        """
+        """Sets the source of an element-wise product or quotient that is linear in one operand; else sets none."""
         operands = [
             self.value(argument) if isinstance(argument, Tensor) else self._number(argument) for argument in args[:2]
         ]
@@ -328,16 +292,8 @@ class LinearPath:
     def _link_norm(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
     ) -> None:
-        """Sets the sources of a norm over the features: its input, with the scale frozen, and its bias if it has one.
-
-        A norm over other axes gets no sources.
-
-        Args:
-            value: the value of the norm's output, which is changed in place.
-            name: the name of the function, ``rms_norm`` or one of a layer norm.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            first_input: the value of the norm's input.
+        """Sets the sources of a norm over the features: its input, with the scale frozen, and its bias if it has
+        one.
         """
         is_rms_norm = name == "rms_norm"
         parameter_names = ["input", "normalized_shape", "weight", *([] if is_rms_norm else ["bias"]), "eps"]
@@ -389,12 +345,7 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
-    """Returns the product of a weight and a gradient, ``(columns,)``, at least in float32.
-
-    Args:
-        weight: ``(columns, features)``.
-        gradient: ``(features,)``; if most of it is 0, only the other features are multiplied.
-    """
+    """Returns the product of a weight and a gradient, ``(columns,)``, at least in float32."""
     nonzero_indices = gradient.nonzero().flatten()
     if len(nonzero_indices) * 2 < len(gradient):
         weight, gradient = weight[:, nonzero_indices], gradient[nonzero_indices]

@@ -92,11 +92,7 @@ class _PathFinder(SiteFinder):
     def _add_site(
         self, site: CallSite, first_head: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the heads of an attention call with the path's value that holds their outputs.
-
-        Removes the sources of this value, so that the path begins there. Ignores heads that are stored already, and
-        calls over another number of tokens than the path or without known values.
-        """
+        """Stores the heads of an attention call with the path's value that holds their outputs."""
         if call.values is None or call.shape[2] != self.path.tokens:
             return
         head_count = call.shape[1]
@@ -173,11 +169,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
 
 
 def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    """Returns the parts of a token's logit, or of the logit before the soft cap if the model has one.
-
-    Raises:
-        AttnvizError: if the logit is not a sum of what heads and other parts add.
-    """
+    """Returns the parts of a token's logit, or of the logit before the soft cap if the model has one."""
     leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
     # a soft cap is a tanh over all logits: the path ends there, with one leaf that has an input to go on from
     is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
@@ -231,10 +223,7 @@ def _logits_before_cap(tanh_input: PathValue) -> PathValue:
 
 
 def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitPart]:
-    """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads.
-
-    With several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
-    """
+    """Returns the parts of the logit in the order of the run: one for each leaf, or for each of its heads."""
     attention_kinds = {call_heads.site.part for calls in finder.heads.values() for call_heads in calls}
     parts: list[LogitPart] = []
     for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
@@ -249,10 +238,7 @@ def _parts_of_leaves(finder: _PathFinder, leaves: list[PathLeaf]) -> list[LogitP
 
 
 def _merged_parts(unmerged_parts: Iterable[LogitPart]) -> tuple[LogitPart, ...]:
-    """Returns the parts in the order of the model; parts of equal name and kind are added up.
-
-    A sum has terms for keys only if all its parts have them.
-    """
+    """Returns the parts in the order of the model; parts of equal name and kind are added up."""
     parts: dict[tuple[str, PartKind], LogitPart] = {}
     for part in unmerged_parts:
         earlier_part = parts.get((part.name, part.kind))
@@ -266,10 +252,7 @@ def _merged_parts(unmerged_parts: Iterable[LogitPart]) -> tuple[LogitPart, ...]:
 
 
 def _model_order(part: LogitPart) -> tuple[int, int, int]:
-    """Returns the sort key of a part: embeddings come first, then the parts of each layer, then all others.
-
-    In a layer, heads come first by number, then the MLP, others, and biases.
-    """
+    """Returns the sort key of a part: embeddings come first, then the parts of each layer, then all others."""
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer
     if layer is None:
@@ -278,11 +261,7 @@ def _model_order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf that holds no head, named after its parameter or module.
-
-    In a layer, it is a bias if it is a constant with one row for all tokens, ``other`` if its module mixes tokens, else
-    the layer's MLP.
-    """
+    """Returns the part of a leaf that holds no head, named after its parameter or module."""
     path = leaf.value.origin or leaf.value.place
     match = LAYER.search(path)
     if match is None:
@@ -297,11 +276,7 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
 
 
 def _part_outside_layers(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a leaf that lies outside of the layers and holds no head.
-
-    A constant is a bias if it has one row for all tokens, else the embedding of positions. The output of an embedding
-    module is an embedding. Anything else is of the kind ``other``.
-    """
+    """Returns the part of a leaf that lies outside of the layers and holds no head."""
     value = leaf.value
     path = value.origin or value.place
     last_name = path.rpartition(".")[2] or "model"
@@ -347,13 +322,7 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Returns the number of tokens in the input; for an encoder-decoder, in the decoder's input.
-
-    Without token ids, it is the length of the second axis of the first tensor.
-
-    Raises:
-        AttnvizError: if the inputs hold no tensor with two axes or more, or several texts.
-    """
+    """Returns the number of tokens in the input; for an encoder-decoder, in the decoder's input."""
     ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:

@@ -135,7 +135,6 @@ def default_metric(output: Any, ids: Tensor | None) -> str:
     """Returns ``loss`` if the output has, at each token, a logit for every id of the input; else ``cosine``.
 
     Args:
-        output: the output of the model.
         ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
     """
     logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
@@ -182,10 +181,6 @@ def logits_of(output: Any) -> Tensor:
 
 def prediction_logits(output: Any, positions: slice) -> Tensor:
     """Returns the logits of tokens at some positions, or of a classifier's labels, which have no position.
-
-    Args:
-        output: the output of the model.
-        positions: the positions of tokens.
 
     Returns:
         ``(batch, positions, vocabulary)``, or ``(batch, 1, labels)``.
@@ -237,13 +232,7 @@ def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]
 
 
 def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
-    """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
-
-    A row is a position of a text; padding and the last token have none. The step of the positions is ignored.
-
-    Raises:
-        AttnvizError: if the model reads no ids, the output has no logits, or no token follows the positions.
-    """
+    """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``."""
     if run.ids is None:
         raise AttnvizError(
             f"the model reads no token ids, which this {option('metric')} needs; "

@@ -44,14 +44,7 @@ class RunningModule:
 
 
 class ModuleCalls:
-    """The stack of running modules in a run, which caches and replays results of calls.
-
-    Args:
-        keeps_results: True to cache the results of modules while the module that called them runs.
-        cached_results: the results of calls to skip, by their keys; ``None`` for none.
-        on_call: called before each module runs, with the module and its positional arguments.
-        on_return: called after each module has run.
-    """
+    """The stack of running modules in a run, which caches and replays results of calls."""
 
     def __init__(
         self,
@@ -70,12 +63,6 @@ class ModuleCalls:
         """Calls a module and returns its result, or returns the cached result without a call.
 
         Calls ``on_call`` before the module and ``on_return`` after it, if they are set.
-
-        Args:
-            original: the unpatched ``nn.Module.__call__``.
-            module: the module.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
         """
         outer_module = self.frames[-1]
         key = (outer_module.key, id(module), outer_module.calls[id(module)])
@@ -112,12 +99,7 @@ def _copy(value: Any) -> Any:
 
 
 class EditingMode(TorchFunctionMode):
-    """A torch function mode that changes the arguments of products.
-
-    Args:
-        calls: the running modules, which count the products.
-        edits: the functions that change the arguments of products, by the keys of the products.
-    """
+    """A torch function mode that changes the arguments of products."""
 
     def __init__(self, calls: ModuleCalls, edits: Mapping[Key, Edit]) -> None:
         super().__init__()
@@ -126,14 +108,7 @@ class EditingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function, with changed arguments if it is a product that has an edit, and returns its result.
-
-        Args:
-            func: the torch function.
-            types: unused; part of torch's protocol.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-        """
+        """Calls the function, with changed arguments if it is a product that has an edit, and returns its result."""
         name = getattr(func, "__name__", "").partition(".")[0]
         keywords = kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
@@ -172,10 +147,7 @@ def _call_through_record(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _false_in_composite(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``.
-
-    Otherwise that function would dispatch to the mode again, without end.
-    """
+    """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``."""
 
     def has_torch_function(tensors: Any) -> bool:
         """True if a tensor overrides torch functions, and no composite of this thread runs."""

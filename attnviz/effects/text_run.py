@@ -92,12 +92,7 @@ class TextRun:
         return self._measure_output(self.clean.output)
 
     def outputs(self, first_site: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """Runs the model without each set, all sets in one batch, and returns an iterator over their outputs.
-
-        Args:
-            first_site: the first site in the run that any of the sets has a head in; the run resumes there.
-            sets: the sets of heads, which run together.
-        """
+        """Runs the model without each set, all sets in one batch, and returns an iterator over their outputs."""
         cached_results = {} if self.resumes is False else first_site.cached_results
         count = len(sets)
         calls = ModuleCalls(
@@ -136,14 +131,7 @@ class TextRun:
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
-        """Runs the model with edited products, and returns its output.
-
-        Args:
-            calls: the record of module calls, with the cached results of those to skip.
-            edits: the edits of products, by the keys of the products.
-            args: the positional arguments of the model.
-            kwargs: its keyword arguments.
-        """
+        """Runs the model with edited products, and returns its output."""
         with record_calls(calls), EditingMode(calls, edits):
             return self.model(*args, **kwargs)
 
@@ -158,10 +146,7 @@ class TextRun:
         return token_mask(self.kwargs)
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
-        """Yields each site, in the order of the run, with the sets whose first head is projected there.
-
-        Equal sets are yielded once; sites without a set are left out.
-        """
+        """Yields each site, in the order of the run, with the sets whose first head is projected there."""
         remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
             group = [heads for heads in remaining if any(head in site.columns for head in heads)]
@@ -179,13 +164,7 @@ class TextRun:
         return edits
 
     def _edit(self, site: HeadSite, columns_of_sets: list[list[Tensor]]) -> Edit:
-        """Returns the edit that replaces the outputs of each set's heads at one product, in the rows of its texts.
-
-        Args:
-            site: the product.
-            columns_of_sets: for each set of the batch, the indices of the operand's columns that hold the output of
-                each of its heads at this site.
-        """
+        """Returns the edit that replaces the outputs of each set's heads at one product, in the rows of its texts."""
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             """Returns the arguments of the product with the outputs of heads replaced."""
@@ -209,15 +188,8 @@ class TextRun:
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output: zeros, its mean over the tokens, or its output on another text.
-
-        Args:
-            output: the head's output, ``(texts, queries, features)``, which is also the shape of the result.
-            site: the product where it enters.
-            columns: the columns of the product's operand that hold it.
-
-        Raises:
-            AttnvizError: if outputs of another text replace it, and that text has another number of tokens.
+        """Returns the replacement of a head's output: zeros, its mean over the tokens, or its output on another
+        text.
         """
         if self.by == "zero":
             return torch.zeros_like(output)
@@ -240,11 +212,7 @@ class TextRun:
         return matrix.view(site.batch, -1, len(columns))
 
     def _repeated(self, value: Any, count: int) -> Any:
-        """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs.
-
-        Tensors without an axis of texts are copied, and other values are unchanged. A tensor that occurs twice is
-        copied once.
-        """
+        """Returns arguments or results of a run with each tensor repeated for a batch of ``count`` runs."""
         text_count = self.texts
         repeated_tensors: dict[int, Tensor] = {}
 
@@ -293,10 +261,7 @@ def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
 
 
 def _is_close(first: Any, second: Any) -> bool:
-    """True if the floating-point tensors of two outputs have the same shapes and agree within `AGREEMENT`.
-
-    The bound is relative to the largest absolute value of each tensor, or to `LEAST_SCALE` if it is larger.
-    """
+    """True if the floating-point tensors of two outputs have the same shapes and agree within `AGREEMENT`."""
     first_tensors, second_tensors = (
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         for output in (first, second)

@@ -75,9 +75,8 @@ def explain_ablation(head: HeadView) -> Step:
 
 
 def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns a sentence per earlier head: the last query's largest weight with and without what the head adds to keys.
-
-    The list is empty if no part of the keys comes from a head.
+    """Returns a sentence per earlier head: the last query's largest weight with and without what the head adds to
+    keys.
     """
     computation = head.computation
     if not computation.key_parts:

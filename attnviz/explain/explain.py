@@ -48,14 +48,6 @@ def explain(
 ) -> Explanation:
     """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair.
 
-    Args:
-        computation: the numbers of the head's layer.
-        head: the head, from 0.
-        step: the name of a single step; ``None`` for all usual ones.
-        line_width: the most characters on a line of a table; wider tables lose columns in the middle.
-        look: how the explanation is drawn; ``None`` for the default look.
-        pair: a query and a key, each as a token or its number; only their score is explained, feature by feature.
-
     Raises:
         AttnvizError: if there is no such head, step or token, if the computation lacks the numbers of the step, if
             both a step and a pair are given, or if scores are not finite.

@@ -38,13 +38,7 @@ FORMATS = {
 
 
 def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
-    """Writes an explanation to an open file.
-
-    Args:
-        explanation: the explanation.
-        suffix: the suffix that names the format, a key of ``FORMATS``.
-        file: the file, open for bytes.
-    """
+    """Writes an explanation to an open file."""
     import_module(FORMATS[suffix].module).write(explanation, suffix, file)
 
 

@@ -44,10 +44,7 @@ class HeadView:
         """Returns a table of feature vectors, one per token.
 
         Args:
-            title: the title of the table.
             values: the vectors, ``(tokens, features)``.
-            rows: the labels of the tokens.
-            first: the number of the first column.
         """
         columns = tuple(str(first + column) for column in range(values.shape[1]))
         return cut_table(Matrix(title, values, rows, columns), self.line_width)
@@ -56,10 +53,7 @@ class HeadView:
         """Returns a coloured table of queries by keys.
 
         Args:
-            title: the title of the table.
             values: the numbers, ``(queries, keys)``.
-            masked: True to leave out the cells that the mask hides.
-            low: the low end of the colour scale; ``None`` for the lowest value shown.
         """
         visible = self.visible if masked else np.ones_like(self.visible)
         shown_values = values[visible] if visible.any() else np.zeros(1)

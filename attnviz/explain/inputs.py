@@ -40,12 +40,7 @@ def explain_tokens(head: HeadView) -> Step:
 
 
 def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
-    """Explains how images become tokens, and the text beside them if the size of the vocabulary is known.
-
-    Args:
-        head: the head, with the tokens.
-        is_patch: True for the tokens of images, ``(tokens,)``.
-    """
+    """Explains how images become tokens, and the text beside them if the size of the vocabulary is known."""
     computation = head.computation
     tokens = computation.tokens
     word_indices = np.flatnonzero(~is_patch)
@@ -172,12 +167,7 @@ def explain_heads(head: HeadView) -> Step:
 
 
 def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
-    """Returns the step that explains queries, keys and values captured while a model ran.
-
-    Args:
-        head: the head.
-        tables: the tables of queries, keys and values.
-    """
+    """Returns the step that explains queries, keys and values captured while a model ran."""
     computation, number = head.computation, head.number
     head_count, query_count, width = computation.queries.shape
     plural = "s" if computation.key_heads > 1 else ""

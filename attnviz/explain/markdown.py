@@ -7,13 +7,7 @@ from attnviz.explain.tables import Explanation, Step, Table
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes an explanation as Markdown in UTF-8.
-
-    Args:
-        explanation: the explanation.
-        suffix: the suffix of the file, which every renderer takes; not used here.
-        file: the file, open for bytes.
-    """
+    """Writes an explanation as Markdown in UTF-8."""
     parts = [f"# {escape(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
     for number, step in enumerate(explanation.steps, 1):
         parts += _step_paragraphs(number, step)

@@ -42,13 +42,7 @@ td.none { color: var(--soft); }
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes an explanation as an HTML page in UTF-8; equal explanations give equal bytes.
-
-    Args:
-        explanation: the explanation.
-        suffix: the suffix of the file, which every renderer takes; not used here.
-        file: the file, open for bytes.
-    """
+    """Writes an explanation as an HTML page in UTF-8; equal explanations give equal bytes."""
     title = escape(explanation.title)
     links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
     parts = [
@@ -104,10 +98,7 @@ def _table(table: Table) -> str:
 
 
 def _row_cells(table: Table, row: int) -> list[str]:
-    """Returns the cells of a row as HTML, coloured by value if the table has a colour scale.
-
-    Signs for cells that are cut or absent have no colour.
-    """
+    """Returns the cells of a row as HTML, coloured by value if the table has a colour scale."""
     texts = table.cells[row]
     if table.scale is None:
         classes = (' class="none"' if text in (GAP_SIGN, ABSENT_SIGN) else "" for text in texts)

@@ -14,10 +14,6 @@ LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one s
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     """Explains the score of a query and a key, feature by feature, and its weight after the softmax.
 
-    Args:
-        head: the head.
-        pair: the query and the key, each as a token or its number.
-
     Raises:
         AttnvizError: if there is no such token.
     """
@@ -50,16 +46,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
 
 
 def _feature_matrix(title: str, query: FloatArray, key: FloatArray, terms: Float64Array) -> Matrix:
-    """Returns a row per feature with the query, the key and the term, the term of largest absolute value first.
-
-    After `LISTED_FEATURES` rows, a last row has the sum of the other terms.
-
-    Args:
-        title: the title of the table.
-        query: ``(features,)``.
-        key: ``(features,)``.
-        terms: ``(features,)``, the products of both times the scale.
-    """
+    """Returns a row per feature with the query, the key and the term, the term of largest absolute value first."""
     order = np.argsort(-np.abs(terms), kind="stable")
     top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
     names = [f"feature {feature}" for feature in top_features]

@@ -32,11 +32,6 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     """Writes an explanation as text: every step, or an overview if the terminal has too few lines for several steps.
 
     If the look allows only ASCII, the signs of formulas are replaced, and the lines have no styles.
-
-    Args:
-        explanation: the explanation.
-        suffix: the suffix of the file, which every renderer takes; not used here.
-        file: the file, open for bytes.
     """
     look = explanation.look
     lines = explanation_lines(explanation)
@@ -78,10 +73,7 @@ def overview_lines(explanation: Explanation) -> list[Line]:
 
 
 def _last_query_lines(explanation: Explanation) -> list[Line]:
-    """Returns the lines of a table of the last query: a row per step from scores to weights, a column per key.
-
-    Steps with other columns are left out. Empty if the explanation lacks these steps, or the table is too wide.
-    """
+    """Returns the lines of a table of the last query: a row per step from scores to weights, a column per key."""
     steps = [step for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables]
     steps = [step for step in steps if step.tables[0].columns == steps[0].tables[0].columns]
     if not steps:
@@ -112,10 +104,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
 
 
 def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]:
-    """Returns the lines of one step.
-
-    The heading has a number if the explanation has several steps. Tables stand side by side if they fit.
-    """
+    """Returns the lines of one step."""
     width, inner_width = explanation.look.width, explanation.look.width - INDENT
     step_number = f"{number} " if len(explanation.steps) > 1 else ""
     heading = f"{step_number}{step.title} "
@@ -149,10 +138,7 @@ def _wrapped_formula(formula: str, width: int) -> list[str]:
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
-    """Returns the shapes before and after a step, on one line if they fit.
-
-    Lines break between shapes; only a shape wider than a line is cut.
-    """
+    """Returns the shapes before and after a step, on one line if they fit."""
     both_shapes = f"{step.before} → {step.after}"
     if cell_len(both_shapes) <= width:
         return [both_shapes]
@@ -163,10 +149,7 @@ def _shape_lines(step: Step, width: int) -> list[str]:
 
 
 def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
-    """Returns the tables in bands, in order; the tables of a band fit the width side by side.
-
-    A table wider than the width has a band to itself.
-    """
+    """Returns the tables in bands, in order; the tables of a band fit the width side by side."""
     bands: list[list[Table]] = []
     for table in tables:
         neighbours = bands[-1] if bands else []
@@ -179,10 +162,7 @@ def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
 
 
 def _band_lines(blocks: list[list[Line]]) -> list[Line]:
-    """Returns the lines of blocks side by side, indented.
-
-    Below the last line of a block, the lines of the blocks after it move to the left.
-    """
+    """Returns the lines of blocks side by side, indented."""
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
         line: Line = [Span(" " * INDENT)]
@@ -210,13 +190,7 @@ def _table_width(table: Table, max_width: int) -> int:
 
 
 def _table_lines(table: Table, max_width: int, is_colored: bool) -> list[Line]:
-    """Returns the lines of a table, all of one width.
-
-    Args:
-        table: the table.
-        max_width: the terminal columns to which the title is cut.
-        is_colored: True to colour the cells, if the table has a colour scale.
-    """
+    """Returns the lines of a table, all of one width."""
     label_width, cell_widths = _label_width(table), _cell_widths(table)
     width = _table_width(table, max_width)
     padding = Span(" " * (width - label_width - sum(cell_widths)))
@@ -242,10 +216,7 @@ def _cut_lines(table: Table, width: int) -> list[str]:
 
 
 def _row_spans(table: Table, row: int, widths: list[int], is_colored: bool) -> Line:
-    """Returns the spans of a row of cells; coloured if the table has a scale and ``is_colored`` is True.
-
-    Signs for cells that are cut or absent are dim.
-    """
+    """Returns the spans of a row of cells; coloured if the table has a scale and ``is_colored`` is True."""
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
     are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
     if table.scale is None or not is_colored:

@@ -219,12 +219,7 @@ def score_parts(head: HeadView) -> FloatArray:
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """Returns a sentence with the last query's largest weight, and its score as a sum of parts.
-
-    Args:
-        head: the head that is explained.
-        parts: the scores of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
-    """
+    """Returns a sentence with the last query's largest weight, and its score as a sum of parts."""
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in named_parts)
@@ -236,10 +231,6 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
 
 def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
     """Returns a sentence about the earlier head that adds most to the score of the last query's largest weight.
-
-    Args:
-        head: the head that is explained.
-        parts: the scores of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
 
     Returns:
         One sentence, which names the token that the head copied; empty if no part comes from a head.

@@ -38,13 +38,7 @@ class CapturedMetrics:
     beside_sink: FloatArray
 
     def refuse_mismatch(self, heads: int, keys: int, maps_name: str) -> None:
-        """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys.
-
-        Args:
-            heads: the number of heads of the maps.
-            keys: the number of keys of the maps.
-            maps_name: the name of the maps in the message, such as ``layer 0``.
-        """
+        """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys."""
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         fits = fits and self.beside_sink.shape == (heads, REST_COUNT)
@@ -74,11 +68,7 @@ class CapturedMetrics:
 
 
 def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
-    """Returns the metrics of all parts, concatenated along the axis of heads; a single part is returned unchanged.
-
-    Args:
-        parts: one or more metrics of the same names.
-    """
+    """Returns the metrics of all parts, concatenated along the axis of heads; a single part is returned unchanged."""
     all_parts = list(parts)
     if len(all_parts) == 1:
         return all_parts[0]

@@ -71,12 +71,6 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
     """Returns the mean over queries of the sum of a head's contributions to the query.
 
     Queries whose sum is 0 do not count; the mean over none is 0.
-
-    Args:
-        maps: maps of contributions.
-        head: number of the head.
-        queries: the queries, with start and stop; ``None`` for all.
-        keys: the keys, with start and stop; ``None`` for all.
     """
     query_range = queries or slice(0, len(maps.query_tokens))
     key_range = keys or slice(0, len(maps.key_tokens))
@@ -92,9 +86,6 @@ def contribution_bound(maps: LayerMaps) -> float:
     """Returns the maximum of dense contributions, else the largest norm of a value, or 0 without norms.
 
     No contribution is above this number, since no weight is above 1.
-
-    Args:
-        maps: maps of contributions.
     """
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))
@@ -171,10 +162,7 @@ class ContributionMaps(DerivedMaps):
 
     @cached_property
     def _contribution_factors(self) -> FactoredMaps | None:
-        """Factored maps of contributions divided by the head's largest norm M: exp(score + log(m/M) − logsumexp).
-
-        m is the norm of the key's value, at least `TINY` times M. ``None`` if the weights are not factored.
-        """
+        """Factored maps of contributions divided by the head's largest norm M: exp(score + log(m/M) − logsumexp)."""
         factors = self.source.cell_factors()
         if factors is None or not isinstance(self.source, FactoredMaps):
             return None

@@ -65,10 +65,6 @@ class DenseMaps(MaskedMaps):
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps that a file entry stores.
 
-        Args:
-            entry: the entry, with the arrays.
-            call: the fields that maps of all kinds have.
-
         Raises:
             AttnvizError: if an array is missing, or of another type or shape.
         """

@@ -71,14 +71,8 @@ class DerivedMaps(CellMaps):
     def _pixel_statistics(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``; 0 if it has none.
-
-        Args:
-            head: number of the head.
-            height: pixels along the queries.
-            width: pixels along the keys.
-            queries: the queries, with start and stop.
-            keys: the keys, with start and stop.
+        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``; 0 if it has
+        none.
         """
         sums = np.zeros((height, width))
         maxima = np.zeros((height, width), dtype=np.float32)

@@ -162,17 +162,7 @@ class FactoredMaps(CellMaps):
     def _write_cells(
         self, index: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
-        """Writes a head's scores into ``scores``, and its weights, with no cell hidden, into ``weights``.
-
-        Computes in float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP`, so that weights are exact to 1e-5.
-
-        Args:
-            index: index of the head in the factors' arrays.
-            queries: the queries, with start and stop.
-            keys: the keys, with start and stop.
-            scores: ``(queries, keys)``, receives the scores.
-            weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
-        """
+        """Writes a head's scores into ``scores``, and its weights, with no cell hidden, into ``weights``."""
         logsumexp = self.factors.logsumexp_or_inf(index, queries)
         magnitudes = np.abs(logsumexp, where=np.isfinite(logsumexp), out=np.zeros_like(logsumexp))
         in_float64 = bool((magnitudes > MAX_FLOAT32_LOGSUMEXP).any())
@@ -186,14 +176,7 @@ class FactoredMaps(CellMaps):
             np.exp(exponents, out=weights)
 
     def _write_scores(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
-        """Writes a head's scores, with soft cap and bias, into ``out``, and computes in the dtype of ``out``.
-
-        Args:
-            index: index of the head in the factors' arrays.
-            queries: the queries, with start and stop.
-            keys: the keys, with start and stop.
-            out: ``(queries, keys)``, receives the scores.
-        """
+        """Writes a head's scores, with soft cap and bias, into ``out``, and computes in the dtype of ``out``."""
         factors = self.factors
         query_vectors = np.asarray(factors.queries[index, queries], dtype=out.dtype)
         key_vectors = np.asarray(factors.keys[factors.key_heads[index], keys], dtype=out.dtype)
@@ -212,15 +195,7 @@ def _clipped(span: slice, count: int) -> slice:
 
 
 def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
-    """Returns the queries, keys and rules of a file entry; unlisted optional arrays are ``None``.
-
-    Args:
-        entry: the entry of the maps.
-        call: the fields of their attention call, which give the shapes and the scale.
-
-    Raises:
-        AttnvizError: if a value is missing, out of range or does not fit the call.
-    """
+    """Returns the queries, keys and rules of a file entry; unlisted optional arrays are ``None``."""
     dtype = entry.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
         raise entry.refusal(f"has factors of the unknown dtype {dtype!r}")
@@ -255,17 +230,7 @@ def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
 
 
 def _read_optional_arrays(entry: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
-    """Returns all optional arrays of a file entry by name; ``None`` for an array that the entry does not list.
-
-    Args:
-        entry: the entry of the maps.
-        heads: number of heads.
-        queries: number of queries.
-        keys: number of keys.
-
-    Raises:
-        AttnvizError: if a listed array is missing, or of another dtype or shape.
-    """
+    """Returns all optional arrays of a file entry by name; ``None`` for an array that the entry does not list."""
     listed_names = set(entry.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
@@ -287,29 +252,14 @@ def _read_key_heads(entry: "StoredEntry", heads: int) -> tuple[int, ...]:
 
 
 def _read_factor(entry: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
-    """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32.
-
-    Args:
-        entry: the entry of the maps.
-        name: ``queries`` or ``keys``.
-        dtype: the stored dtype, ``float32`` or ``bfloat16``.
-        shape: the shape that the array must have.
-
-    Raises:
-        AttnvizError: if the array is missing, or of another dtype or shape.
-    """
+    """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32."""
     if dtype == "bfloat16":
         return HalfArray(entry.array(name, "uint16", shape))
     return entry.array(name, "float32", shape)
 
 
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
-    """Returns the mask that a file stores; raises AttnvizError if a rule is missing or wrong.
-
-    Args:
-        entry: the rules of the mask; a missing ``window`` or ``chunk`` is no limit.
-        arrays: arrays by name, of which ``padding`` and ``mask`` (the explicit cells) may be ``None``.
-    """
+    """Returns the mask that a file stores; raises AttnvizError if a rule is missing or wrong."""
     limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
     return Mask(
         causal=entry.required_value("causal", bool),

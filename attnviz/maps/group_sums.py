@@ -38,9 +38,6 @@ def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> Gr
 
     Args:
         read: returns the weights ``(heads, queries, keys)`` of spans of queries and keys, and the visible cells.
-        heads: number of heads that ``read`` returns.
-        rows: the groups of queries.
-        columns: the groups of keys.
     """
     keys = columns.token_span
     max_queries = max(1, MAX_SUMMED_CELLS // (heads * (keys.stop - keys.start)))
@@ -60,8 +57,6 @@ def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Gr
     Args:
         weights: ``(heads, queries, keys)``, from the first group to the end of the last on both axes.
         visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
-        rows: the groups of queries.
-        columns: the groups of keys.
     """
     needs_float64 = max(int(rows.sizes.max()), int(columns.sizes.max())) > MAX_FLOAT32_SUM
     cells = weights.astype(np.float64) if needs_float64 else weights
@@ -80,10 +75,7 @@ def _joined_rows(sums: list[GroupSums]) -> GroupSums:
 
 
 def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
-    """Yields parts of neighbouring groups that span at most ``max_queries`` queries; a longer group is one part.
-
-    All groups are one part if they are not in order.
-    """
+    """Yields parts of neighbouring groups that span at most ``max_queries`` queries; a longer group is one part."""
     if not rows.in_order:
         yield rows
         return
@@ -95,17 +87,7 @@ def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
 
 
 def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
-    """Returns the weights summed over all pairs of groups, in float64, a band of queries at a time.
-
-    Queries in no group are left out.
-
-    Args:
-        read: as for `sum_groups`.
-        heads: number of heads that ``read`` returns.
-        rows: the groups of queries, in any order.
-        columns: the groups of keys.
-        max_queries: the most queries of a band.
-    """
+    """Returns the weights summed over all pairs of groups, in float64, a band of queries at a time."""
     weights = np.zeros((heads, len(rows), len(columns)))
     visible = np.zeros(weights.shape, dtype=bool)
     for band in bands_of_queries(rows.token_span, 1, max_queries):

@@ -29,12 +29,6 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     scores. Remarks on the grouping come before those of the recording. The recording is returned unchanged if
     ``grouping`` is the default, or if none of its layers is selected.
 
-    Args:
-        recording: the recording over tokens.
-        selection: the layers and heads to keep.
-        grouping: the groups, and the treatment of special tokens.
-        table: the kind of table in the report: ``scores``, ``weights``, ``both``; ``None`` for no table.
-
     Raises:
         AttnvizError: if the table needs scores of groups, the groups do not exist, or all tokens are special.
     """
@@ -80,11 +74,6 @@ class GroupedMaps(DerivedMaps):
 
         A renormalized row is divided by its sum over all keys. Scores are NaN unless ``has_scores`` is true and both
         groups of a cell are single tokens.
-
-        Args:
-            heads: numbers of the heads.
-            queries: the range of groups of queries.
-            keys: the range of groups of keys.
         """
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)
@@ -109,12 +98,6 @@ def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: b
 
     A cell is visible if any of its tokens' cells is. Its score is NaN unless both groups are single tokens. The window
     is returned unchanged if all groups are single tokens and rows are not renormalized.
-
-    Args:
-        window: the window of tokens, from the first group to the end of the last on both axes.
-        rows: the groups of its queries.
-        columns: the groups of its keys.
-        renormalize: if true, each row is divided by its sum.
     """
     if rows.has_only_single_tokens and columns.has_only_single_tokens and not renormalize:
         return window
@@ -125,13 +108,7 @@ def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: b
 
 
 def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:
-    """Returns the sums divided by the number of queries of each row, as a window whose scores are NaN.
-
-    Args:
-        sums: the sums over groups.
-        rows: the groups of queries.
-        renormalize: if true, each row is then divided by its sum; rows of sum 0 stay 0.
-    """
+    """Returns the sums divided by the number of queries of each row, as a window whose scores are NaN."""
     means = sums.weights / rows.sizes[:, None]
     if renormalize:
         totals = means.sum(axis=2, keepdims=True)
@@ -141,17 +118,7 @@ def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window
 
 
 def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
-    """Returns the maps over groups: as arrays if they are small, else computed at each access.
-
-    Args:
-        maps: the maps over tokens.
-        heads: the numbers of the selected heads. All heads of the maps are kept if it is ``None``, or if the maps have
-            none of them.
-        grouping: the groups, and the treatment of special tokens.
-
-    Raises:
-        AttnvizError: if the maps are pooled, or special tokens are hidden and there are no others.
-    """
+    """Returns the maps over groups: as arrays if they are small, else computed at each access."""
     rows, columns = _units(maps.query_tokens, grouping), _units(maps.key_tokens, grouping)
     selected_heads = tuple(head for head in maps.heads if heads is None or head in heads)
     return GroupedMaps(
@@ -175,15 +142,7 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
-    """Returns the groups of an axis that are drawn as rows or columns.
-
-    Args:
-        tokens: the tokens of the axis.
-        grouping: the groups, and the treatment of special tokens.
-
-    Raises:
-        AttnvizError: if special tokens are hidden and there are no others.
-    """
+    """Returns the groups of an axis that are drawn as rows or columns."""
     if grouping.no_special and tokens.special.all():
         raise AttnvizError(
             f"the text has only special tokens, and {option('no_special', value=True)} would hide them all; "
@@ -223,12 +182,8 @@ def _known_groups(axes: Iterable[Tokens]) -> list[str]:
 
 
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens outside every turn or passage, such as special tokens; nothing if there are none.
-
-    Args:
-        tokens: the tokens of the keys.
-        grouping: the groups; ``no_special`` hides such tokens.
-        row_sums: the clause on the sum of a row, which ends the sentence if they are hidden.
+    """Yields a remark on the tokens outside every turn or passage, such as special tokens; nothing if there are
+    none.
     """
     groups = named_groups(tokens, grouping.units)
     outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
@@ -252,14 +207,7 @@ def _joining_option(grouping: Grouping) -> str:
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
-    """Yields remarks on the grouping, the hidden tokens and the sums of rows.
-
-    For turns and passages, the remark on the tokens outside them replaces the remark on special tokens.
-
-    Args:
-        maps: the maps over tokens; the first of them stands for all.
-        grouping: the groups, and the treatment of special tokens.
-    """
+    """Yields remarks on the grouping, the hidden tokens and the sums of rows."""
     if grouping.units != TOKENS:
         unit = singular(grouping.units)
         group_names = (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)

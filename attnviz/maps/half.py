@@ -33,12 +33,7 @@ def halve(recording: Recording) -> Recording:
 
 
 def largest_difference(maps: CellMaps, exact_maps: CellMaps) -> float:
-    """Returns the largest difference between weights of two maps, over at most ``SAMPLED_QUERIES`` queries.
-
-    Args:
-        maps: maps with rounded factors.
-        exact_maps: the maps of the same heads, queries and keys before the rounding.
-    """
+    """Returns the largest difference between weights of two maps, over at most ``SAMPLED_QUERIES`` queries."""
     largest = 0.0
     for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
         block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))

@@ -129,13 +129,7 @@ def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
 
 
 def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each selected head, in the order of the selection.
-
-    Without named layers, all layers are selected; without named heads in a layer, all its heads.
-
-    Raises:
-        AttnvizError: if a selected layer or head does not exist, or the selection names another tower.
-    """
+    """Returns the maps and the number of each selected head, in the order of the selection."""
     advice = f"record it with {option('attention', selection.tower)}"
     refuse_other_tower(selection.tower, recording.tower, recording.model, advice)
     heads = [(maps, head) for maps in recording.maps for head in maps.heads]

@@ -239,8 +239,6 @@ def mean_visible_key_counts(maps: LayerMaps, head: int, edges: Sequence[int]) ->
     Queries without visible keys do not count; a block of such queries has 0.
 
     Args:
-        maps: the maps of the head.
-        head: number of the head.
         edges: ``(blocks + 1,)``, the first query of each block, then the end of the last block.
     """
     counts = maps.visible_key_counts(head, slice(edges[0], edges[-1]))

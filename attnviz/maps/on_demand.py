@@ -29,7 +29,6 @@ class LazyWindow(Window):
     """A window whose scores are computed when they are first read.
 
     Args:
-        scores: the scores, or a function that computes them.
         weights: ``(heads, queries, keys)``.
         visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
     """

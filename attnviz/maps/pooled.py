@@ -145,10 +145,6 @@ class PooledMaps(LayerMaps):
     def from_tensors(cls, entry: "StoredEntry", call: CallFields) -> Self:
         """Returns the maps of a file entry, with metrics if it stores any.
 
-        Args:
-            entry: the entry of the maps.
-            call: the fields of their attention call.
-
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
         """
@@ -168,15 +164,7 @@ class PooledMaps(LayerMaps):
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
-        """Returns the groups of tokens as groups of blocks; a block outside all groups has none.
-
-        Args:
-            groups: the groups of tokens.
-            edges: the starts of the blocks of the axis, and the last end.
-
-        Raises:
-            AttnvizError: if a group begins or ends within a block.
-        """
+        """Returns the groups of tokens as groups of blocks; a block outside all groups has none."""
         if not np.isin(np.concatenate([groups.runs.starts, groups.runs.stops]), edges).all():
             raise unknown_cells_error(self)
         numbers = np.full(len(edges) - 1, -1, dtype=np.int64)

@@ -28,11 +28,6 @@ CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity") 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """Writes the recording as safetensors, with tokens and settings as JSON in its header.
 
-    Args:
-        recording: the recording.
-        path: path of the file, which ends in ``.safetensors``.
-        force: if true, an existing file is replaced.
-
     Raises:
         AttnvizError: if the file exists and ``force`` is false, if it cannot be written, if the suffix is wrong, or
             if ``load`` would refuse the result.
@@ -52,10 +47,6 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
 def load(path: str | Path, whole: bool = False) -> "Recording":
     """Returns the recording of a file; its maps are read from the file at access.
 
-    Args:
-        path: path of the file.
-        whole: if true, the checksums of all arrays are verified, as they always are in small files.
-
     Raises:
         AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
     """
@@ -67,11 +58,7 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """Returns the header and the arrays that a file of the recording stores; shared tokens are stored once.
-
-    Doubts are left out, since reading finds them again, and so is what a subclass adds, such as a loaded model. Arrays
-    of maps are named ``maps.INDEX.NAME``.
-    """
+    """Returns the header and the arrays that a file of the recording stores; shared tokens are stored once."""
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
@@ -95,11 +82,7 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 
 
 def _from_tensors(file: "Tensors") -> "Recording":
-    """Returns the recording that a header and its arrays describe.
-
-    Raises:
-        AttnvizError: if they are a survey, a recording of an unknown version, or a value is missing or wrong.
-    """
+    """Returns the recording that a header and its arrays describe."""
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_texts, read_tokens
 
@@ -127,15 +110,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
 
 
 def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
-    """Returns the maps of a file entry.
-
-    Args:
-        entry: the entry of the maps.
-        axes: the tokens of the file, which the entry names by their index.
-
-    Raises:
-        AttnvizError: if a value is missing or wrong, or the kind or class of the maps is unknown.
-    """
+    """Returns the maps of a file entry."""
     from attnviz.maps.layer_maps import CallFields
 
     kind, saved_as = entry.required_value("kind", str), entry.required_value("class", str)
@@ -165,13 +140,7 @@ def _read_value_norms(entry: "StoredEntry", shape: tuple[int, int]) -> "FloatArr
 
 
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """Returns the function that reads maps of a kind: the ``from_tensors`` of its class.
-
-    Only the module of this class is imported, since the one of factored maps imports slowly.
-
-    Args:
-        saved_as: one of `KINDS_OF_MAPS`; any name but ``dense`` and ``factored`` is read as ``pooled``.
-    """
+    """Returns the function that reads maps of a kind: the ``from_tensors`` of its class."""
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps
 
@@ -186,14 +155,7 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
 
 
 def _call_header(maps: "LayerMaps", axis_indices: dict[int, int]) -> dict[str, Any]:
-    """Returns the fields of an attention call for the header, with tokens as their indices in the file.
-
-    Norms of values are noted under older names than those of the fields.
-
-    Args:
-        maps: the maps of the call.
-        axis_indices: the index in the file of the tokens of each axis, by their ``id``.
-    """
+    """Returns the fields of an attention call for the header, with tokens as their indices in the file."""
     queries, keys = (axis_indices[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
     if maps.value_norms is None:

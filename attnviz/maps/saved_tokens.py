@@ -71,15 +71,7 @@ def read_texts(file: Tensors) -> list[Tokens]:
 
 
 def _read_axis(entry: StoredEntry, media: list[Medium]) -> Tokens:
-    """Returns the tokens of one axis.
-
-    Args:
-        entry: the entry of the axis.
-        media: all media of the file, which the entry names by their index.
-
-    Raises:
-        AttnvizError: if a value is missing or wrong, a medium is missing, or a place is outside its medium.
-    """
+    """Returns the tokens of one axis."""
     labels = entry.lines("labels")
     count, medium_indices = len(labels), entry.counts("media")
     if max(medium_indices) >= len(media):
@@ -106,11 +98,7 @@ def _read_axis(entry: StoredEntry, media: list[Medium]) -> Tokens:
 
 
 def _read_groups(entry: StoredEntry, name: str, count: int) -> Groups:
-    """Returns the groups of an axis's tokens that are stored under a name.
-
-    Raises:
-        AttnvizError: if the name cannot be shown, a value is missing or wrong, or only some groups have labels.
-    """
+    """Returns the groups of an axis's tokens that are stored under a name."""
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
         raise entry.refusal("has groups whose name is missing, too long or not printable")
     labels = Entry(entry.value["groups"], entry.what).lines(name)
@@ -121,11 +109,7 @@ def _read_groups(entry: StoredEntry, name: str, count: int) -> Groups:
 
 
 def _read_text(entry: StoredEntry) -> Tokens:
-    """Returns the tokens of one axis of a file of version 1, where every axis is a text.
-
-    Raises:
-        AttnvizError: if a value is missing or wrong, or the offsets of a token are outside the text.
-    """
+    """Returns the tokens of one axis of a file of version 1, where every axis is a text."""
     text, labels = entry.required_value("text", str), entry.lines("labels")
     count = len(labels)
     arrays = {

@@ -23,13 +23,7 @@ class ScoreFactors:
     scale: float
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of an array does not fit the maps, or a head reads a missing key head.
-
-        Args:
-            heads: number of heads of the maps.
-            queries: number of queries.
-            keys: number of keys.
-        """
+        """Raises AttnvizError if the shape of an array does not fit the maps, or a head reads a missing key head."""
         features = self.queries.shape[-1]
         # There may be more key heads than the heads read, but not fewer.
         key_heads = max(1 + max(self.key_heads, default=-1), self.keys.shape[0])

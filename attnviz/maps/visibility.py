@@ -22,17 +22,13 @@ def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
 
     Args:
         cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
-        indices: indices of the heads in ``cells``.
     """
     return cells if cells.ndim == 2 else shared_or_per_head([cells[index] for index in indices])
 
 
 def joint_shape(parts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of an array that joins parts: ``shape``, without its axis of heads if no part has three axes.
-
-    Args:
-        parts: arrays of two axes, or of three if heads see different cells.
-        shape: the shape with an axis of heads.
+    """Returns the shape of an array that joins parts: ``shape``, without its axis of heads if no part has three
+    axes.
     """
     return shape if any(part.ndim == 3 for part in parts) else shape[1:]
 
@@ -52,8 +48,6 @@ def heads_by_visibility(cells: NDArray[Any], heads: tuple[int, ...], indices: li
 
     Args:
         cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
-        heads: numbers of the heads.
-        indices: index of each head in ``cells``.
     """
     if cells.ndim == 2:
         return [heads]

@@ -46,14 +46,7 @@ def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
 
 
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
-    """Yields for each sampled query its smallest and largest weight, then the smallest and largest row sum minus 1.
-
-    Sums within the tolerance of rounding count as 1. Rows that are not finite are left out.
-
-    Args:
-        maps: the maps.
-        heads: heads that see the same cells.
-    """
+    """Yields for each sampled query its smallest and largest weight, then the smallest and largest row sum minus 1."""
     tolerance = BFLOAT16_TOLERANCE if getattr(maps, "rounding", 0) else HALF_PRECISION_TOLERANCE
     count = len(maps.query_tokens)
     for query in sorted(set(np.linspace(0, count - 1, min(SAMPLED_QUERIES, count)).astype(int).tolist())):

@@ -52,8 +52,6 @@ def image_source(image: Any, number: int, count: int | None = None) -> ImageSour
 
     Args:
         image: a path, a PIL image, or an array ``(rows, columns, 3)`` of bytes.
-        number: the number of the image, from 1, which names it if it was not read from a file.
-        count: the number of images; a single image needs no number in its name; ``None`` if it is unknown.
 
     Raises:
         AttnvizError: if it is none of these, or has no pixels or too many.

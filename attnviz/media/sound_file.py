@@ -66,11 +66,6 @@ def _refuse_unreadable_sound(file: Any, path: Path) -> None:
 def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
     """Returns samples at another rate, ``(new samples,)``; unchanged if the rates are equal.
 
-    Args:
-        samples: ``(samples,)``.
-        rate: their number per second.
-        new_rate: the number per second of the result.
-
     Raises:
         AttnvizError: if the library that resamples is not installed.
     """
@@ -81,13 +76,7 @@ def resampled(samples: FloatArray, rate: int, new_rate: int) -> FloatArray:
 
 
 def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
-    """Returns the sound of samples: only their envelope is kept, scaled to a largest point of 255.
-
-    Args:
-        samples: ``(samples,)``, one or more, not all 0.
-        rate: their number per second.
-        title: the name of the sound in headings.
-    """
+    """Returns the sound of samples: only their envelope is kept, scaled to a largest point of 255."""
     points = min(ENVELOPE_POINTS, len(samples))
     edges = np.unique(np.linspace(0, len(samples), points + 1).astype(np.int64))
     peaks = np.maximum.reduceat(np.abs(samples), edges[:-1])
@@ -96,11 +85,7 @@ def sound_of(samples: FloatArray, rate: int, title: str = "") -> Sound:
 
 
 def _library(name: str) -> Any:
-    """Returns a library of the extra ``audio``.
-
-    Raises:
-        AttnvizError: if it is not installed.
-    """
+    """Returns a library of the extra ``audio``."""
     from importlib import import_module
 
     try:

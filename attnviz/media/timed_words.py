@@ -58,13 +58,7 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
 
 
 def words_bytes(words: Sequence[TimedWord], seconds: float, suffix: str) -> bytes:
-    """Returns the content of a file of words.
-
-    Args:
-        words: the words, in the order of the sound.
-        seconds: the length of the sound.
-        suffix: ``.vtt``, ``.textgrid`` or ``words.json``.
-    """
+    """Returns the content of a file of words."""
     if suffix == WORDS_JSON:
         return _json(words, seconds).encode()
     return (_webvtt(words) if suffix == WEBVTT else _textgrid(words, seconds)).encode()
@@ -89,14 +83,7 @@ def _webvtt(words: Sequence[TimedWord]) -> str:
 
 
 def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns a TextGrid of Praat with one tier, whose intervals are the words and the pauses around them.
-
-    Where words overlap, the later word loses the common part, and is left out if it has no other.
-
-    Args:
-        words: the words, in the order of the sound.
-        seconds: the length of the sound; the tier is longer if a word ends later.
-    """
+    """Returns a TextGrid of Praat with one tier, whose intervals are the words and the pauses around them."""
     intervals: list[tuple[float, float, str]] = []
     last_end = 0.0
     for word in words:
@@ -145,9 +132,8 @@ def _seconds(clock: str) -> float:
 
 
 def _words_of_json(content: Any) -> tuple[TimedWord, ...]:
-    """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have ``words``.
-
-    Entries that are not words are left out. Returns no words for any other form.
+    """Returns the words of JSON: a list of words, or an object with ``words`` or with ``segments`` that have
+    ``words``.
     """
     candidates = [content]
     if isinstance(content, dict):

@@ -70,10 +70,6 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
     """Returns the range of tokens and the range of frames of each spoken word, in the order of the text.
 
     Empty if the frames have no groups of `with_spoken_words`. A word without frames is left out.
-
-    Args:
-        tokens: the tokens of the decoder.
-        frames: the frames of the sound.
     """
     groups, span = frames.groups.get(WORDS), _text_span(tokens)
     if groups is None or not isinstance(frames.canvas, Sound) or isinstance(tokens.canvas, Sound):
@@ -90,13 +86,7 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
 
 
 def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:
-    """Returns the frames grouped by word or pause; frames after the end of the sound are in no group.
-
-    Args:
-        words: the words with their seconds.
-        times: ``(frames of the sound,)``, the second of each frame.
-        count: the number of all frames.
-    """
+    """Returns the frames grouped by word or pause; frames after the end of the sound are in no group."""
     edges = [time for word in words for time in (word.start, word.end)]
     labels = [label for word in words for label in (word.text, PAUSE)]
     # Starts and ends of words take turns, so even groups are pauses and odd groups are words.
@@ -109,10 +99,6 @@ def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[
     """Returns a table with the alignment and the lag, in seconds, of each head that attends from a text to a sound.
 
     Both are NaN if no word of the head matches the reference.
-
-    Args:
-        heads: the maps and the number of each head; heads that do not attend from a text to a sound are left out.
-        reference: words with the true seconds.
     """
     sound_heads = [(maps, head) for maps, head in heads if is_aligned(maps)]
     lags_and_jitters = [lag_and_jitter(aligned_words([head]), reference) for head in sound_heads]
@@ -124,11 +110,7 @@ def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[
 
 
 def aligned_words(heads: Sequence[tuple[LayerMaps, int]]) -> tuple[TimedWord, ...]:
-    """Returns the words of a text with their seconds, computed from the weights of some heads together.
-
-    Args:
-        heads: the maps and the number of each head, one or more; they attend from the same text to the same sound.
-    """
+    """Returns the words of a text with their seconds, computed from the weights of some heads together."""
     first_maps, _ = heads[0]
     times = frame_times(first_maps.key_tokens)
     span = _text_span(first_maps.query_tokens)
@@ -182,12 +164,7 @@ def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
 
 
 def _least_cost_path(path_costs: Float64Array, columns: int) -> tuple[IntArray, IntArray]:
-    """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last.
-
-    Args:
-        path_costs: ``(diagonals, rows + 1)``, the least cost of a path to the cell (row, diagonal - row), at row + 1.
-        columns: the number of columns of the costs.
-    """
+    """Returns rows and columns of the path of least cost, ``(steps,)`` each, from the first cell to the last."""
     rows = path_costs.shape[1] - 1
     row, column = rows - 1, columns - 1
     cells = [(row, column)]
@@ -220,10 +197,6 @@ def lag_and_jitter(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -
 
     An error is the end of a word minus the end of its match in the reference. The lag is the median error. The jitter
     is the mean absolute difference between the errors and the lag.
-
-    Args:
-        words: the words of one head.
-        reference: words with the true seconds.
     """
     pairs = matching_words(words, reference)
     if not pairs:
@@ -256,10 +229,7 @@ def _letters(text: str) -> str:
 
 
 def _median_filtered(rows: Float64Array) -> Float64Array:
-    """Returns the running median of `MEDIAN_FRAMES` values along the last axis, which is reflected at both ends.
-
-    The window is narrower on a shorter axis.
-    """
+    """Returns the running median of `MEDIAN_FRAMES` values along the last axis, which is reflected at both ends."""
     margin = min(MEDIAN_FRAMES // 2, rows.shape[-1] - 1)
     padded_rows = np.pad(rows, ((0, 0), (0, 0), (margin, margin)), mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded_rows, 2 * margin + 1, axis=-1)
@@ -267,24 +237,13 @@ def _median_filtered(rows: Float64Array) -> Float64Array:
 
 
 def _text_span(tokens: Tokens) -> range:
-    """Returns the positions from the first to the last token that is not special.
-
-    Empty if all tokens are special, or if the first token is not: no row predicts it.
-    """
+    """Returns the positions from the first to the last token that is not special."""
     positions = np.flatnonzero(~tokens.special)
     return range(int(positions[0]), int(positions[-1]) + 1) if len(positions) and positions[0] > 0 else range(0)
 
 
 def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text with their seconds.
-
-    A word lasts from its first to its last token with a letter or digit; without such tokens, over all its tokens.
-
-    Args:
-        tokens: the tokens of the decoder.
-        span: the positions of the tokens of the text.
-        starts: ``(tokens of the text + 1,)``, the second at which each token begins, and at last the text's end.
-    """
+    """Returns the words of the text with their seconds."""
     words = []
     for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
         positions = [position for position in span if tokens.words[position] == word_number]

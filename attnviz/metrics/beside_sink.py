@@ -38,12 +38,6 @@ def numbers_beside_sink(
 
     A number is a mean over queries, of which those count that see `MIN_KEYS` or more and keep `MIN_REST`. It is NaN
     for a metric that is not among ``numbers``, and if fewer than `MIN_QUERIES` count.
-
-    Args:
-        numbers: the numbers of queries by the name of the metric, ``(..., queries)``; NaN where one is undefined.
-        sink_weights: the weight of each query on its head's sink, ``(..., queries)``; any number for padding.
-        sink_cells: True for queries whose cell of the sink counts for a metric of cells, by the metric's name.
-        visible_counts: the number of keys that each query sees, 0 for padding; it broadcasts to the weights.
     """
     sink_weights = np.where(visible_counts >= MIN_KEYS, sink_weights, 1)  # a query that does not count keeps no rest
     rest = 1 - sink_weights

@@ -120,10 +120,7 @@ class Top(Policy):
         """Returns the function that marks the ``top`` keys with the largest mean weights over heads at each step."""
 
         def mark_read(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the ``self.top`` keys with the largest weights of each step, ``(steps, keys)``.
-
-            Weights are means over heads. Keys after the query are False.
-            """
+            """Returns True for the ``self.top`` keys with the largest weights of each step, ``(steps, keys)``."""
             weights = rows.mean(axis=0)
             count = min(self.top, weights.shape[1])
             top_keys = np.argpartition(-weights, count - 1, axis=1)[:, :count]
@@ -161,10 +158,7 @@ class HeavyHitters(Policy):
         held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
 
         def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys that are held at each step, ``(steps, keys)``.
-
-            Updates ``held_keys``, the keys that stay after a step, and ``sums``, the weights that each has received.
-            """
+            """Returns True for the keys that are held at each step, ``(steps, keys)``."""
             nonlocal held_keys, sums
             is_held = np.zeros(rows.shape[1:], dtype=bool)
             for step, query in enumerate(queries.tolist()):
@@ -211,12 +205,7 @@ class SnapKV(Policy):
         return mark_held
 
     def _held_prompt_keys(self, cache: DecodingCache) -> IntArray:
-        """Returns the indices of the prompt's keys that the cache holds, ascending.
-
-        All keys are held if the prompt has fewer than `snapkv`, or at most `window`. Else these are the last `window`
-        keys, and the `snapkv - window` earlier keys with the most votes. A key's votes are its weights from the last
-        `window` queries of the prompt: a sum over queries, a mean over heads, and a mean over `kernel` keys around it.
-        """
+        """Returns the indices of the prompt's keys that the cache holds, ascending."""
         if cache.prompt < self.snapkv or cache.prompt <= self.window:
             return np.arange(cache.prompt)
         start = cache.prompt - self.window
@@ -228,14 +217,7 @@ class SnapKV(Policy):
 
 
 def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:
-    """Returns the keys that stay in a cache, ascending, and their sums; all of them if they are at most ``budget``.
-
-    Args:
-        keys: the indices of the keys in the cache, ascending.
-        sums: the sum of the weights that each has received so far.
-        budget: the number of keys that stay.
-        recent: how many of them are the latest; the others are those with the largest sums.
-    """
+    """Returns the keys that stay in a cache, ascending, and their sums; all of them if they are at most ``budget``."""
     if len(keys) <= budget:
         return keys, sums
     recent_start = len(keys) - recent

@@ -41,11 +41,6 @@ BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long ma
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
     """Returns the `COMPARISON_MEASURES` of the selected heads, in order; pooled maps are compared block by block.
 
-    Args:
-        a: the recording before the change.
-        b: the recording after it, with the same layers, heads and numbers of tokens.
-        selection: the heads to compare; ``None`` for all.
-
     Raises:
         AttnvizError: if the two have different layers, heads or numbers of queries or keys.
     """
@@ -69,13 +64,7 @@ def change_frame(comparison: HeadFrame) -> HeadFrame:
 
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
-    """Returns the selected heads as pairs: the maps in ``a``, the maps in ``b``, and the head's number in both.
-
-    Args:
-        a: a recording.
-        b: another with the same layers and heads.
-        selection: the heads to pair.
-    """
+    """Returns the selected heads as pairs: the maps in ``a``, the maps in ``b``, and the head's number in both."""
     heads = zip(*(cell_heads(chosen_heads(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 

@@ -29,10 +29,6 @@ def combined_name(method: str, names: Sequence[str]) -> str:
     """Returns the name of a combination, such as ``mean of heads 0.1, 0.2``.
 
     More than `MAX_NAMED_HEADS` heads are counted, not named.
-
-    Args:
-        method: ``mean``, ``max`` or ``rollout``.
-        names: the names of the heads.
     """
     if len(names) > MAX_NAMED_HEADS:
         return f"{METHOD_WORDS[method]} of {len(names)} heads"
@@ -42,11 +38,6 @@ def combined_name(method: str, names: Sequence[str]) -> str:
 
 def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     """Returns one map that combines the weights of heads; its scores are NaN.
-
-    Args:
-        heads: maps with the number of a head, in the order in which the layers run.
-        method: ``mean``, ``max`` or ``rollout``.
-        residual: the residual connection's share of each row in a rollout: at least 0, below 1.
 
     Returns:
         Maps with one head, number 0, in the layer of the last head.
@@ -96,11 +87,6 @@ class CombinedMaps(DerivedMaps):
 
         A cell has the mean or the maximum of the source heads in which it is visible. It is masked, with the weight 0,
         if it is visible in none.
-
-        Args:
-            heads: a tuple of zeros, since 0 is the number of the only head.
-            queries: the range of queries.
-            keys: the range of keys.
         """
         accumulate = np.add if self.method == "mean" else np.maximum
         shape = queries.stop - queries.start, keys.stop - keys.start
@@ -123,10 +109,6 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
 
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
-
-    Args:
-        heads: maps with the number of a head, in the order in which the layers run.
-        residual: the residual connection's share of each row: at least 0, below 1.
 
     Raises:
         AttnvizError: for cross-attention, unequal numbers of queries and keys, layers that do not follow one another,
@@ -155,13 +137,7 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
 
 
 def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tuple[Float64Array, BoolArray]:
-    """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches.
-
-    Args:
-        layers: one matrix ``(tokens, tokens)`` or more, the first layer first; the iterator is used up.
-        tracks_paths: True to compute the reached cells in a separate product, because weights may underflow to 0
-            where a path exists. If False, the reached cells are those with a weight above 0.
-    """
+    """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches."""
     product = next(layers)
     reached_cells = (product > 0).astype(np.float32)
     for layer in layers:
@@ -174,20 +150,7 @@ def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tup
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
-    """Returns the mean of a layer's heads plus its residual connection, ``(tokens, tokens)``; rows sum to one.
-
-    The row of a query without weight on any key is that of the identity matrix.
-
-    Maps of contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
-    ‖α_h,ik f_h(x_k)‖, so that heads with larger outputs count more. This is the norm-based mixing of Kobayashi et al.
-    2021, "Incorporating Residual and Normalization Layers", with layers multiplied as in Ferrando et al. 2022,
-    "Measuring the Mixing of Contextual Information". Both papers add vectors of heads and take the residual from the
-    model; here the norms of heads are added, and ``residual`` is the share of the residual connection.
-
-    Args:
-        heads: maps of one layer with the number of a head.
-        residual: the share of the residual connection in each row.
-    """
+    """Returns the mean of a layer's heads plus its residual connection, ``(tokens, tokens)``; rows sum to one."""
     first_maps, _ = heads[0]
     count = len(first_maps.query_tokens)
     mixing = np.zeros((count, count))

@@ -84,11 +84,8 @@ class Grid(ABC):
         """Returns the cells shifted by one key to the right, ``(..., queries, keys)``."""
 
     def same_numbers(self, name: str, allowed: Array = True) -> Array:
-        """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never match.
-
-        Args:
-            name: a column of `TOKEN_NUMBERS` that holds integers.
-            allowed: True for the queries that may match, ``(..., queries or 1, 1)``; the rows of all others are False.
+        """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never
+        match.
         """
         numbers = self.query_numbers(name)
         # Arithmetic serves numpy and torch alike: queries without a number get NO_NUMBER, which no key has.

@@ -83,10 +83,7 @@ class HeadChanges:
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
     def _json(self, change: NumberChange) -> dict[str, Any]:
-        """Returns a change as JSON values; a margin or number of standard errors that is not finite is ``None``.
-
-        For a set of heads, it lists the heads and has no metric, standard errors or numbers of texts.
-        """
+        """Returns a change as JSON values; a margin or number of standard errors that is not finite is ``None``."""
         numbers = {
             "before": change.before,
             "after": change.after,

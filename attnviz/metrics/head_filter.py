@@ -80,10 +80,6 @@ class HeadFilter:
 def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
     """Parses a filter of heads into its predicates.
 
-    Args:
-        text: words separated by spaces, in the language of this module.
-        metrics: the names of the numbers that the heads have.
-
     Raises:
         AttnvizError: for a word that is not part of the language, or an unknown metric.
     """
@@ -94,14 +90,7 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 
 
 def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of one word of a filter; each minus before the word negates it.
-
-    A word is a comparison of a metric, ``sink:TOKEN``, or a test of `TESTS` with its value. Any other word is the name
-    of a head, or a part of its pattern.
-
-    Raises:
-        AttnvizError: for an unknown metric, a value that the test refuses, or another word with an operator or a colon.
-    """
+    """Returns the predicate of one word of a filter; each minus before the word negates it."""
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
     if minuses:
         test = _word_test(word[minuses:], metrics)
@@ -123,10 +112,6 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
 def find_metric_name(prefix: str, names: Iterable[str]) -> str:
     """Returns the name of a metric: ``prefix`` if it is one, else the only name that begins with it.
 
-    Args:
-        prefix: the name, or its beginning.
-        names: the names of all metrics.
-
     Raises:
         AttnvizError: if it is no name, and none or several begin with it.
     """
@@ -142,13 +127,7 @@ def find_metric_name(prefix: str, names: Iterable[str]) -> str:
 def _comparison_test(
     name: str, compare: Callable[[float, float], bool], number: float
 ) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate that compares a head's number with another; it is False for a head without the number.
-
-    Args:
-        name: the name of the head's number.
-        compare: the comparison, which takes the head's number first.
-        number: the number to compare with.
-    """
+    """Returns the predicate that compares a head's number with another; it is False for a head without the number."""
 
     def holds(head: DescribedHead) -> bool:
         """True if the head has the number ``name``, and ``compare`` holds for it and ``number``."""
@@ -165,13 +144,7 @@ def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
 
 
 def _head_test(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of the heads that ``value`` lists: names as in ``4.11,5.0``, or numbers as in ``0,2-4``.
-
-    A number chooses a head in every layer.
-
-    Raises:
-        AttnvizError: if numbers cannot be read.
-    """
+    """Returns the predicate of the heads that ``value`` lists: names as in ``4.11,5.0``, or numbers as in ``0,2-4``."""
     if "." in value:
         names = value.split(",")
         return lambda head: any(map(head.is_called, names))

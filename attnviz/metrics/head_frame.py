@@ -361,7 +361,6 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
     Means and margins ignore NaN; counts include the texts without a number.
 
     Args:
-        measures: the measures of the samples.
         samples: for each measure, of one or more, the numbers of each head, ``(texts,)``; NaN for a text without one.
     """
     heads = list(samples[0])

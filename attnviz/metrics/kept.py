@@ -90,12 +90,6 @@ class KeptMass:
 def measure_kept(recording: Recording, selection: Selection, policies: Sequence[str]) -> KeptMass:
     """Returns the weight on the keys that each policy keeps at each step of a recording; cross-attention is left out.
 
-    Args:
-        recording: the recording of a text that a model wrote.
-        selection: the heads; and the queries that are the steps, by default the generated tokens, else the last turn or
-            passage.
-        policies: the policies, as ``h2o:1024``.
-
     Raises:
         AttnvizError: if a policy cannot be read or drops nothing, no steps are known, or the model sees later tokens;
             if no selected head is of self-attention, or they are of several texts; or for more than `MAX_NUMBERS`
@@ -137,12 +131,7 @@ def default_policies(recording: Recording, selection: Selection) -> tuple[str, .
 
 
 def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
-    """Returns the queries that are steps, ``(steps,)``: the chosen ones without query 0, else `written_tokens`.
-
-    Raises:
-        AttnvizError: if the chosen queries are outside of the text, or only its first query; or if the user chose none
-            and no part of the text is known to be generated.
-    """
+    """Returns the queries that are steps, ``(steps,)``: the chosen ones without query 0, else `written_tokens`."""
     tokens = maps.query_tokens
     if selection.queries != ALL_QUERIES:
         span = resolve_span(selection.queries, len(tokens), "queries")
@@ -159,13 +148,7 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
 
 
 def _refuse_budgets(policies: Sequence[Policy], policy_texts: Sequence[str], key_count: int) -> None:
-    """Raises AttnvizError if a policy holds all keys that the last step sees.
-
-    Args:
-        policies: the policies.
-        policy_texts: the policies as the user wrote them.
-        key_count: the number of keys that the last step sees.
-    """
+    """Raises AttnvizError if a policy holds all keys that the last step sees."""
     for policy, text in zip(policies, policy_texts, strict=True):
         if policy.budget >= key_count:
             raise AttnvizError(
@@ -185,14 +168,7 @@ def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> Non
 def _measured_mass(
     heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], policy_texts: tuple[str, ...]
 ) -> KeptMass:
-    """Measures the weight that each policy keeps in each head at each step of decoding.
-
-    Args:
-        heads: pairs of maps and the number of a head in them.
-        queries: the queries that are steps, ``(steps,)``, ascending; the keys before the first one are the prompt.
-        policies: the policies.
-        policy_texts: the policies as the user wrote them.
-    """
+    """Measures the weight that each policy keeps in each head at each step of decoding."""
     shape = (len(policies), len(heads), len(queries))
     key_count, prompt_length = len(heads[0][0].key_tokens), int(queries[0])
     kept_weights, held_counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
@@ -240,14 +216,7 @@ def _measured_mass(
 def _caches(
     heads: Sequence[tuple[CellMaps, int]], prompt_length: int, *, shares_caches: bool
 ) -> Iterator[tuple[DecodingCache, list[tuple[int, int]]]]:
-    """Yields each cache with the index in ``heads`` and the number of each head that reads it.
-
-    Args:
-        heads: pairs of maps and the number of a head in them.
-        prompt_length: the number of keys of the prompt.
-        shares_caches: True for one cache for all heads of an attention call that read the same keys, measured or not;
-            False for a cache for each head.
-    """
+    """Yields each cache with the index in ``heads`` and the number of each head that reads it."""
     maps_by_id = {id(maps): maps for maps, _ in heads}
     caches: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
     for index, (maps, head) in enumerate(heads):
@@ -271,11 +240,7 @@ def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
 def _marker(
     policy: Policy, cache: DecodingCache, heads: Sequence[int]
 ) -> Callable[[IntArray, FloatArray], list[BoolArray]]:
-    """Returns a function that marks the held keys of each head, as a list of ``(steps, keys)``.
-
-    It takes the queries of some steps and their rows of all heads of the cache, ``(heads, steps, keys)``. A policy that
-    drops keys marks the same keys for all heads; another marks them for each head.
-    """
+    """Returns a function that marks the held keys of each head, as a list of ``(steps, keys)``."""
     if policy.drops_keys:
         shared_keeper = policy.keeper(cache)
         return lambda queries, rows: [shared_keeper(queries, rows)] * len(heads)
@@ -287,11 +252,6 @@ def _marker(
 
 
 def _far_weight(rows: FloatArray, queries: IntArray) -> float:
-    """Returns the sum of the weights of all rows on far keys: not the first `SINKS`, not a query's latest `RECENT`.
-
-    Args:
-        rows: the weights, ``(queries, keys)``.
-        queries: the index of each row's query.
-    """
+    """Returns the sum of the weights of all rows on far keys: not the first `SINKS`, not a query's latest `RECENT`."""
     keys = np.arange(rows.shape[1])
     return float(np.where((keys >= SINKS) & (keys <= queries[:, None] - RECENT), rows, 0).sum(dtype=np.float64))

@@ -63,12 +63,7 @@ def example_noun(measures: Iterable[Measure]) -> str:
 
 
 def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
-    """Returns half the width of the 95 % confidence interval of each mean; NaN for a mean of fewer than two numbers.
-
-    Args:
-        spreads: the standard deviation of the numbers of each mean, of any shape.
-        counts: how many numbers each mean is of, in the same shape.
-    """
+    """Returns half the width of the 95 % confidence interval of each mean; NaN for a mean of fewer than two numbers."""
     # A count of 0 divides by 0, and its result is discarded.
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(counts > 1, NORMAL_95 * spreads / np.sqrt(counts), np.nan))

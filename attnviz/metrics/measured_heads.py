@@ -24,11 +24,6 @@ def measured_frame(
 ) -> HeadFrame:
     """Returns a frame of metrics of heads over one text, with a row per head in their order.
 
-    Args:
-        heads: maps with the number of a head.
-        names: the names of the metrics; ``None`` for all that the maps can have.
-        stride: the stride over blocks of queries; 1 measures all.
-
     Raises:
         AttnvizError: if maps are pooled and have no metrics from their capture.
     """
@@ -42,12 +37,7 @@ def measured_frame(
 
 
 def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> HeadFrame:
-    """Returns a frame with the means over texts of all metrics; the maps of a head in several texts become one row.
-
-    Args:
-        heads: maps with the number of a head, for every text.
-        texts: the number of texts.
-    """
+    """Returns a frame with the means over texts of all metrics; the maps of a head in several texts become one row."""
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads)
     numbers_by_head: dict[tuple[str, str], list[HeadNumbers]] = {}
@@ -73,11 +63,6 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
 def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[tuple[ChosenHead, float]]:
     """Returns heads sorted by a metric, each with its value; if ``sort`` is ``None``, in their order and with NaN.
 
-    Args:
-        heads: the heads to sort.
-        sort: the name of a metric, as `HeadFrame.selected_rows` takes it; ``None`` keeps the order.
-        top: the number of heads to keep; ``None`` for all.
-
     Raises:
         AttnvizError: for an unknown metric, a metric that applies to no head, a head that cannot be measured, or a
             ``top`` below 1.
@@ -93,13 +78,7 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
 
 def _sorting_metric(sort: str, heads: list[ChosenHead]) -> str:
-    """Returns the name of the metric to sort by: ``sort`` without a minus before it.
-
-    A known metric is returned even if the maps of these heads cannot have it.
-
-    Raises:
-        AttnvizError: if no metric has this name; the message lists the metrics that the maps of the heads can have.
-    """
+    """Returns the name of the metric to sort by: ``sort`` without a minus before it."""
     metric_name = sort.removeprefix("-")
     if metric_name in METRICS:
         return metric_name
@@ -148,11 +127,7 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 
 
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
-    """Returns the means of a head's numbers over texts, and the standard deviation of each metric.
-
-    Both ignore NaN; a mean over no number is NaN, and so is the deviation of fewer than two. Counts are sums, and the
-    number of keys is the largest.
-    """
+    """Returns the means of a head's numbers over texts, and the standard deviation of each metric."""
     first_text = numbers[0]
     values, spreads = {}, {}
     for name in first_text.values:
@@ -181,10 +156,7 @@ def _mean_of_known(numbers: list[float]) -> float:
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:
-    """Returns the label of the sink token if all texts have the same label.
-
-    Else ``first token`` if the sink is the first token of every text, or ``various tokens``.
-    """
+    """Returns the label of the sink token if all texts have the same label."""
     [(label, count)] = Counter(text_numbers.sink_label for text_numbers in numbers).most_common(1)
     if count == len(numbers):
         return label

@@ -70,12 +70,7 @@ class Metric(Measure):
     only_seeing: bool = field(default=False, compare=False, kw_only=True)
 
     def counted_queries(self, with_number: Array, all_queries: Array) -> Array:
-        """Returns how many queries a mean is over; 0 if no query has the number, so that the metric does not apply.
-
-        Args:
-            with_number: the number of queries that have the number.
-            all_queries: the number of queries that count.
-        """
+        """Returns how many queries a mean is over; 0 if no query has the number, so that the metric does not apply."""
         if self.cells is None or self.only_seeing:
             return with_number
         return all_queries * (with_number > 0)
@@ -374,11 +369,6 @@ def measure_heads(
 ) -> list[HeadNumbers]:
     """Returns the metrics of heads, in their order; the heads of one attention call are measured together.
 
-    Args:
-        heads: maps with the number of a head.
-        names: the names of the metrics; ``None`` for all that the maps can have.
-        stride: the stride over blocks of queries; 1 measures all.
-
     Raises:
         AttnvizError: if maps have no single cells and were not measured during capture.
     """
@@ -402,12 +392,6 @@ def measure(
     """Returns the metrics of heads of one attention call, in the order of ``heads``.
 
     Maps that were measured during capture give those metrics, whatever the stride.
-
-    Args:
-        maps: the maps of the call.
-        names: the names of the metrics; ``None`` for all that the maps can have.
-        heads: the numbers of the heads; ``None`` for all.
-        stride: the stride over blocks of queries; 1 measures all.
 
     Raises:
         AttnvizError: if maps have no single cells and were not measured during capture.
@@ -440,14 +424,7 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
 
 
 def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """Returns the stored metrics of a head; a metric that was not stored is NaN with the count 0.
-
-    Args:
-        maps: the maps of the attention call.
-        metrics: the metrics of its heads that were computed during capture.
-        names: the names of the metrics to return.
-        head: the number of the head.
-    """
+    """Returns the stored metrics of a head; a metric that was not stored is NaN with the count 0."""
     index = maps.head_indices((head,))[0]
     values = dict(zip(metrics.names, metrics.values[index].tolist(), strict=True))
     counts = dict(zip(metrics.names, metrics.counts[index].tolist(), strict=True))
@@ -465,16 +442,7 @@ def _captured_numbers(maps: LayerMaps, metrics: CapturedMetrics, names: tuple[st
 
 
 def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int) -> list[HeadNumbers]:
-    """Returns the metrics of heads that share their visible cells, in the order of ``heads``.
-
-    All values are NaN if no measured query sees two keys.
-
-    Args:
-        maps: the maps of the attention call.
-        names: the names of the metrics.
-        heads: the numbers of the heads.
-        stride: the stride over blocks of queries; 1 measures all.
-    """
+    """Returns the metrics of heads that share their visible cells, in the order of ``heads``."""
     measured = measure_queries(maps, names, heads, stride)
     query_numbers, columns, visible_counts = measured
     has_choice = visible_counts > 0
@@ -531,15 +499,7 @@ class MeasuredQueries(NamedTuple):
 
 
 def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1) -> MeasuredQueries:
-    """Returns the metrics of each query, for heads that share their visible cells (see `LayerMaps.head_groups`).
-
-    Args:
-        maps: the maps of one attention call.
-        names: the names of the metrics; those of columns have no number for a query and are skipped.
-        heads: the numbers of the heads.
-        stride: the stride over blocks of queries; 1 measures all.
-
-    """
+    """Returns the metrics of each query, for heads that share their visible cells (see `LayerMaps.head_groups`)."""
     maps = normalized_rows(maps)
     metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
@@ -548,10 +508,7 @@ def measure_queries(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Writes the numbers of a block of rows into ``numbers``, and adds its weights to ``received``.
-
-        It also fills ``counts`` and ``visible_keys``. Several threads call it at once.
-        """
+        """Writes the numbers of a block of rows into ``numbers``, and adds its weights to ``received``."""
         grid = rows.grid
         for metric, metric_numbers in zip(metrics, numbers, strict=True):
             metric_numbers[rows.head_range, grid.span] = metric.query_values(rows)
@@ -572,13 +529,6 @@ def rest_of_heads(
     """Returns the numbers of `REST_METRICS` beside each head's sink, ``(heads, metrics)``.
 
     A head without a sink has its own numbers, and a metric that was not measured is NaN.
-
-    Args:
-        maps: the maps of the attention call.
-        heads: the numbers of the heads, which share their visible cells.
-        names: the names of the metrics.
-        measured: what `measure_queries` returned for these heads and names.
-        means: the means over queries of the same metrics, ``(metrics, heads)``.
     """
     maps = normalized_rows(maps)
     metrics = {name: index for index, name in enumerate(_query_metrics(names)) if name in REST_METRICS}
@@ -612,13 +562,7 @@ def rest_of_heads(
 
 
 def sink_cells(grid: Grid, metrics: Iterable[Metric], mask_of: Callable[[Cells], Array]) -> dict[str, Array]:
-    """Returns True for queries whose cell of the grid's last key counts for a metric, by the name of the metric.
-
-    Args:
-        grid: a grid of all queries, whose last key is the sink.
-        metrics: the metrics, of which those of cells that fit the grid have cells.
-        mask_of: returns cells as booleans.
-    """
+    """Returns True for queries whose cell of the grid's last key counts for a metric, by the name of the metric."""
     return {
         metric.name: mask_of(grid.cells_of(metric.cells))[..., -1]
         for metric in metrics
@@ -627,16 +571,7 @@ def sink_cells(grid: Grid, metrics: Iterable[Metric], mask_of: Callable[[Cells],
 
 
 def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
-    """Calls ``work`` with each block of rows of some heads.
-
-    Torch computes the rows of long maps, in threads, if they have factors and a device and ``stride`` is 1; else numpy.
-
-    Args:
-        maps: the maps of the attention call.
-        heads: the numbers of the heads, all with the same visible cells.
-        work: the function to call; it must be thread-safe.
-        stride: the stride over blocks of queries; 1 measures all.
-    """
+    """Calls ``work`` with each block of rows of some heads."""
     factors = maps.cell_factors() if stride == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
@@ -656,9 +591,7 @@ def query_means(numbers: Float64Array, has_choice: BoolArray, names: tuple[str, 
     """Returns means over queries, ``(metrics, heads)``, NaN over none, and the number of queries in each mean.
 
     Args:
-        numbers: ``(metrics, heads, queries)``, as `measure_queries` returns them.
         has_choice: ``(queries,)``, True for queries that count.
-        names: the names of the metrics; those of columns are skipped.
     """
     is_counted = has_choice & ~np.isnan(numbers)
     with_number, all_queries = np.count_nonzero(is_counted, axis=-1), int(has_choice.sum())

@@ -32,12 +32,7 @@ ONE_AXIS = frozenset({Need.SELF_ATTENTION, Need.PAIR, Need.CAUSAL_SCORES})  # th
 
 
 def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
-    """Returns the conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``.
-
-    Args:
-        needs: the conditions; for none, the phrase is `NOTHING_ELSE`.
-        in_sequence: True if the tokens are in a sequence, as in every text; the sentence then omits that condition.
-    """
+    """Returns the conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``."""
     conditions = set(needs)
     if in_sequence:
         conditions.discard(Need.SEQUENCE)

@@ -107,14 +107,7 @@ class ImagePatches:
 
 
 def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: int) -> BoolArray:
-    """Returns True for the keys whose patch is the given step away from the query's patch, ``(queries, keys)``.
-
-    Args:
-        queries: the patches of the queries.
-        keys: the patches of the keys.
-        right: patches to the right; negative for the left.
-        down: patches down; negative for up.
-    """
+    """Returns True for the keys whose patch is the given step away from the query's patch, ``(queries, keys)``."""
     with np.errstate(invalid="ignore"):
         return np.asarray((np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1))
 
@@ -125,7 +118,6 @@ def part_sums(weights: Float64Array, is_chosen: BoolArray, pairs: IntArray) -> F
     Args:
         weights: ``(rows, tokens)``.
         is_chosen: ``(rows, tokens)``, True for tokens that belong to a part.
-        pairs: ``(pairs, 2)``, the tokens that are connected if both are chosen.
     """
     places = np.flatnonzero(is_chosen)  # of the chosen tokens in all rows
     numbers = np.cumsum(is_chosen.ravel()).reshape(is_chosen.shape) - 1  # of each chosen token, from 0
@@ -137,13 +129,7 @@ def part_sums(weights: Float64Array, is_chosen: BoolArray, pairs: IntArray) -> F
 
 
 def _last_of_parts(count: int, starts: IntArray, ends: IntArray) -> IntArray:
-    """Returns the last node of the connected part of each node, ``(nodes,)``.
-
-    Args:
-        count: the number of nodes.
-        starts: ``(edges,)``, a node of each edge.
-        ends: ``(edges,)``, the other node.
-    """
+    """Returns the last node of the connected part of each node, ``(nodes,)``."""
     roots = np.arange(count)  # the last node found so far in the part of each node
     while len(starts):
         low, high = np.sort(np.stack([roots[starts], roots[ends]]), axis=0)

@@ -78,13 +78,6 @@ def find_patterns(
 
     A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL`, its sink
     or `MIXED`. The sink of a head that does something beside it stands last, without its token.
-
-    Args:
-        numbers: the head's metrics by name; NaN where one does not apply.
-        counts: the number of queries, or texts, that each metric is a mean of.
-        beside_sink: the metrics of the weights without the sink's key, from `attnviz.metrics.beside_sink`.
-        keys: the number of keys that at least one query of the head sees.
-        sink: the label of the token that receives most weight.
     """
     values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}
     if all(math.isnan(value) for value in values.values()):
@@ -118,9 +111,6 @@ def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
 
     First come the items with the largest value of each pattern, then those with the second largest, and so on; within
     these, patterns are in the order of `BY_RARITY`. Uniform and mixed items are last.
-
-    Args:
-        items: each item with its pattern.
     """
     ranks: Counter[str] = Counter()  # the number of better items of each pattern
     ranked_items = []
@@ -139,13 +129,7 @@ def pattern_counts(patterns: Iterable[Pattern]) -> str:
 
 
 def _count_phrase(patterns: list[Pattern]) -> str:
-    """Returns the number of heads with one pattern and its name: ``2 previous token``.
-
-    For sinks it adds their token, ``31 sinks on [CLS]``, or the most frequent token and how many are on it.
-
-    Args:
-        patterns: the pattern of each head, all with the same name.
-    """
+    """Returns the number of heads with one pattern and its name: ``2 previous token``."""
     name = patterns[0].name
     if name != "sink":
         return f"{len(patterns)} {name}"

@@ -51,12 +51,7 @@ def parse_policy(text: str) -> Policy:
 
 
 def _refuse_numbers(policy: Policy, option_text: str) -> None:
-    """Raises AttnvizError if a number of a policy is out of range, or the kernel of `SnapKV` is even.
-
-    Args:
-        policy: the policy.
-        option_text: the option as the user wrote it, for the message.
-    """
+    """Raises AttnvizError if a number of a policy is out of range, or the kernel of `SnapKV` is even."""
     if not 0 < policy.budget <= MAX_KEYS:
         raise AttnvizError(f"{option_text} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
     if isinstance(policy, HeavyHitters) and policy.h2o < 2:

@@ -101,11 +101,7 @@ class PickedCells:
 
 
 def first_cells(indices: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns the index of each query's first cell in ``indices``; empty for ``None``.
-
-    Args:
-        indices: the row and column indices of cells, row by row.
-    """
+    """Returns the index of each query's first cell in ``indices``; empty for ``None``."""
     if indices is None:
         return np.zeros(0, dtype=np.int64)
     is_first = np.ones(len(indices[0]), dtype=bool)
@@ -216,12 +212,7 @@ class QueryGrid(Grid):
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns 1, x and x² for each key, ``(3, keys)``, where x is the key's index less ``origin``.
-
-        Args:
-            keys: the range of keys.
-            origin: the index of the key from which offsets are counted.
-        """
+        """Returns 1, x and x² for each key, ``(3, keys)``, where x is the key's index less ``origin``."""
         offsets = (self.keys[keys] - origin).astype(np.float32)
         return np.stack([np.ones_like(offsets), offsets, offsets**2])
 
@@ -319,11 +310,7 @@ class QueryGrid(Grid):
         return count, width
 
     def _cells_of(self, keys: IntArray) -> PickedCells:
-        """Returns the visible cells among a few keys of each query.
-
-        Args:
-            keys: the indices of these keys, ``(queries, count)``; an index outside the grid selects no cell.
-        """
+        """Returns the visible cells among a few keys of each query."""
         keys = keys - self.first_column
         in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]

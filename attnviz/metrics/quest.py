@@ -39,9 +39,6 @@ class Quest(Policy):
 
         The page that contains the step's query is bounded by its keys up to that query.
 
-        Args:
-            cache: the cache of one head, whose maps hold queries and keys.
-
         Raises:
             AttnvizError: if the cache has several heads, or its maps hold no queries and keys.
         """
@@ -55,12 +52,7 @@ class Quest(Policy):
         largest_features = np.stack([page_keys.max(axis=0) for page_keys in pages])
 
         def mark_read(steps: IntArray, rows: FloatArray) -> BoolArray:
-            """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; False after its query.
-
-            Args:
-                steps: the index of the query of each step.
-                rows: ``(1, steps, keys)``; only the number of keys is used.
-            """
+            """Returns True for the keys of the pages that each step reads, ``(steps, keys)``; False after its query."""
             step_queries = np.asarray(queries[steps], dtype=np.float32)
             bounds = _bounds(step_queries, least_features, largest_features)
             last_pages = steps // self.page
@@ -73,15 +65,7 @@ class Quest(Policy):
         return mark_read
 
     def _keys_of_best_pages(self, bounds: FloatArray, steps: IntArray, key_count: int) -> BoolArray:
-        """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``; False after the query.
-
-        A step reads as many whole pages as its budget ``quest`` allows.
-
-        Args:
-            bounds: ``(steps, pages)``, -inf for pages after the query of the step.
-            steps: the index of the query of each step.
-            key_count: the number of keys.
-        """
+        """Returns True for the keys of the pages with the largest bounds, ``(steps, keys)``; False after the query."""
         page_count = min(self.quest // self.page, bounds.shape[1])
         best_pages = np.argsort(-bounds, axis=1, kind="stable")[:, :page_count]
         is_page_read = np.zeros(bounds.shape, dtype=bool)
@@ -91,13 +75,7 @@ class Quest(Policy):
 
 
 def _queries_and_keys(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
-    """Returns the queries and the keys of a cache's first head in float32, ``(tokens, features)`` each.
-
-    The queries are multiplied by the scale, so that the products of queries and keys are the scores.
-
-    Raises:
-        AttnvizError: if the maps hold no queries and keys.
-    """
+    """Returns the queries and the keys of a cache's first head in float32, ``(tokens, features)`` each."""
     factors = cache.maps.score_factors()
     if factors is None:
         raise AttnvizError(
@@ -110,13 +88,7 @@ def _queries_and_keys(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
 
 
 def _bounds(queries: FloatArray, least: FloatArray, largest: FloatArray) -> FloatArray:
-    """Returns Σ max(q·min, q·max) over the features for each query and page, ``(queries, pages)``.
-
-    Args:
-        queries: ``(queries, features)``, or ``(features,)`` for one query.
-        least: the least features of each page, ``(pages, features)``, or ``(features,)`` for one page.
-        largest: the largest features, in the same shape.
-    """
+    """Returns Σ max(q·min, q·max) over the features for each query and page, ``(queries, pages)``."""
     # q·max is larger where q is positive, and q·min where it is negative, so two matrix products suffice
     positive, negative = queries.clip(min=0), queries.clip(max=0)
     return np.asarray(positive @ largest.T + negative @ least.T, dtype=np.float32)

@@ -142,12 +142,7 @@ class NumpyRows(GridRows):
         """Keeps the weights and scores of some heads over a grid.
 
         Args:
-            grid: the queries and keys.
-            head_range: begins at the index of the first head among all that are measured; it may end after the last.
-            maps: the maps of the attention call.
-            heads: the numbers of the heads.
             weights: ``(heads, queries, keys)``, 0 where not visible.
-            window: the window of the same heads, queries and keys, with the scores before the mask.
         """
         super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
         self.maps, self.heads, self.weights, self.window = maps, heads, weights, window
@@ -224,11 +219,7 @@ class NumpyRows(GridRows):
         return np.asarray(self.grid.has_choice.astype(self.weights.dtype) @ self.weights)
 
     def _weighted_sums(self, numbers: NDArray[Any]) -> Float64Array:
-        """Returns Σ weight · number over the keys of each row, ``(heads, queries)``.
-
-        Args:
-            numbers: ``(queries, keys)``.
-        """
+        """Returns Σ weight · number over the keys of each row, ``(heads, queries)``."""
         factors = numbers.astype(self.weights.dtype, copy=False)
         return np.asarray(np.einsum("hqk,qk->hq", self.weights, factors), dtype=np.float64)
 
@@ -255,11 +246,6 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     """Yields the rows of heads in blocks of queries, with as many heads in a block as fit the processor's cache.
 
     Weights are float64, or float32 if the map is long or a stride leaves out queries.
-
-    Args:
-        maps: the maps of the attention call.
-        heads: the numbers of the heads, all with the same visible cells.
-        stride: only the last of every ``stride`` blocks of queries is measured; of fewer blocks, the last.
     """
     query_count, key_count = len(maps.query_tokens), len(maps.key_tokens)
     is_long_map = is_long(query_count, key_count)
@@ -283,11 +269,6 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     """Yields the grid of each range of queries, cut after the last key that one of its queries sees.
 
     A grid whose queries see no key has one key.
-
-    Args:
-        maps: the maps of the attention call.
-        head: the number of a head that sees the same cells as all heads that are measured.
-        spans: the ranges of queries.
     """
     factors, key_count = maps.cell_factors(), len(maps.key_tokens)
     visible_keys = _visible_keys(maps, head, spans)
@@ -333,14 +314,8 @@ def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
 
 
 def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
-    """Returns Σ exp(score − logsumexp) over hidden later keys, ``(heads, queries)``; 0 for queries without such keys.
-
-    NaN for queries where one of these scores or the log-sum-exp is not finite.
-
-    Args:
-        scores: ``(heads, queries, keys)``.
-        logsumexp: ``(heads, queries, 1)``, of the scores of visible keys.
-        hidden_later: ``(queries, keys)``, True for keys that are hidden and later than the query.
+    """Returns Σ exp(score − logsumexp) over hidden later keys, ``(heads, queries)``; 0 for queries without such
+    keys.
     """
     if not hidden_later.any():
         return np.zeros(logsumexp.shape[:2])

@@ -81,12 +81,6 @@ class DecodingSteps:
 def measure_steps(recording: Recording, selection: Selection, by: str | None = None) -> DecodingSteps:
     """Measures the steps in which the text of a recording was written.
 
-    Args:
-        recording: the recording of a text that a model wrote, or of any text that it read from left to right.
-        selection: the heads, by default the one in which a unit stands out most; and the queries, by default those
-            that wrote the generated tokens, else the last turn or passage, else all tokens but the first.
-        by: the name of the units, as in `named_groups`; ``None`` for turns or passages, else sentences.
-
     Raises:
         AttnvizError: if the model sees later tokens, the maps are pooled, the text has no units of this name or no
             steps, the heads have different texts, or heads x steps x units are more than `MAX_NUMBERS`.
@@ -111,10 +105,6 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
 
 def step_queries(tokens: Tokens, chosen_span: Span = ALL_QUERIES) -> IntArray:
     """Returns the indices of the queries that are steps, ``(steps,)``, ascending.
-
-    Args:
-        tokens: the tokens of the queries.
-        chosen_span: the queries that the user chose; `ALL_QUERIES` for the query before each of the `written_tokens`.
 
     Raises:
         AttnvizError: if the chosen queries are outside of the text, or no token was written after another.
@@ -156,12 +146,7 @@ def unit_name(tokens: Tokens, by: str | None) -> str:
 
 
 def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
-    """Returns a list with the head in which a unit stands out most; empty if no unit does, or if units are tokens.
-
-    Args:
-        heads: maps with the number of a head.
-        by: the name of the units.
-    """
+    """Returns a list with the head in which a unit stands out most; empty if no unit does, or if units are tokens."""
     strongest = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
     if strongest is None:
         return []
@@ -179,16 +164,7 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
 
 
 def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
-    """Measures the weights of heads on units and on written tokens in each step.
-
-    Args:
-        heads: the maps and the number of each head, all over the same tokens.
-        by: the name of the units.
-        queries: ``(steps,)``, the index of the query of each step, ascending.
-
-    Raises:
-        AttnvizError: if heads x steps x units are more than `MAX_NUMBERS`.
-    """
+    """Measures the weights of heads on units and on written tokens in each step."""
     first_maps = heads[0][0]
     keys = Units.of(first_maps.key_tokens, by)
     sink = sink_tokens(keys, by)
@@ -228,17 +204,7 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
 def _key_columns(
     keys: Units, sink: BoolArray, by: str, first_written: int
 ) -> tuple[IntArray, tuple[str, ...], IntArray]:
-    """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's.
-
-    Each unit with a token outside the sink has a column, and one that the model went on writing has a second one for
-    what was written; if the units are tokens, all share one. The sink is last.
-
-    Args:
-        keys: the units of the keys.
-        sink: ``(keys,)``, True for tokens of the sink.
-        by: the name of the units.
-        first_written: the first token that was written; their number if none of them was.
-    """
+    """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's."""
     if by == TOKENS:
         return np.where(sink, 1, 0), (TOKENS,), np.zeros(1, dtype=np.int64)
     parts = 2 * keys.numbers + (np.arange(len(sink)) >= first_written)  # an odd number for what was written
@@ -257,9 +223,6 @@ class _HeadRows:
     """The rows of one head at the steps.
 
     Attributes:
-        maps: the attention call.
-        head: the number of the head.
-        queries: ``(steps,)``, ascending.
         columns: ``(keys,)``, the column of each key.
         is_written: ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention.
     """
@@ -271,15 +234,7 @@ class _HeadRows:
     is_written: BoolArray | None
 
     def measure(self, weight_sums: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Measures the head at each step, and adds its rows to sums over heads in place.
-
-        Args:
-            weight_sums: ``(steps, keys)``, to which the rows are added.
-
-        Returns:
-            The weight on each column, ``(steps, columns)``; the weight on written tokens, ``(steps,)``, NaN in
-            cross-attention; and the total variation from the row before, ``(steps,)``, NaN in the first step.
-        """
+        """Measures the head at each step, and adds its rows to sums over heads in place."""
         column_count = int(self.columns.max()) + 1
         shares = np.zeros((len(self.queries), column_count))
         on_written, change = (np.full(len(self.queries), np.nan) for _ in range(2))
@@ -304,14 +259,7 @@ class _HeadRows:
 
 
 def _strongest_keys(mean_weights: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
-    """Returns the keys with the largest weights, the largest first, ``(steps, keys)``, and these weights.
-
-    There are `STRONGEST_TOKENS` of them, or all keys if these are fewer. Keys of the sink are last, with a weight of 0.
-
-    Args:
-        mean_weights: the mean weight of each key over the heads, ``(steps, keys)``.
-        sink: ``(keys,)``, True for tokens of the sink.
-    """
+    """Returns the keys with the largest weights, the largest first, ``(steps, keys)``, and these weights."""
     weights_outside_sink = np.where(sink, np.float32(-1), mean_weights)  # -1 sorts after every weight
     count = min(STRONGEST_TOKENS, mean_weights.shape[1])
     strongest_keys = np.argpartition(-weights_outside_sink, count - 1, axis=1)[:, :count]

@@ -38,11 +38,7 @@ TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 
 
 class NumberedTokens:
-    """Tokens with the columns of `TOKEN_NUMBERS`, each computed once.
-
-    Args:
-        tokens: the tokens.
-    """
+    """Tokens with the columns of `TOKEN_NUMBERS`, each computed once."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens

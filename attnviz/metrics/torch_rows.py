@@ -73,14 +73,7 @@ class TorchRows(GridRows):
     """
 
     def __init__(self, grid: QueryGrid, head_index: int, stored_index: int, bands: "TorchBands") -> None:
-        """Computes the weights of the head tile by tile, and the sums over keys from which its metrics are computed.
-
-        Args:
-            grid: the cells of the band.
-            head_index: the index of the head among the measured heads.
-            stored_index: the index of the head in the factors.
-            bands: the inputs and the buffers; a later band of the same thread overwrites the weights.
-        """
+        """Computes the weights of the head tile by tile, and the sums over keys from which its metrics are computed."""
         super().__init__(grid, slice(head_index, head_index + 1))
         query_count, key_count = grid.visible.shape
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
@@ -101,10 +94,7 @@ class TorchRows(GridRows):
             self._add_near(self._add_tile(keys), keys)
 
     def _add_tile(self, keys: slice) -> Tensor:
-        """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``.
-
-        Updates the entropy and the peak of each row, and sets the weight that each of these keys receives.
-        """
+        """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``."""
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -115,12 +105,7 @@ class TorchRows(GridRows):
         return weights
 
     def _add_near(self, weights: Tensor, keys: slice) -> None:
-        """Adds Σ w, Σ w·distance and Σ w·distance² of keys between the positions of the first and last query.
-
-        Args:
-            weights: the weights of these keys, ``(queries, keys)``.
-            keys: the range of these keys.
-        """
+        """Adds Σ w, Σ w·distance and Σ w·distance² of keys between the positions of the first and last query."""
         start = self.grid.near_start
         distances = self.bands.tensor(self.grid.near_distances[:, keys.start - start : keys.stop - start])
         products = weights * distances
@@ -184,9 +169,8 @@ class TorchRows(GridRows):
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 for rows without weight.
-
-        Distances to keys before all queries and after all queries come from moments, the others from ``_near_sums``.
+        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 for rows without
+        weight.
         """
         positions = self.grid.positions.astype(np.float64)
         sums = self._as_numpy(self._near_sums)[0]
@@ -241,12 +225,7 @@ class TorchBands:
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
     def load(self, head_index: int, span: slice) -> LoadedRows:
-        """Returns a head's queries of a band, scaled as `LoadedRows` describes, on the device.
-
-        Args:
-            head_index: the index of the head in the factors.
-            span: the range of the queries.
-        """
+        """Returns a head's queries of a band, scaled as `LoadedRows` describes, on the device."""
         negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(head_index, span), HIDDEN)
         finite_logsumexp = negative_logsumexp[negative_logsumexp > HIDDEN]
         needs_float64 = bool((np.abs(finite_logsumexp) > MAX_FLOAT32_LOGSUMEXP).any())
@@ -259,10 +238,6 @@ class TorchBands:
         """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``.
 
         The next call of the same thread overwrites the result.
-
-        Args:
-            rows: the queries of a head over a band.
-            keys: the range of the tile's keys.
         """
         queries, softcap = rows.queries, self.factors.softcap
         key_features = self.keys[self.factors.key_heads[rows.head_index]][keys].to(queries.dtype)
@@ -285,24 +260,13 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
     """Calls ``work`` with the rows of each head over each band of queries.
 
     Rows are computed on the CPU in several threads at once, and on another device one after another.
-
-    Args:
-        maps: the maps of the attention call.
-        factors: queries, keys and mask of the call.
-        heads: the numbers of the heads, all with the same visible cells.
-        work: the function to call; it must be thread-safe.
     """
     count, keys, stored_indices = len(maps.query_tokens), len(maps.key_tokens), maps.head_indices(heads)
     bands, height = TorchBands(factors, stored_indices), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, head_index: int) -> None:
-        """Computes the rows of one head over a grid from ``bands``, and calls ``work`` with them.
-
-        Args:
-            grid: the cells of a band of queries.
-            head_index: the index of the head in ``heads`` and in ``stored_indices``.
-        """
+        """Computes the rows of one head over a grid from ``bands``, and calls ``work`` with them."""
         work(TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":

@@ -52,12 +52,6 @@ def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) 
     """Returns the sum of a row's `STRONGEST_TOKENS` largest weights on some keys, as a mean over rows.
 
     Source: the average of the top K of AttnTrace.
-
-    Args:
-        maps: the attention call.
-        head: the number of the head.
-        queries: the indices of the rows, ascending.
-        keys: the indices of the keys, ascending.
     """
     rows, columns = slice(int(queries[0]), int(queries[-1]) + 1), slice(int(keys[0]), int(keys[-1]) + 1)
     weights = maps.window((head,), rows, columns).weights[0][np.ix_(queries - rows.start, keys - columns.start)]
@@ -66,12 +60,7 @@ def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) 
 
 
 def question_scores(heads: Sequence[tuple[CellMaps, int]], question: IntArray) -> Float64Array:
-    """Returns each key's mean weight over the rows of a question, summed over heads, ``(keys,)``.
-
-    Args:
-        heads: the attention call and the number of each head.
-        question: the indices of the rows, ascending.
-    """
+    """Returns each key's mean weight over the rows of a question, summed over heads, ``(keys,)``."""
     keys = len(heads[0][0].key_tokens)
     span, scores = slice(int(question[0]), int(question[-1]) + 1), np.zeros(keys)
     for maps, head in heads:
@@ -89,8 +78,6 @@ def calibrated_score(scores: Float64Array, content_free_scores: Float64Array, ke
 
     Args:
         scores: ``(keys,)``, as `question_scores` returns them.
-        content_free_scores: the same under the question without content.
-        keys: the indices of the unit's keys.
     """
     differences = scores[keys] - content_free_scores[keys]
     deviation = differences.std(ddof=1) if len(keys) > 1 else np.nan

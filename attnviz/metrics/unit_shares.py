@@ -87,11 +87,6 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
 
     Returns ``None`` for pooled maps, tokens without these groups, a text without a last or an earlier unit, and keys of
     a single unit.
-
-    Args:
-        maps: the attention call.
-        by: the name of the groups, as in `named_groups`.
-        heads: the numbers of the heads; ``None`` for all.
     """
     if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
@@ -135,10 +130,6 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     """Returns a frame with retrieval, lift, lookback and the shares of earlier units, and each call's `UnitShares`.
 
     Heads of attention calls for which `unit_shares` returns ``None`` are left out; the frame may have no rows.
-
-    Args:
-        heads: the maps and the number of each head.
-        by: the name of the groups.
     """
     heads_by_call: dict[int, tuple[LayerMaps, list[int]]] = {}
     for maps, head in heads:
@@ -193,12 +184,7 @@ def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, i
 
 
 def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
-    """Returns the measures retrieval, lift and lookback, with descriptions that name the units.
-
-    Args:
-        by: the name of the units that are looked at, such as ``sentences``.
-        last_by: the name of the units whose last one holds the queries, such as ``turns``.
-    """
+    """Returns the measures retrieval, lift and lookback, with descriptions that name the units."""
     unit_noun, last_noun = singular(by), singular(last_by)
     earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
     return (
@@ -219,11 +205,7 @@ def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
 
 
 def _measure_columns(shares: UnitShares, units: tuple[NumberedUnit, ...]) -> Float64Array:
-    """Returns retrieval, lift, lookback and the shares of these units, ``(heads, measures)``.
-
-    The lift is that of the unit with the largest excess in the head. A share is NaN if the attention call has no such
-    unit.
-    """
+    """Returns retrieval, lift, lookback and the shares of these units, ``(heads, measures)``."""
     most_distinct = shares.earlier_units[shares.excess.argmax(axis=1)]
     columns = [shares.retrieval, shares.lift[np.arange(len(shares.heads)), most_distinct], shares.lookback]
     absent = np.full(len(shares.heads), np.nan)
@@ -238,10 +220,7 @@ def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
 
 
 def _units_of_columns(shares: tuple[UnitShares, ...]) -> tuple[NumberedUnit, ...]:
-    """Returns the earlier units with the largest shares, at most `MAX_UNIT_COLUMNS`.
-
-    They are in the order in which they first occur in the attention calls.
-    """
+    """Returns the earlier units with the largest shares, at most `MAX_UNIT_COLUMNS`."""
     largest_shares: dict[NumberedUnit, float] = {}
     for call_shares in shares:
         units = _numbered_units(call_shares)
@@ -267,10 +246,6 @@ def last_unit(query_units: Units, by: str) -> int | None:
     """Returns the number of the unit that ends last; ``None`` if there is none.
 
     Units that begin with a special token, and the unit of all tokens that are in no turn or passage, do not count.
-
-    Args:
-        query_units: the units of the queries.
-        by: the name of the units.
     """
     tokens, remainder_label = query_units.tokens, REMAINDER_LABELS.get(by)
     candidates = [
@@ -302,14 +277,7 @@ def answer_units(tokens: Tokens, by: str) -> str:
 
 
 def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
-    """Returns the weights of each query on each column, ``(heads, queries, columns)``; 0 for a column without keys.
-
-    Args:
-        maps: the attention call.
-        heads: the numbers of the heads.
-        queries: the indices of the queries, ascending.
-        columns: ``(keys,)``, the column of each key.
-    """
+    """Returns the weights of each query on each column, ``(heads, queries, columns)``; 0 for a column without keys."""
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if maps.cell_factors() is not None and len(columns) >= MIN_RUN_KEYS * len(Groups(columns).runs.starts):
         _add_streamed_weights(maps, heads, queries, columns, weights)
@@ -324,18 +292,7 @@ def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, c
 def _add_streamed_weights(
     maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray, weights: Float64Array
 ) -> None:
-    """Adds the weights of each query on each column to ``weights`` in place.
-
-    The weight on a run of keys in one column is its mean by `overview` times its number of visible keys. This is faster
-    on long runs than computing all cells.
-
-    Args:
-        maps: the attention call, with factors.
-        heads: the numbers of the heads.
-        queries: the indices of the queries, ascending.
-        columns: ``(keys,)``, the column of each key.
-        weights: ``(heads, queries, columns)``, to which the weights are added.
-    """
+    """Adds the weights of each query on each column to ``weights`` in place."""
     factors = maps.cell_factors()
     assert factors is not None
     runs = list(zip(*(numbers.tolist() for numbers in Groups(columns).runs), strict=True))
@@ -357,16 +314,7 @@ def _add_streamed_weights(
 
 
 def _column_counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
-    """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``.
-
-    With factors, all heads have the counts of the mask; else visible cells are counted.
-
-    Args:
-        maps: the attention call.
-        heads: the numbers of the heads.
-        queries: the indices of the queries, ascending.
-        columns: ``(keys,)``, the column of each key.
-    """
+    """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``."""
     counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if (factors := maps.cell_factors()) is not None:
         runs = Groups(columns).runs
@@ -399,10 +347,6 @@ def column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Arra
 def row_bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
     """Yields bands of rows of at most `MAX_BAND_CELLS` cells, or of one row if that has more.
 
-    Args:
-        queries: the indices of the queries, ascending.
-        keys: the number of keys.
-
     Yields:
         A slice of ``queries``, and the range of rows that contains these queries.
     """
@@ -421,16 +365,7 @@ def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
 
 
 def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArray) -> Float64Array:
-    """Returns the lookback ratio of each head, ``(heads,)``, the mean over the queries; NaN in cross-attention.
-
-    The ratio is b / (b + w), or 0 if both are 0: w is the mean weight of a visible key in ``last_columns``, and b that
-    of a visible key in the other columns.
-
-    Args:
-        weights: ``(heads, queries, columns)``.
-        counts: the numbers of visible keys, ``(heads, queries, columns)``.
-        last_columns: the column of each key at or after the start of the last unit; empty in cross-attention.
-    """
+    """Returns the lookback ratio of each head, ``(heads,)``, the mean over the queries; NaN in cross-attention."""
     if not len(last_columns):
         return np.full(len(weights), np.nan)
     in_last = np.zeros(weights.shape[2], dtype=bool)

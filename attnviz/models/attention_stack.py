@@ -37,9 +37,6 @@ class AttentionStack(nn.Module):
     """An embedding, attention layers with residual connections, and optionally an unembedding.
 
     Args:
-        embedding: maps token ids to features.
-        layers: the attention modules in their order.
-        unembedding: maps features to logits; ``None`` to return features.
         positions: maps a number of tokens and the position of the first to position vectors ``(tokens, features)``,
             which are added to the embeddings; ``None`` for no positions.
     """
@@ -68,7 +65,6 @@ class AttentionStack(nn.Module):
 
         Args:
             ids: ``(batch, tokens)``.
-            first_position: position of the first token.
         """
         features: Tensor = self.embedding(ids)
         if self.positions is None:
@@ -105,7 +101,6 @@ class AttentionStack(nn.Module):
 
         Args:
             ids: ``(batch, tokens)``.
-            first_position: position of the first token.
             visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """
@@ -123,7 +118,6 @@ class AttentionStack(nn.Module):
 
         Args:
             ids: ``(batch, tokens)``.
-            first_position: position of the first token.
             visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask alone.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """

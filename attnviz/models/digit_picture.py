@@ -38,12 +38,7 @@ def ink_of(picture: "PillowImage") -> "FloatArray":
 
 
 def patch_places(width: int, height: int) -> "IntArray":
-    """Returns the rectangle of each patch in pixels: left, top, right and bottom, ``(PATCHES, 4)``, row by row.
-
-    Args:
-        width: the width of the picture in pixels.
-        height: the height of the picture in pixels.
-    """
+    """Returns the rectangle of each patch in pixels: left, top, right and bottom, ``(PATCHES, 4)``, row by row."""
     edges = np.arange(GRID + 1) / GRID
     columns, rows = np.rint(edges * width).astype(np.int64), np.rint(edges * height).astype(np.int64)
     return np.array(

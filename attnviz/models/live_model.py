@@ -35,10 +35,6 @@ class LiveModel:
     def reader(self, settings: "ModelSettings", use: "Use") -> "Reader":
         """Returns the reader of the model for a use.
 
-        Args:
-            settings: the attention to record, and the number of tokens to generate.
-            use: the purpose; see ``Reader``.
-
         Raises:
             AttnvizError: if the model is not of transformers, it cannot generate although the settings ask for tokens,
                 or the processor lacks the tokenizer or the image processor.

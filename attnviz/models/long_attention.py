@@ -39,10 +39,8 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     """Returns a module's attention output with its factors, without dropout, in memory linear in the tokens.
 
     Args:
-        module: a module that scores by dot products and normalizes by softmax.
         tokens: ``(batch, queries, features)``, the source of queries.
         context: ``(batch, keys, features)``, the source of keys and values; ``None`` if ``tokens`` is their source too.
-        causal: if true, a query sees only keys up to its own position.
 
     Raises:
         AttnvizError: if scores overflow.
@@ -65,8 +63,6 @@ def attention_and_logsumexp(
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, heads, keys, features)``.
         values: ``(batch, heads, keys, value features)``.
-        scale: factor of q·k.
-        causal: if true, a query sees only keys up to its own position.
 
     Returns:
         The output ``(batch, heads, queries, value features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
@@ -91,12 +87,7 @@ def attention_and_logsumexp(
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
-    """Returns some heads of a tensor ``(1, heads, ...)`` as a float32 array ``(chosen heads, ...)``.
-
-    Args:
-        factor: queries, keys or log-sum-exps of all heads.
-        heads: the indices of the chosen heads.
-    """
+    """Returns some heads of a tensor ``(1, heads, ...)`` as a float32 array ``(chosen heads, ...)``."""
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
@@ -107,16 +98,7 @@ def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> b
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
-    """Returns the natural log-sum-exp of each row of scores, ``(batch, heads, queries)``.
-
-    Scores exist for at most ``MAX_BAND_QUERIES`` rows at a time.
-
-    Args:
-        queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, heads, keys, features)``.
-        scale: factor of q·k.
-        causal: if true, a query sees only keys up to its own position.
-    """
+    """Returns the natural log-sum-exp of each row of scores, ``(batch, heads, queries)``."""
     positions = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device)
     bands: list[Tensor] = []
     for start in range(0, queries.shape[2], MAX_BAND_QUERIES):

@@ -36,13 +36,6 @@ class SeededReader(Reader):
 
     Weights are drawn in this order: the embedding, then query, key, value and output of each layer. The embedding has
     a row for each id up to the largest in the texts, so the module is built anew for each run.
-
-    Args:
-        settings: shape, mask and seed of the model.
-        built_in: names of the models of this package, for messages.
-        use: the purpose of the module; see ``Reader``.
-        weights_from: another seeded reader that has run, whose weights are copied if they have the same name and shape;
-            ``None`` to draw all weights.
     """
 
     reads = ("text", "context")
@@ -100,11 +93,6 @@ class SeededReader(Reader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Returns the recording of one example.
 
-        Args:
-            example: the example.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
-
         Raises:
             AttnvizError: as ``record_batch``.
         """
@@ -112,11 +100,6 @@ class SeededReader(Reader):
 
     def record_batch(self, examples: Sequence[Example], selection: Selection, values: bool = False) -> "Recording":
         """Returns one recording of several examples, padded to the longest, with maps for each chosen layer and text.
-
-        Args:
-            examples: the examples.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
             AttnvizError: if an example cannot be read, a selected layer, head, query or key does not exist, ``dense``
@@ -172,17 +155,7 @@ class SeededReader(Reader):
             )
 
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
-        """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts.
-
-        Without a context, the keys are the same list as the queries. With one, each text's keys are the first example's
-        context.
-
-        Args:
-            examples: the examples, at least one.
-
-        Raises:
-            AttnvizError: if an example has another part than a text and a context, or a text has no tokens.
-        """
+        """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts."""
         from attnviz.text.tokens import tokenize
 
         for example in examples:
@@ -199,11 +172,7 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: ``dense`` is false, or ``None`` for one long text without dropout.
-
-        Raises:
-            AttnvizError: if ``dense`` is false for several texts, or with dropout.
-        """
+        """True if maps are kept as factors: ``dense`` is false, or ``None`` for one long text without dropout."""
         can_factor = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can_factor:
             dense_option = option("dense", value=False)
@@ -217,18 +186,7 @@ class SeededReader(Reader):
     def _dense_maps(
         self, batch: PaddedBatch, selection: Selection, values: bool
     ) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
-        """Returns whole maps of each chosen layer and text, and a remark on padding if the texts differ in length.
-
-        Layers after the last chosen one do not run.
-
-        Args:
-            batch: the texts.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept.
-
-        Raises:
-            AttnvizError: if scores overflow.
-        """
+        """Returns whole maps of each chosen layer and text, and a remark on padding if the texts differ in length."""
         from attnviz.models.stack_maps import dense_maps
 
         layers = self._layers(selection)
@@ -254,17 +212,7 @@ class SeededReader(Reader):
     def _factored_maps(
         self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "tuple[LayerMaps, ...]":
-        """Returns the factored maps of one text, one per chosen layer; layers after the last chosen one do not run.
-
-        Args:
-            queries: the tokens of the queries.
-            keys: the tokens of the keys: ``queries`` itself without a context.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept.
-
-        Raises:
-            AttnvizError: if scores overflow, or memory does not suffice.
-        """
+        """Returns the factored maps of one text, one per chosen layer; layers after the last chosen one do not run."""
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
@@ -301,11 +249,8 @@ class SeededReader(Reader):
     def _embeddings(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens] | None"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """Returns the embeddings of queries, ``(batch, queries, features)``, and of keys, ``(batch, keys, features)``.
-
-        Args:
-            queries: the tokens of each text, all of one length.
-            keys: the tokens of each context, all of one length; if ``None``, the second result is ``None``.
+        """Returns the embeddings of queries, ``(batch, queries, features)``, and of keys, ``(batch, keys,
+        features)``.
         """
         import torch
 
@@ -325,11 +270,7 @@ class SeededReader(Reader):
 
     @contextmanager
     def _model_for_vocabulary(self, vocabulary: int) -> Iterator[None]:
-        """Builds a model from the seed and stores it as the module; gradients are off in the block.
-
-        If ``weights_from`` has a model, its weights of equal name and shape are copied. Dropout in the block continues
-        the seed's random numbers. Torch's random state on the CPU is restored after the block.
-        """
+        """Builds a model from the seed and stores it as the module; gradients are off in the block."""
         import torch
 
         device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)

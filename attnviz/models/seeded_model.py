@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
-    """Returns a model whose weights are drawn from torch's current random state: the embedding, then each layer.
-
-    Args:
-        settings: the settings of the layers.
-        vocabulary: number of rows of the embedding.
-    """
+    """Returns a model whose weights are drawn from torch's current random state: the embedding, then each layer."""
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
@@ -86,13 +81,7 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
-    """Returns the queries and keys of each text, padded to the longest text, with their visible cells.
-
-    Args:
-        queries: the tokens of the queries of each text, at least one text.
-        keys: the list ``queries`` itself, or the tokens of the context once per text.
-        causal: if true, a query sees only keys up to its own position.
-    """
+    """Returns the queries and keys of each text, padded to the longest text, with their visible cells."""
     import numpy as np
 
     from attnviz.attention.mask import Mask

@@ -86,11 +86,6 @@ SOURCES = (*BUILT_IN, PRETRAINED)
 def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = None) -> Reader:
     """Returns the reader of the model that ``settings.model`` names: a built-in model, or a Hugging Face model.
 
-    Args:
-        settings: settings that build or load the model.
-        use: the purpose: maps of a text, an image, both or a sound, predictions from them, or texts of a corpus.
-        tower: the tower of a vision-language model whose heads the user chose; ``None`` if the user named none.
-
     Raises:
         AttnvizError: if a setting was changed that the model does not use, the reader records no such tower, the model
             cannot read the images or sounds of the use, its name is empty, or torch would not fit into memory.
@@ -106,18 +101,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps", tower: str | None = 
 
 
 def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> ModelSettings:
-    """Returns the settings with the attention of the picture tower if the user chose it for texts with pictures.
-
-    Returns the settings unchanged in any other case.
-
-    Args:
-        settings: the settings.
-        row: the row of their model.
-        tower: the tower that the user named; ``None`` for none.
-
-    Raises:
-        AttnvizError: if the settings choose an attention outside of the tower.
-    """
+    """Returns the settings with the attention of the picture tower if the user chose it for texts with pictures."""
     if tower is None or row is not PICTURES:
         return settings
     is_picture_tower = tower == PICTURE_TOWER
@@ -131,9 +115,6 @@ def _with_tower(settings: ModelSettings, row: SourceRow, tower: str | None) -> M
 
 def reader_class(model: str) -> type[Reader]:
     """Returns the reader class of a model; its class attributes describe the model before it is opened.
-
-    Args:
-        model: the model's name.
 
     Raises:
         AttnvizError: if the name is empty.
@@ -152,10 +133,6 @@ def refuse_untrained(model: str) -> None:
 
 def row_of(model: str, use: Use = "maps") -> SourceRow:
     """Returns the row of a model for its use; a name that is not built in has a row of Hugging Face models.
-
-    Args:
-        model: the model's name.
-        use: the purpose of the model; images and sounds have separate rows for Hugging Face models.
 
     Raises:
         AttnvizError: if the name is empty, or if a model of this package cannot read the images or sounds of the use.
@@ -184,12 +161,7 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
-    """Raises AttnvizError if a setting differs from its default and the model does not use it.
-
-    Args:
-        settings: the settings.
-        row: the row of the model; ``None`` for the row of ``settings.model``.
-    """
+    """Raises AttnvizError if a setting differs from its default and the model does not use it."""
     used_names = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
     changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused_name = next((name for name in changed_names if name not in used_names), None)

@@ -36,14 +36,7 @@ def dense_maps(
     """Returns the whole maps of one layer and one text of a batch.
 
     Args:
-        run: the run of the layer.
-        queries: the tokens of the queries.
-        keys: the tokens of the keys.
         visible: ``(queries, keys)``, true where a cell is visible.
-        heads: numbers of the heads; ``None`` for all.
-        item: index of the text in the batch.
-        values: if true, value norms and the error of their check are kept, from which contributions are computed.
-        with_factors: if true, queries and keys are kept, from which a score is explained.
 
     Raises:
         AttnvizError: if scores overflow.
@@ -101,19 +94,7 @@ def factored_maps(
     cross: bool = False,
     values: bool = False,
 ) -> "FactoredMaps":
-    """Returns the factored maps of one layer over a long text: queries, keys and log-sum-exps in place of weights.
-
-    Args:
-        layer: number of the layer.
-        module: the attention module of the layer.
-        call: the output of the attention call with its factors.
-        queries: the tokens of the queries.
-        keys: the tokens of the keys.
-        heads: numbers of the heads; ``None`` for all.
-        causal: if true, a query sees only keys up to its own position.
-        cross: if true, the keys come from another text.
-        values: if true, value norms are kept, from which contributions are computed.
-    """
+    """Returns the factored maps of one layer over a long text: queries, keys and log-sum-exps in place of weights."""
     from attnviz.attention.mask import Mask
     from attnviz.maps.factored import FactoredMaps
     from attnviz.models.long_attention import array_of
@@ -147,11 +128,7 @@ def computation_of(
     """Returns every number of one layer over the first text of the run's batch.
 
     Args:
-        run: the run of the layer.
-        queries: the tokens of the queries.
-        keys: the tokens of the keys.
         visible: ``(queries, keys)``, true where a cell is visible.
-        fields: further fields of the ``Computation``, which replace fields of the run of the same name.
     """
     from attnviz.models.attention_stack import array_of
     from attnviz.models.reading.computation import Computation

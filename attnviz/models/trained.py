@@ -77,7 +77,6 @@ class TrainedReader(Reader):
         """Returns the ids of a text, and a causal mask that also hides some tokens as keys.
 
         Args:
-            tokens: the tokens of the text.
             hidden: ``(tokens,)``, true for the tokens that no query sees.
         """
         import torch
@@ -142,11 +141,6 @@ class TrainedReader(Reader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Returns the recording of one text, which follows a start token.
 
-        Args:
-            example: the text, which may have passages.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
-
         Raises:
             AttnvizError: if the text has no tokens, a selected layer, head, query or key does not exist, or memory does
                 not suffice.
@@ -187,11 +181,7 @@ class TrainedReader(Reader):
         return computation_of(layer, tokens, *self._runs(tokens))
 
     def _tokens(self, example: Example) -> "Tokens":
-        """Returns a start token, then the tokens of the example's text, with its passages as groups.
-
-        Raises:
-            AttnvizError: if the example has another part than a text and passages, or no tokens.
-        """
+        """Returns a start token, then the tokens of the example's text, with its passages as groups."""
         self.refuse_parts(example)
         return example.with_groups(self.tokenize(example.text))
 
@@ -269,12 +259,6 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
 
     From the second layer on, it holds the keys computed from the embedding and from each earlier head, and the weights
     of these heads.
-
-    Args:
-        layer: number of the layer.
-        tokens: the tokens of the text.
-        embedded: ``(1, tokens, features)``, embeddings plus positions.
-        runs: the run of each layer, up to this layer at least.
     """
     import torch
 
@@ -330,11 +314,7 @@ def trained_value_norms(run: "LayerRun") -> "FloatArray":
 
 
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
-    """Returns the model's accuracy on held-out repeats with all heads, and its accuracy without each set of heads.
-
-    Args:
-        sets: the sets of heads, each in the notation of ablation, such as ``0.1,1.0``.
-    """
+    """Returns the model's accuracy on held-out repeats with all heads, and its accuracy without each set of heads."""
     from attnviz.effects.ablation import Ablation
     from attnviz.models.trained_repeats import held_out_repeats
 
@@ -356,10 +336,6 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
     """Returns the vectors of consecutive positions, ``(count, features)``: sines, then cosines, then zeros.
 
     Periods grow geometrically over ``PERIOD_RANGE``. Source: Vaswani et al. 2017, section 3.5.
-
-    Args:
-        count: the number of positions.
-        first: the first position.
     """
     import torch
 
@@ -376,10 +352,6 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
 
     The id of a byte is its value. Other tokens are numbered by first appearance, so later text changes no id of earlier
     text. Numbers begin again at 0 after `START_TOKEN` different tokens.
-
-    Args:
-        text: the text.
-        tokenizer: the name of the tokenizer, such as ``word`` or ``byte``, or the path of a ``tokenizer.json``.
 
     Raises:
         AttnvizError: if the text has no tokens.
@@ -417,12 +389,7 @@ def refuse_memory(count: int) -> None:
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns a remark if a text is longer than the training's, and one if tokens share an id; else no remarks.
-
-    Args:
-        tokens: a start token, then the tokens of the text.
-        tokenizer: the name of the tokenizer; bytes never share an id.
-    """
+    """Returns a remark if a text is longer than the training's, and one if tokens share an id; else no remarks."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:  # 1 for the start token
         remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")

@@ -71,7 +71,6 @@ class TrainedPictureReader(Reader):
 
         Args:
             ids: ``(texts, tokens)``, on the module's device.
-            attention_mask: unused, since the model takes no mask.
         """
         import torch
 
@@ -137,10 +136,6 @@ class TrainedPictureReader(Reader):
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns a word or digit that the model knows, whether or not the text has it.
 
-        Args:
-            label: the word or digit.
-            tokens: unused, the tokens of the text.
-
         Raises:
             AttnvizError: if the model does not know the word.
         """
@@ -173,11 +168,7 @@ class TrainedPictureReader(Reader):
         return ids, named_cells, other_cells
 
     def _picture_source(self, example: "Example") -> "tuple[ImageSource, tuple[str, ...]]":
-        """Returns the example's picture without a remark; the sample picture with a remark if the example has none.
-
-        Raises:
-            AttnvizError: if there are several pictures.
-        """
+        """Returns the example's picture without a remark; the sample picture with a remark if the example has none."""
         sources = example.images if example.image is None else (example.image,)
         if len(sources) > 1:
             raise AttnvizError(
@@ -201,11 +192,7 @@ class TrainedPictureReader(Reader):
         return pixels.to(self.device, next(self.module.parameters()).dtype)
 
     def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
-        """Returns the digit that the model predicts at each word that asks for one, and a remark on these answers.
-
-        Raises:
-            AttnvizError: if no word asks for a digit.
-        """
+        """Returns the digit that the model predicts at each word that asks for one, and a remark on these answers."""
         import torch
 
         with torch.no_grad():
@@ -273,10 +260,6 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
 
     The mean is over the pictures and the nine words. A quarter is one patch of a digit.
-
-    Args:
-        model: the model.
-        pictures: the pictures, each of which is read with all nine words.
     """
     import numpy as np
     import torch
@@ -284,10 +267,7 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     layer_weights: list[Tensor] = []
 
     def keep_weights(module: Any, arguments: Any, output: Any) -> None:
-        """Appends a layer's weights, ``(pictures, heads, queries, keys)``, to ``layer_weights``.
-
-        Torch calls it after the attention of each layer.
-        """
+        """Appends a layer's weights, ``(pictures, heads, queries, keys)``, to ``layer_weights``."""
         layer_weights.append(output.weights)
 
     hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
@@ -306,11 +286,7 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
 
 
 def _read_picture(source: "ImageSource") -> "tuple[FloatArray, Image]":
-    """Returns the ink of a picture as the model reads it, ``(SIDE, SIDE)``, and the picture.
-
-    Raises:
-        AttnvizError: if a file is no image.
-    """
+    """Returns the ink of a picture as the model reads it, ``(SIDE, SIDE)``, and the picture."""
     from attnviz.media.image_file import image_of, open_image
 
     picture = open_image(source)
@@ -318,12 +294,7 @@ def _read_picture(source: "ImageSource") -> "tuple[FloatArray, Image]":
 
 
 def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
-    """Returns the tokens with each patch at its place in the image, labelled by row and column.
-
-    Args:
-        tokens: the tokens: ``PATCHES`` patches, then words.
-        image: the picture.
-    """
+    """Returns the tokens with each patch at its place in the image, labelled by row and column."""
     import numpy as np
 
     from attnviz.models.reading.picture_tokens import RECTANGLE_NUMBERS, with_pictures
@@ -342,11 +313,7 @@ def _input_ids(tokens: "Tokens") -> "IntArray":
 
 
 def _question_positions(tokens: "Tokens") -> "IntArray":
-    """Returns the positions of the words that name a cell and so ask for its digit, ``(words,)``.
-
-    Raises:
-        AttnvizError: if there are no such words.
-    """
+    """Returns the positions of the words that name a cell and so ask for its digit, ``(words,)``."""
     import numpy as np
 
     positions = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))

@@ -15,11 +15,6 @@ def held_out_repeats(
 
     Every call returns the same texts.
 
-    Args:
-        start_token: id of the start token.
-        text_count: number of texts.
-        segment_length: number of bytes of a segment, at most ``BYTE_VALUES``.
-
     Returns:
         Ids, ``(texts, 2 * segment_length + 1)``, and the positions in the second copy whose next byte the first copy
         tells.

@@ -23,12 +23,6 @@ def checked_value_norms(
     """Returns the value norms of one text, and the largest error of an output recomputed from weights and values.
 
     The error is over all heads; the norms are of the chosen heads.
-
-    Args:
-        module: the module that made the call.
-        call: every step of the call.
-        heads: numbers of the heads.
-        item: index of the text in the batch.
     """
     import torch
 
@@ -44,10 +38,7 @@ def value_norms(
     """Returns ‖f(x)‖, the norm of each key's value after the output projection without bias, ``(heads, keys)``.
 
     Args:
-        module: the module with the output projection.
         values: ``(batch, heads, keys, features of a head)``, of all heads.
-        heads: numbers of the heads for which norms are returned.
-        item: index of the text in the batch.
     """
     import torch
 

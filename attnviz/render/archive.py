@@ -7,12 +7,7 @@ UNIX = 3
 
 
 def undated_member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
-    """Returns the header of an archive member, which is the same on every system and at any time.
-
-    Args:
-        name: the name of the member.
-        compression: the compression of `zipfile`; by default the member is stored without compression.
-    """
+    """Returns the header of an archive member, which is the same on every system and at any time."""
     member = zipfile.ZipInfo(name, ZIP_EPOCH)
     member.create_system = UNIX
     member.compress_type = compression

@@ -32,11 +32,6 @@ NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers of a report to a file, the same bytes for the same report.
 
-    Args:
-        report: the report to write.
-        suffix: ``.csv``, ``.json`` or ``.npz``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if the report has no numbers for a file of this suffix, or its maps hold no single cells.
     """
@@ -63,9 +58,8 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _column_names(head: HeadCells) -> list[str]:
-    """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers, the change.
-
-    The columns of tokens and numbers have suffixes if the head comes from two recordings.
+    """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers, the
+    change.
     """
     axis_columns = []
     for axis in ("query", "key"):
@@ -75,9 +69,6 @@ def _column_names(head: HeadCells) -> list[str]:
 
 def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
     """Returns the columns of a CSV table by name, ``(cells,)`` each, with NaN where a cell is masked.
-
-    Args:
-        report: the chosen heads of one recording.
 
     Raises:
         AttnvizError: if a head holds no single cells, or the columns need more memory than is free.
@@ -91,14 +82,7 @@ def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
 
 
 def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any]]:
-    """Returns the columns of a table by name, ``(cells,)`` each, with a row for each cell of a block.
-
-    Numbers are NaN where a cell is masked.
-
-    Args:
-        head: the head in one recording.
-        block: some queries of the head, and all its keys.
-    """
+    """Returns the columns of a table by name, ``(cells,)`` each, with a row for each cell of a block."""
     maps = head.maps
     queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
     count = len(queries) * len(keys)
@@ -173,10 +157,8 @@ def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
 
 
 def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes an NPZ archive: an array for each field of each head, and ``about``, a description of the heads as JSON.
-
-    A masked number is NaN. For heads of one recording, ``tokens`` and ``media`` describe the axes, which have arrays
-    too, and ``hidden_score`` holds the scores of masked cells that are known.
+    """Writes an NPZ archive: an array for each field of each head, and ``about``, a description of the heads as
+    JSON.
     """
     about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
     heads = [_about_head(head) for head in report.numbers.heads]
@@ -253,12 +235,7 @@ def _about_head(head: HeadCells) -> dict[str, Any]:
 
 
 def _number_texts(values: NDArray[Any], masked_text: str) -> list[str]:
-    """Returns a text for each value: a number in the fewest digits that give the same float32, or true or false.
-
-    Args:
-        values: one row of numbers or booleans.
-        masked_text: the text of a masked number; booleans are never masked.
-    """
+    """Returns a text for each value: a number in the fewest digits that give the same float32, or true or false."""
     if values.dtype == bool:
         return ["true" if value else "false" for value in values.tolist()]
     mask = np.ma.getmaskarray(values)

@@ -21,11 +21,6 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
 
     Smaller pictures are padded to the size of the largest.
 
-    Args:
-        film: the reports to draw, with the seconds for which each picture is shown.
-        suffix: ``.gif`` or ``.apng``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if a report cannot be drawn, or a picture would have too many pixels.
     """
@@ -61,10 +56,7 @@ def _picture(film: "Film", index: int) -> "PillowImage":
 
 
 def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
-    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel.
-
-    Returns the picture unchanged if it has this size.
-    """
+    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel."""
     from PIL import Image
 
     if picture.size == size:
@@ -76,10 +68,7 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
 
 
 def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    """Returns the pictures with one common palette.
-
-    The palette is made from at most `MAX_SAMPLES` of the pictures, evenly chosen.
-    """
+    """Returns the pictures with one common palette."""
     from PIL import Image
 
     sample_count = min(len(pictures), MAX_SAMPLES)

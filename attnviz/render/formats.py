@@ -164,11 +164,6 @@ FORMATS = {
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
     """Writes a report to an open file, in the format of a suffix.
 
-    Args:
-        report: the report to write.
-        suffix: the suffix of the format, such as ``.png``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if no format has this suffix, or the format cannot show the report.
     """
@@ -214,10 +209,6 @@ def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
     """Raises AttnvizError if an option of the look has no effect in files of this suffix.
 
     Accepts options that are not of the look, options with an effect in every format, and unknown suffixes.
-
-    Args:
-        names: the names of the options that the user gave.
-        suffix: the suffix of the file, such as ``.png``.
     """
     if suffix not in FORMATS:
         return

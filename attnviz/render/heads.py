@@ -23,11 +23,6 @@ HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers of heads, or of results about them, unrounded; the same report gives the same bytes.
 
-    Args:
-        report: the report with a table of heads or other results.
-        suffix: ``.csv`` or ``.json``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if the file is neither CSV nor JSON.
     """
@@ -112,10 +107,7 @@ def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, An
 
 
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
-    """Returns one head as JSON values: its name, kind, pattern, numbers, and the statistics that the frame has.
-
-    Spreads are left out if there is only one text.
-    """
+    """Returns one head as JSON values: its name, kind, pattern, numbers, and the statistics that the frame has."""
     row = frame.rows[index]
     json_row: dict[str, Any] = {"head": row.name, "module": row.module, "kind": row.kind, "pattern": row.pattern}
     json_names = {"values": "values", "margins": "margins", "counts": "texts", "deciles": "deciles"}

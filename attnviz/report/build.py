@@ -69,12 +69,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 
 class _Answer(NamedTuple):
-    """A sentence on what the last turn or passage looked at most, and the heads in which this stands out.
-
-    Attributes:
-        sentence: names the earlier turn or passage that got most, and ends with a space; "" if it is not known.
-        heads: the keys of the heads, as `ChosenHead.key`; the head in which a turn or passage stands out most is first.
-    """
+    """A sentence on what the last turn or passage looked at most, and the heads in which this stands out."""
 
     sentence: str = ""
     heads: tuple[HeadKey, ...] = ()
@@ -87,11 +82,7 @@ class _Answer(NamedTuple):
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out.
-
-    The answer is empty for contributions, single tokens, pooled maps and texts without turns or passages, and if no
-    unit is before the last one.
-    """
+    """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out."""
     if options.of == CONTRIBUTIONS or not _has_turns_or_passages(recording, options.grouping.units):
         return _Answer()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame

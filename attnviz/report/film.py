@@ -48,11 +48,6 @@ class Film:
 def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:
     """Returns a film with a picture for each step: the text or the image, shaded by the weights of the step's query.
 
-    Args:
-        recording: the recording of the steps.
-        steps: the steps, whose heads are drawn.
-        options: the look and the medium.
-
     Raises:
         AttnvizError: if there are too many steps, or pictures of steps differ in their heads or tokens.
     """
@@ -69,11 +64,6 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
 
 def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
     """Returns a film of the same heads in several recordings, such as checkpoints of one training.
-
-    Args:
-        recordings: the recordings, in their order.
-        names: the name of each recording, the title of its picture unless the look has a title.
-        options: the heads, the look and the medium.
 
     Raises:
         AttnvizError: if there are too many recordings, or their heads or tokens differ.
@@ -95,11 +85,7 @@ def _refuse_long_film(frame_count: int, advice: str) -> None:
 
 
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
-    """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale.
-
-    Raises:
-        AttnvizError: if a report is not a picture, or the reports' panels differ in heads or numbers of tokens.
-    """
+    """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale."""
     frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
     shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:

@@ -42,11 +42,6 @@ class DeviceFactors:
         """Returns the factors of some heads, with queries and keys copied to a device as float32.
 
         The bias still holds all heads, so callers may only check whether it is empty.
-
-        Args:
-            device: name of a torch device.
-            factors: the factors of all heads.
-            head_indices: indices of the heads in the arrays of the factors.
         """
         key_heads = sorted({factors.key_heads[index] for index in head_indices})
         queries, keys = (

@@ -19,14 +19,6 @@ def overview_of(
     """Returns the weights of a block of cells, pooled to pixels; memory does not grow with the number of tokens.
 
     On a GPU the mean over all tokens may come from a fused kernel; anything else is computed tile by tile.
-
-    Args:
-        factors: the factors of the weights.
-        head_indices: indices of the heads in the arrays of the factors.
-        size: pixels down (queries) and across (keys).
-        queries: the queries of the block, with start and stop.
-        keys: the keys of the block, with start and stop.
-        maximum: if true, the largest weight of each pixel is computed too; else all maxima are 0.
     """
     device = None if factors.device is None else pooling_device(factors.device)
     if device not in (None, "cpu") and not maximum and _covers_all_tokens(factors, queries, keys):
@@ -60,7 +52,6 @@ def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any],
     """Writes ``queries @ keysᵀ`` into ``out``, by torch if there is a device, else by numpy.
 
     Args:
-        device: the device of the factors; ``None`` selects numpy, any name torch on the CPU.
         queries: ``(queries, features)``.
         keys: ``(keys, features)``.
         out: ``(queries, keys)``, of the same dtype.

@@ -61,13 +61,7 @@ class Factors:
                 array.setflags(write=False)
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of an array or of the bias, or the length of ``key_heads``, does not fit.
-
-        Args:
-            heads: number of heads of the maps.
-            queries: number of queries.
-            keys: number of keys.
-        """
+        """Raises AttnvizError if the shape of an array or of the bias, or the length of ``key_heads``, does not fit."""
         features = self.queries.shape[-1]
         least_key_heads = 1 + max(self.key_heads, default=-1)  # there may be key heads that no head reads
         for name, expected_shape in (

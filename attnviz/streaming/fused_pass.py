@@ -56,11 +56,6 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     Pixels are right to 1e-5 with float32 factors. With narrower ones the kernel rounds weights, and their sums over
     keys, to the same dtype: the relative error is up to 2**-7 for bfloat16 and 2**-10 for float16 (where weights below
     6e-8 become 0), and usually five times smaller, as the rounding errors within a block cancel out.
-
-    Args:
-        factors: factors for which ``kernel_supports`` is True.
-        height: pixels along the queries, at most one per query: a larger number counts as the number of queries.
-        width: pixels along the keys, at most one per key in the same way.
     """
     plan = _PassPlan(factors, height, width)
     heads, queries, _ = factors.queries.shape
@@ -80,18 +75,8 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
 class _PassPlan:
     """The plan of an overview: cuts heads into groups, queries into bands and keys into chunks, to bound the memory.
 
-    Args:
-        factors: the factors of the overview.
-        height: pixels along the queries; more than there are queries count as one per query.
-        width: pixels along the keys, in the same way.
-
     Attributes:
-        edges: the start of each block of keys, and the end; a block is as wide as a pixel.
-        chunks: the starts of the chunks of keys, each of at most ``kernel_width`` blocks.
         blocks: ``(keys,)``, the number of each key's block.
-        heads_at_once: the number of heads of a group.
-        rows: the queries, cut into blocks, one per pixel, and parts of blocks.
-        bands: the queries in tiles, each as large as the memory allows.
     """
 
     def __init__(self, factors: DeviceFactors, height: int, width: int) -> None:
@@ -116,20 +101,15 @@ class _PassPlan:
         return (slice(start, min(start + self.heads_at_once, heads)) for start in range(0, heads, self.heads_at_once))
 
     def indicators(self, keys: slice) -> tuple[slice, Tensor]:
-        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block.
-
-        Feature 0 stands for the first of these blocks. The keys lie in one chunk, so every block has a feature.
-        """
+        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block."""
         first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
         block_numbers = torch.arange(first, first + self.kernel_width, device=self.blocks.device)
         values = self.blocks[keys, None] == block_numbers
         return slice(first, last + 1), values.to(self.factors.keys.dtype)
 
     def pieces(self, queries: slice) -> Iterator[slice]:
-        """Yields runs of the keys that these queries see, cut at the ends of chunks and where the mask begins to hide.
-
-        Each piece is then fully visible or causal, which are the two cases of the kernel. There is none if the queries
-        see no key.
+        """Yields runs of the keys that these queries see, cut at the ends of chunks and where the mask begins to
+        hide.
         """
         mask, unpadded_keys = self.factors.mask, _span_without_padding(self.factors)
         reachable_keys = mask.reach(queries, self.key_count)
@@ -145,7 +125,6 @@ class _PieceWeights:
     """The weights of each row on a piece of the keys.
 
     Attributes:
-        pixels: the blocks that the keys belong to.
         weights: ``(heads, queries, features)``, the first features are the weights on these blocks; over the keys of
             the piece they sum to 1.
         logsumexp: ``(heads, queries)``, over the keys of the piece; −inf if a query sees none of them.
@@ -156,12 +135,7 @@ class _PieceWeights:
     logsumexp: Tensor
 
     def block_sums(self, row_logsumexp: Tensor, band: Tile) -> Tensor:
-        """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
-
-        Args:
-            row_logsumexp: ``(heads, queries)``, over all keys of each row; +inf for a row that sees no key.
-            band: the queries and their blocks.
-        """
+        """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``."""
         row_shares = torch.exp(self.logsumexp - row_logsumexp)[..., None]  # of the keys of the piece, in each row
         weights = self.weights[..., : self.pixels.stop - self.pixels.start] * row_shares
         if band.repeats is None:
@@ -173,17 +147,7 @@ class _PieceWeights:
 
 
 def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
-    """Returns the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows.
-
-    Args:
-        plan: the plan of the overview.
-        heads: the indices of the heads.
-        band: the queries and their blocks.
-
-    Returns:
-        Sums of weights ``(heads, blocks of queries, blocks of keys)``, and log-sum-exps ``(heads, queries)``, which
-        include the sink; −inf if a query sees no key.
-    """
+    """Returns the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows."""
     factors = plan.factors
     queries, keys = _padded_factors(factors, heads, band.tokens)
     piece_results = [
@@ -203,18 +167,7 @@ def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Ten
 
 
 def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, piece: slice) -> _PieceWeights:
-    """Returns the weights of some queries on a piece of the keys.
-
-    Under a causal mask queries before the piece see none of it, queries within it see it causally, and later ones
-    see all of it; the latter two are separate calls of the kernel.
-
-    Args:
-        plan: the plan of the overview.
-        queries: ``(1, heads, queries, features)``.
-        keys: ``(1, heads, keys, features)``, the keys of the piece.
-        rows: the positions of the queries.
-        piece: the positions of the keys.
-    """
+    """Returns the weights of some queries on a piece of the keys."""
     # The indices of the first query within the piece and of the first after it: 0 if all queries see the whole piece.
     first_within = first_after = 0
     if not plan.factors.mask.coverage(rows, piece):

@@ -14,8 +14,6 @@ def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peak
     """Writes the sum and, if the plan asks for it, the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: the plan of the overview.
-        head_indices: indices of the heads in the arrays of the factors.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
         peaks: ``(heads, *plan.shape)``, zeros; receives the maxima, or stays 0.
     """
@@ -34,16 +32,7 @@ def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peak
 def _tile_weights(
     plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, is_cut: bool, buffer: FloatArray
 ) -> FloatArray:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells.
-
-    Args:
-        plan: the plan of the overview.
-        head: the head.
-        row: the queries of the tile.
-        column: the keys of the tile.
-        is_cut: True if the mask may hide some of the cells.
-        buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
-    """
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells."""
     keys, queries = head.keys[column.place], head.queries[row.place]
     softcap = plan.factors.softcap
     exponents = buffer[: len(keys) * len(queries)].reshape(len(keys), len(queries))
@@ -64,14 +53,7 @@ def _tile_weights(
 
 
 def _reduced_to_blocks(ufunc: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``.
-
-    Args:
-        ufunc: combines two weights, such as ``np.add``.
-        weights: ``(keys, queries)`` in the order of the tile; those of repeated tokens are set to 0.
-        row: the queries.
-        column: the keys.
-    """
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``."""
     blocks = weights.reshape(column.count, column.block_length, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0

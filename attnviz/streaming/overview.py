@@ -33,13 +33,7 @@ def block_edges(count: int, blocks: int) -> IntArray:
 
 
 def bands_of_queries(queries: slice, keys: int, cells: int) -> Iterator[slice]:
-    """Yields the queries in runs of at most ``cells`` cells, or of one query if it has more cells.
-
-    Args:
-        queries: all queries, with both ends.
-        keys: number of keys, which is the number of cells of a query.
-        cells: the most cells of a run.
-    """
+    """Yields the queries in runs of at most ``cells`` cells, or of one query if it has more cells."""
     step = max(1, cells // keys)
     return (slice(start, min(start + step, queries.stop)) for start in range(queries.start, queries.stop, step))
 
@@ -50,8 +44,6 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
     Args:
         weights: ``(heads, queries, keys)``.
         visible: bool, ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
-        height: pixels along the queries, at most one per query.
-        width: pixels along the keys, at most one per key.
     """
     visible_weights = np.where(visible, weights, np.float32(0))
     visible_counts = reduce_blocks(np.add, visible.astype(np.int32), height, width)
@@ -63,14 +55,7 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
 
 
 def reduce_blocks(ufunc: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-    """Returns cells, ``(..., rows, columns)``, reduced over blocks to ``(..., height, width)``.
-
-    Args:
-        ufunc: combines two cells, such as ``np.add``.
-        cells: ``(..., rows, columns)``.
-        height: number of blocks along the rows; with more blocks than rows, several blocks are the same row.
-        width: number of blocks along the columns, in the same way.
-    """
+    """Returns cells, ``(..., rows, columns)``, reduced over blocks to ``(..., height, width)``."""
     row_count, column_count = cells.shape[-2:]
     column_starts = block_edges(column_count, width)[:-1]
     if row_count == height:

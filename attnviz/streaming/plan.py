@@ -61,14 +61,6 @@ class Band:
 class TilePlan:
     """The tiles of an overview, with the cells that the mask hides in each.
 
-    Args:
-        factors: the factors of the maps.
-        queries: the queries of the overview, with both ends.
-        keys: the keys of the overview, with both ends.
-        size: pixels down (queries) and across (keys).
-        maximum: if true, the largest weight of each pixel is computed as well.
-        tile: the most queries and the most keys of a tile; a longer block is a tile of its own.
-
     Attributes:
         row_axis: the queries, cut into parts of pixels.
         column_axis: the keys, cut into parts of pixels.
@@ -174,12 +166,8 @@ class TilePlan:
         return hidden_mask
 
     def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
-        """Returns the relative and explicit bias of a tile's exponents, ``(keys, queries)`` in the order of the tile.
-
-        Args:
-            head_index: index of the head in the arrays of the factors.
-            row: the tile of the queries.
-            column: the tile of the keys.
+        """Returns the relative and explicit bias of a tile's exponents, ``(keys, queries)`` in the order of the
+        tile.
         """
         block = self.bias.block([head_index], row.tokens, column.tokens)[0].T
         cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved_tokens - row.tokens.start)]

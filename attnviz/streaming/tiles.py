@@ -76,11 +76,6 @@ class BlockAxis:
         """Returns a span of tokens cut into blocks, and each block into parts of at most about ``max_tokens`` tokens.
 
         A block never has more parts than tokens.
-
-        Args:
-            span: the tokens, with both ends.
-            blocks: number of blocks, at most one per token.
-            max_tokens: the length above which a block is cut; rounding may leave a part a token longer.
         """
         count = span.stop - span.start
         parts = max(1, min(-(-count // (blocks * max_tokens)), count // blocks))

@@ -20,10 +20,7 @@ class _DeviceHead(NamedTuple):
     """A head loaded on the device.
 
     Attributes:
-        output_index: index of the head's pixels in the output.
-        head_index: index of the head in the arrays of the factors.
         queries: ``(features + 2, rows)``.
-        keys: ``(columns, features + 2)``.
     """
 
     output_index: int
@@ -36,9 +33,6 @@ def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float
     """Writes the sum and, if the plan asks for it, the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: the plan of the overview.
-        head_indices: indices of the heads in the arrays of the factors.
-        device: name of the torch device that computes.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
         peaks: ``(heads, *plan.shape)``, zeros; receives the maxima, or stays 0.
     """
@@ -87,16 +81,7 @@ def _accept_read_only_arrays() -> None:
 
 
 def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is_cut: bool, buffer: Tensor) -> Tensor:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells.
-
-    Args:
-        plan: the plan of the overview.
-        head: the head.
-        row: the queries of the tile.
-        column: the keys of the tile.
-        is_cut: True if the mask may hide some of the cells.
-        buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
-    """
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 for hidden cells."""
     keys, queries = head.keys[column.place], head.queries[:, row.place]
     softcap = plan.factors.softcap
     exponents = buffer[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
@@ -114,14 +99,7 @@ def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is
 
 
 def _reduced_to_blocks(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``.
-
-    Args:
-        reduce: ``torch.sum`` or ``torch.amax``.
-        weights: ``(keys, queries)`` in the order of the tile; those of repeated keys are 0 already.
-        row: the queries; the weights of repeated queries are set to 0.
-        column: the keys.
-    """
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``."""
     runs = reduce(weights.view(column.count, column.block_length, -1), 1)
     runs = runs.view(column.count, row.block_length, row.count)
     if row.repeats is not None:

@@ -20,12 +20,6 @@ def run_parallel(
 
     The next group is created while the items of the previous one run, so two groups are in memory at once. Raises the
     error of ``work`` if it fails.
-
-    Args:
-        work: called with a group and an item, in one of the threads.
-        groups: iterated in the caller's thread.
-        items: the work items of each group, the longest last; the longest starts first.
-        label: the label of the progress bar.
     """
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=_prepare_thread)

@@ -35,13 +35,8 @@ def line_numbers(text: str) -> IntArray:
 
 
 def unit_starts(text: str, name: str, owners: IntArray | None = None) -> IntArray:
-    """Returns the index of the first visible character of each word, sentence, line or paragraph, in ascending order.
-
-    Args:
-        text: the text.
-        name: ``words``, ``sentences``, ``lines`` or ``paragraphs``.
-        owners: ``(characters,)``, the number of the text, or of the turn, that each character belongs to, in which a
-            unit ends at the latest; -1 for characters of no unit. ``None`` if all have the same.
+    """Returns the index of the first visible character of each word, sentence, line or paragraph, in ascending
+    order.
     """
     visible = visible_characters(text)
     if name == WORDS:
@@ -59,12 +54,7 @@ def unit_starts(text: str, name: str, owners: IntArray | None = None) -> IntArra
 
 
 def first_visible(text: str, spans: IntArray) -> IntArray:
-    """Returns the index of the first visible character of each span, ``(spans,)``; -1 for a blank or empty one.
-
-    Args:
-        text: the text.
-        spans: ``(spans, 2)``, start and end in characters.
-    """
+    """Returns the index of the first visible character of each span, ``(spans,)``; -1 for a blank or empty one."""
     visible = visible_characters(text)
     starts, stops = spans[:, 0], np.minimum(spans[:, 1], len(text))
     candidates = np.append(visible, len(text))[np.searchsorted(visible, starts)]

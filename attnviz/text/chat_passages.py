@@ -50,10 +50,6 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 
     Besides the question, a message has passages only if it has several parts or is a document; one of the assistant
     has none. Returns an empty tuple if there is no passage besides the question.
-
-    Args:
-        messages: the messages, whose content may be a list of parts.
-        documents: the documents beside the messages.
     """
     labels: list[str] = []
     passages = _document_passages(documents, labels)
@@ -65,15 +61,8 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
 
 
 def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
-    """Returns the passages of a message: the question, and the other parts if the message has several or is a document.
-
-    In a message of the assistant, the other parts are no passages.
-
-    Args:
-        message: the message.
-        number: the number of the message.
-        has_question: True if the last part that is not a document is the question.
-        labels: the labels of the passages so far; new labels except the question's are added.
+    """Returns the passages of a message: the question, and the other parts if the message has several or is a
+    document.
     """
     parts = content_parts(message.get("content"), number)
     kind = TURN_KINDS[message["role"]]
@@ -112,11 +101,6 @@ def with_question_part(message: Mapping[str, Any], number: int, question: str) -
 
     A content that is not a list is replaced as a whole, and so is the last part if all are documents.
 
-    Args:
-        message: the message.
-        number: the number of the message, for refusals.
-        question: the text of the new question.
-
     Raises:
         AttnvizError: if a part is not text.
     """
@@ -127,13 +111,7 @@ def with_question_part(message: Mapping[str, Any], number: int, question: str) -
 
 
 def with_parts_reversed(message: Mapping[str, Any], number: int, passages: Sequence[TurnPart]) -> Mapping[str, Any]:
-    """Returns a message with its passages in the reverse order; each keeps its label, and the question its place.
-
-    Args:
-        message: the message; it is returned unchanged if its parts are not passages, or if it has fewer than two.
-        number: the number of the message.
-        passages: the passages of the chat.
-    """
+    """Returns a message with its passages in the reverse order; each keeps its label, and the question its place."""
     turn = f"{number} {TURN_KINDS[message['role']]}"
     labels = [passage.label for passage in passages if passage.turn == turn]
     parts = content_parts(message.get("content"), number)

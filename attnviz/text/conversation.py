@@ -174,10 +174,7 @@ class Conversation:
 
 
 def _is_chat_json(text: str) -> bool:
-    """True if a text is JSON with at least one object that has a ``role``.
-
-    The object stands alone, in a list, or in the list ``messages`` of an object.
-    """
+    """True if a text is JSON with at least one object that has a ``role``."""
     if not text.lstrip().startswith(("[", "{")):
         return False
     try:
@@ -216,14 +213,7 @@ def read_conversation(path: Path) -> Conversation:
 
 
 def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Returns a message with its content as one string, and with the arguments of tool calls parsed from JSON.
-
-    ``tool_calls`` that are null are left out.
-
-    Raises:
-        AttnvizError: if the role is unknown, a part or the reasoning is not text, a tool call is malformed, or the
-            message is empty.
-    """
+    """Returns a message with its content as one string, and with the arguments of tool calls parsed from JSON."""
     role = message.get("role")
     if role not in TURN_KINDS:
         printable_role = printable(str(role))[:MAX_ROLE_CHARACTERS]
@@ -250,20 +240,12 @@ def _document_fields(document: ContentPart) -> dict[str, str]:
 
 
 def _joined_content(content: Any, number: int) -> str:
-    """Returns the content of a message as one string: texts of several parts joined with newlines; "" for ``None``.
-
-    Raises:
-        AttnvizError: if a part is not text.
-    """
+    """Returns the content of a message as one string: texts of several parts joined with newlines; "" for ``None``."""
     return SEPARATOR.join(part.text for part in content_parts(content, number))
 
 
 def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
-    """Returns the tool calls of a message; arguments that are an object in a string of JSON become the object.
-
-    Raises:
-        AttnvizError: if ``calls`` is not a list, or if an entry is not a call with a name.
-    """
+    """Returns the tool calls of a message; arguments that are an object in a string of JSON become the object."""
     refusal = f"a tool call of message {number} has no name; write function.name"
     if not isinstance(calls, list):
         raise AttnvizError(f"tool_calls of message {number} is not a list; give a list of calls")
@@ -278,10 +260,7 @@ def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
 
 
 def _parsed_arguments(arguments: Any) -> Any:
-    """Returns the object that a string of JSON holds, and an empty object for ``None``.
-
-    Any other value, also a string that holds no object, is returned unchanged.
-    """
+    """Returns the object that a string of JSON holds, and an empty object for ``None``."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
@@ -339,10 +318,7 @@ def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
     """Returns the definition of a tool with all its texts of ``TOOL_TEXT_FIELDS`` changed, at any depth."""
 
     def changed(name: str, value: Any) -> Any:
-        """Returns the value of the field ``name`` with its texts changed; the entries of a list have no name, so "".
-
-        Strings of other fields, and values that are not strings, are unchanged.
-        """
+        """Returns the value of the field ``name`` with its texts changed; the entries of a list have no name, so ""."""
         if isinstance(value, dict):
             return {inner_name: changed(inner_name, inner) for inner_name, inner in value.items()}
         if isinstance(value, list):

@@ -135,15 +135,7 @@ class Groups:
 
 
 def _reduce_runs(ufunc: np.ufunc, cells: NDArray[Any], axis: int, starts: IntArray, stops: IntArray) -> NDArray[Any]:
-    """Returns the cells from each start to its stop reduced to one cell, along an axis.
-
-    Args:
-        ufunc: the ufunc that combines two cells.
-        cells: an array of any shape.
-        axis: the axis along which the runs lie.
-        starts: ``(runs,)``, the index of the first cell of each run, in ascending order.
-        stops: ``(runs,)``, the index after the last cell of each run.
-    """
+    """Returns the cells from each start to its stop reduced to one cell, along an axis."""
     # reduceat reduces from each edge to the next, so that every second result is a gap between two runs. It refuses
     # an edge at the end of the axis, where the last run may stop.
     edges = np.stack([starts, stops], axis=1).ravel()

@@ -92,10 +92,7 @@ def _words(module: str) -> list[str]:
 
 
 def _shortest_parts(sources: Sequence[tuple[str, str, int]]) -> list[str]:
-    """Returns the part of each module of a layer: what tells their paths apart, then kinds, then the order of calls.
-
-    Numbers of a path, and what all paths share, are left out if the rest is enough.
-    """
+    """Returns the part of each module of a layer: what tells their paths apart, then kinds, then the order of calls."""
     if len(sources) == 1:
         return [""]
     for further in range(3):

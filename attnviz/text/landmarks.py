@@ -20,10 +20,6 @@ from attnviz.text.units import Units
 def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
     """Returns the token and the label of each landmark, in the order of the tokens; empty if there are none.
 
-    Args:
-        tokens: the tokens of an axis.
-        mark: the name of the groups or a regular expression, as in `named_groups`; the label of a match is its text.
-
     Raises:
         AttnvizError: if the mark is neither a name nor a regular expression, or its search takes too long.
     """

@@ -34,10 +34,6 @@ class ContentPart(NamedTuple):
 def content_parts(content: Any, number: int) -> list[ContentPart]:
     """Returns the parts of a message's content; a string is one part, ``None`` and an empty list are an empty part.
 
-    Args:
-        content: the content, in JSON.
-        number: the number of the message, for refusals.
-
     Raises:
         AttnvizError: if a part is not text, or a document has no text.
     """
@@ -51,10 +47,6 @@ def read_document(value: Any, name: str) -> ContentPart:
 
     The innermost object with a title gives the title, and the innermost with a label the label; if none has a label,
     the title is the label.
-
-    Args:
-        value: the document, in JSON; its title and text may be in ``document``, ``source`` or ``data``.
-        name: the name of the document in refusals.
 
     Raises:
         AttnvizError: if the document has no text, or is not text.
@@ -79,11 +71,7 @@ def read_document(value: Any, name: str) -> ContentPart:
 
 
 def _read_part(part: Any, number: int) -> ContentPart:
-    """Returns a part of a message's content: a text, or a document with its title and label.
-
-    Raises:
-        AttnvizError: if it is neither a text nor a document with a text.
-    """
+    """Returns a part of a message's content: a text, or a document with its title and label."""
     fields = part if isinstance(part, dict) else {}
     kind = fields.get("type")
     if kind == DOCUMENT:

@@ -73,12 +73,6 @@ def numbered_label(label: str, labels: Collection[str]) -> str:
 def named_groups(tokens: Tokens, name: str) -> Groups | None:
     """Returns the groups of tokens that a name stands for; ``None`` if the tokens have no such groups.
 
-    Args:
-        tokens: the tokens of an axis.
-        name: a key of ``tokens.groups``, such as ``words``; ``sentences``, ``lines`` or ``paragraphs``; or a regular
-            expression: each match begins a group, tokens before the first match are group 0, and ``^`` and ``$`` match
-            at each line. A token belongs to the group of its first visible character.
-
     Raises:
         AttnvizError: if the name is neither known nor a regular expression, or its search takes too long.
     """
@@ -140,11 +134,7 @@ def in_text(tokens: Tokens) -> BoolArray:
 
 
 def _with_blanks(tokens: Tokens, numbers: IntArray) -> IntArray:
-    """Returns the group of each token, ``(tokens,)``, where blank tokens without a group join one beside them.
-
-    A blank token joins the group of the token after it, and after a line end, which it may be, that of the token
-    before it. It stays alone between special tokens, and in what a chat template wrote around the turns.
-    """
+    """Returns the group of each token, ``(tokens,)``, where blank tokens without a group join one beside them."""
     characters = first_visible(tokens.text, tokens.offsets)
     is_blank = (numbers < 0) & (characters < 0) & ~tokens.special & in_text(tokens)
     turns = tokens.groups.get(TURNS)
@@ -187,10 +177,6 @@ def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
 
     Of several marks at one token only the first counts. A mark after the last token is left out. Tokens without
     characters have no marks.
-
-    Args:
-        tokens: the tokens of the text.
-        marks: the character of each mark in the text, and its label.
     """
     text_tokens = np.flatnonzero(tokens.offsets[:, 1] > tokens.offsets[:, 0])
     ends, marked_indices = tokens.offsets[text_tokens, 1], set[int]()
@@ -203,11 +189,6 @@ def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
 
 def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
     """Yields the index of the first character, and the label, of each line, paragraph or match of a pattern.
-
-    Args:
-        text: the text to search.
-        name: ``lines``, ``paragraphs``, or a regular expression.
-        option_name: the option that the user gave, for messages.
 
     Raises:
         AttnvizError: if the name is not a regular expression, or its search takes too long.
@@ -222,10 +203,6 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
 
 def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
     """Returns the compiled pattern of the user's regular expression, or of a name.
-
-    Args:
-        mark: a regular expression.
-        option_name: the option that the user gave, for messages.
 
     Raises:
         AttnvizError: if the mark is not a regular expression.
@@ -242,13 +219,7 @@ def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
 
 
 def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[int, str]]:
-    """Returns the start and the text of each match that is not blank; the text is cut to ``MAX_READ_CHARACTERS``.
-
-    The search runs with a limit of time, since a user's pattern may backtrack without end.
-
-    Raises:
-        AttnvizError: if the pattern is not a regular expression, or the search takes too long.
-    """
+    """Returns the start and the text of each match that is not blank; the text is cut to ``MAX_READ_CHARACTERS``."""
     compiled_pattern = compile_mark(pattern, option_name)
 
     def matches_as_json() -> str:

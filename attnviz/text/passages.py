@@ -40,10 +40,6 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
     Files are ordered by their paths; a file that shares its name with another is labelled by its path. A JSON
     file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
 
-    Args:
-        pattern: a glob pattern of the files, such as ``docs/*.txt``.
-        question: the text after the passages.
-
     Raises:
         AttnvizError: if no file matches, there are more than ``MAX_PASSAGES`` passages, or one is empty, not a
             text, or cannot be read.
@@ -66,17 +62,7 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
 
 def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, str]]:
-    """Returns the label and the text of each passage of a file: the whole text, or each entry of a list in JSON.
-
-    Args:
-        file: the file.
-        name: the name of the file for labels.
-        option_text: the option as the user gave it, for refusals.
-
-    Raises:
-        AttnvizError: if the file cannot be read, is empty, or is a .json file without a list of texts, or if a text of
-            the list is empty or has a surrogate.
-    """
+    """Returns the label and the text of each passage of a file: the whole text, or each entry of a list in JSON."""
     if file.suffix.lower() != ".json":
         text = read_text(file).strip()
         if not text:
@@ -98,11 +84,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
 
 
 def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]:
-    """Returns one text, the given texts joined by blank lines, and the place of each text in it.
-
-    Args:
-        texts: the text of each passage by its label, in their order.
-    """
+    """Returns one text, the given texts joined by blank lines, and the place of each text in it."""
     passages, start = [], 0
     for label, text in texts.items():
         passages.append(Passage(label, start, start + len(text)))
@@ -115,11 +97,6 @@ def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) 
 
     A token is in the passage of its first visible character; a blank token is in the passage of its first character.
     A token is in no passage if it has no characters, or if this character is outside of all passages.
-
-    Args:
-        tokens: the tokens of the text with the passages.
-        passages: the passages, with their places in the text that they form.
-        start: the index, in the text of the tokens, of the first character of the passages' text.
     """
     starts = np.array([passage.start + start for passage in passages])
     stops = np.array([passage.stop + start for passage in passages])

@@ -31,10 +31,6 @@ def piece_places(text: str, pieces: Sequence[TextPiece]) -> list[Span]:
     """Returns start and end in characters of each piece; equal for one without characters.
 
     Unknown pieces have the words between their neighbours, one each if there are as many, and else together.
-
-    Args:
-        text: the text.
-        pieces: the pieces of the whole text, in its order.
     """
     folded = _FoldedText(text)
     spans: list[Span] = []
@@ -74,12 +70,7 @@ def piece_places(text: str, pieces: Sequence[TextPiece]) -> list[Span]:
 
 
 class _FoldedText:
-    """The letters of a text without case, width and white space.
-
-    Attributes:
-        letters: the folded letters.
-        characters: the index in the text of the character of each letter; one character may have several.
-    """
+    """The letters of a text without case, width and white space."""
 
     def __init__(self, text: str) -> None:
         folded = [(letter, index) for index, character in enumerate(text) for letter in _folded(character)]
@@ -88,10 +79,7 @@ class _FoldedText:
         self._text = text
 
     def matched(self, position: int, letters: str) -> Span | None:
-        """Returns the first letter and the end of a match that begins at a position; ``None`` without a match.
-
-        Accents and invisible characters may be missing on either side.
-        """
+        """Returns the first letter and the end of a match that begins at a position; ``None`` without a match."""
         first = None
         for letter in letters:
             end = position

@@ -33,11 +33,6 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str]:
     """Returns the index of the token that a name stands for, and a remark on how it was understood; "" if it is clear.
 
-    Args:
-        tokens: the tokens to search.
-        name: the name, as this module describes it.
-        role: the noun for the token in messages, ``query`` or ``key``.
-
     Raises:
         AttnvizError: if no token has this name; the message proposes one that is close to it.
     """

@@ -154,11 +154,7 @@ class Selection:
 
 
 def _named_places(name: HeadName, places: list[int], known: Sequence[KnownHead]) -> list[int]:
-    """Returns the indices of the head that a name means, one for each text of a batch; ``places`` have its numbers.
-
-    Raises:
-        AttnvizError: if the name could be several heads, or none has its part.
-    """
+    """Returns the indices of the head that a name means, one for each text of a batch; ``places`` have its numbers."""
     exact = [place for place in places if known[place].part.casefold() == name.part.casefold()]
     fitting = exact or [place for place in places if known[place].fits(name.part)]
     if not fitting:
@@ -339,11 +335,7 @@ def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[in
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int] | HeadName, ...]:
-    """Returns the heads of a list such as ``4.11,encoder:9.6``, without repeats, as pairs where they name no part.
-
-    Raises:
-        AttnvizError: if the text has another form.
-    """
+    """Returns the heads of a list such as ``4.11,encoder:9.6``, without repeats, as pairs where they name no part."""
     names = [parse_head_name(name) for name in text.split(",")]
     if None in names:
         raise AttnvizError(
@@ -364,11 +356,7 @@ def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
 
 
 def _parse_span(text: str | None, name: str) -> Span:
-    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end. Without a text, both are open.
-
-    Raises:
-        AttnvizError: if the text has another form.
-    """
+    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end. Without a text, both are open."""
     if text is None:
         return None, None
     match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)

@@ -118,11 +118,7 @@ def read_answer(path: Path) -> ServerAnswer:
 
 
 def _json_objects(text: str, name: str) -> list[Json]:
-    """Returns the JSON objects of a file: one response, a list of them, or the chunks of a stream, one on each line.
-
-    Raises:
-        AttnvizError: if the text is none of these.
-    """
+    """Returns the JSON objects of a file: one response, a list of them, or the chunks of a stream, one on each line."""
     try:
         value = parse_json(text, name)
     except NotJsonError:
@@ -134,11 +130,7 @@ def _json_objects(text: str, name: str) -> list[Json]:
 
 
 def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
-    """Yields the chunks of a stream, one for each line; skips empty lines, comments and other events.
-
-    Raises:
-        AttnvizError: if a line is not JSON, or not an object.
-    """
+    """Yields the chunks of a stream, one for each line; skips empty lines, comments and other events."""
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip().removeprefix(STREAM_LINE).strip()
         if not content or content == STREAM_END or line.startswith((":", "event:", "id:")):
@@ -155,11 +147,7 @@ def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
 
 
 def _whole_response(objects: Sequence[Json], name: str) -> Json:
-    """Returns the only response of a file, or the chunks of a stream joined to one response.
-
-    Raises:
-        AttnvizError: if there are no objects, or the stream ends before its answer does.
-    """
+    """Returns the only response of a file, or the chunks of a stream joined to one response."""
     if not objects:
         raise AttnvizError(f"{name} is empty, or holds no answer; save the server's whole response")
     if len(objects) == 1 and not str(objects[0].get("object", "")).endswith(".chunk"):
@@ -176,11 +164,7 @@ def _is_last(chunk: Json) -> bool:
 
 
 def _joined_chunks(chunks: Sequence[Json]) -> Json:
-    """Returns one response from the chunks of a stream.
-
-    The lists ``tokens`` and ``completion_probabilities`` are concatenated, and the first choices of the chunks are
-    joined to one; other fields keep their last value.
-    """
+    """Returns one response from the chunks of a stream."""
     joined_answer: dict[str, Any] = {}
     for chunk in chunks:
         joined_answer.update(
@@ -197,11 +181,7 @@ def _joined_chunks(chunks: Sequence[Json]) -> Json:
 
 
 def _joined_choices(choices: Sequence[Json]) -> Json:
-    """Returns one choice, joined from its parts in the chunks of a stream.
-
-    Ids and log-probabilities are concatenated; the ids of the prompt are the first that were sent; other fields keep
-    their last value. Ids are ``None`` if no part has any.
-    """
+    """Returns one choice, joined from its parts in the chunks of a stream."""
     joined_answer: dict[str, Any] = {
         field: value for choice in choices for field, value in choice.items() if value is not None
     }
@@ -239,10 +219,7 @@ def _choice_remarks(response: Json) -> tuple[str, ...]:
 
 
 def _id_list(value: Any) -> list[Any] | None:
-    """Returns a list of ids, or the first of several lists; ``None`` for any other value.
-
-    An empty list is ``None`` as well, and so is a list of strings, in which servers return the tokens' texts.
-    """
+    """Returns a list of ids, or the first of several lists; ``None`` for any other value."""
     has_lists = isinstance(value, list) and bool(value) and isinstance(value[0], list)
     ids = value[0] if has_lists else value
     if not isinstance(ids, list) or not ids or isinstance(ids[0], str):
@@ -251,10 +228,7 @@ def _id_list(value: Any) -> list[Any] | None:
 
 
 def _ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the answer, from the first field that has them; ``None`` if there are none.
-
-    If no field has them, they are read from the entries of log-probabilities.
-    """
+    """Returns the ids of the answer, from the first field that has them; ``None`` if there are none."""
     fields = (
         choice.get("token_ids"),
         _mapping(response.get("sglext")).get("output_ids"),
@@ -267,10 +241,7 @@ def _ids_of(response: Json, choice: Json) -> list[Any] | None:
 
 
 def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none.
-
-    If no field has them, they are read from SGLang's entries of log-probabilities.
-    """
+    """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none."""
     fields = (
         choice.get("prompt_token_ids"),
         response.get("prompt_token_ids"),
@@ -301,11 +272,7 @@ def _ids_of_entries(entries: Any) -> list[int] | None:
 
 
 def _id_of_entry(entry: Any) -> int | None:
-    """Returns the token id in an entry of log-probabilities; ``None`` if it has none.
-
-    An entry is a list of SGLang, with the id second; an object of llama.cpp, with ``id``; or a token that vLLM names by
-    its id, ``token_id:7``.
-    """
+    """Returns the token id in an entry of log-probabilities; ``None`` if it has none."""
     if isinstance(entry, list) and len(entry) > 1:
         return entry[1] if isinstance(entry[1], int) else None
     if isinstance(entry, dict) and isinstance(entry.get("id"), int):

@@ -259,13 +259,6 @@ def _group_arrays(groups: Mapping[str, Groups]) -> list[tuple[str, IntArray]]:
 def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = None) -> Tokens:
     """Returns the tokens of a text.
 
-    Args:
-        text: any text that UTF-8 can encode.
-        tokenizer: ``word`` (words and punctuation), ``char`` (grapheme clusters),
-            ``byte``, or the path of a ``tokenizer.json``.
-        vocabulary_text: a larger text that contains this one, from which the vocabulary is built; ``None`` builds it
-            from the text itself.
-
     Raises:
         AttnvizError: if the text has no tokens, too many, or a surrogate, or the tokenizer is unknown or unreadable.
     """
@@ -287,13 +280,7 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
 
 
 def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | None = None) -> Tokens:
-    """Returns the tokens that an encoder of the library ``tokenizers`` found.
-
-    Args:
-        text: the text that was encoded.
-        encoding: the result of the encoder for the text or the pair.
-        pair: the second text of a pair; ``None`` for a single text.
-    """
+    """Returns the tokens that an encoder of the library ``tokenizers`` found."""
     sequences_and_types = zip(encoding.sequence_ids, encoding.type_ids, strict=True)
     segments = np.array(
         # A special token belongs to no sequence; its type tells the text, with 1 or more for the second.
@@ -320,11 +307,7 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
 
 
 def _with_blanks_of_names(text: str, names: list[str], offsets: IntArray, special: BoolArray) -> IntArray:
-    """Returns the offsets of tokens, ``(tokens, 2)``, with the white space that their names begin with.
-
-    A tokenizer may trim its offsets, so that ``Ġcat`` has no space and ``ĠĠ`` no characters, and may give to a ``▁``
-    that it put before the text the place of the token after it.
-    """
+    """Returns the offsets of tokens, ``(tokens, 2)``, with the white space that their names begin with."""
     whole, previous_stop = offsets.copy(), -1  # a window of a longer text has no token before its first
     tokens = zip(names, special.tolist(), offsets.tolist(), strict=True)
     for index, (name, is_special, (start, stop)) in enumerate(tokens):
@@ -354,10 +337,6 @@ def tokens_of_pieces(
     """Returns the tokens at some spans of a text.
 
     Args:
-        text: the text.
-        ids: the id of each token.
-        names: the name of each token in the vocabulary, which labels a token without characters.
-        spans: start and end of each token in characters; equal for a token without characters.
         special: ``(tokens,)``, true for tokens that the tokenizer added.
     """
     offsets = np.array(spans, dtype=np.int64).reshape(-1, 2)
@@ -383,13 +362,7 @@ def visible_label(piece: str) -> str:
 
 
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
-    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens; a token takes about 400 bytes of memory.
-
-    Args:
-        text: the text.
-        tokenizer: one of ``TOKENIZERS``, whose tokens are counted; for any other, or ``None``,
-            ``CHARACTERS_PER_TOKEN`` characters count as a token.
-    """
+    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens; a token takes about 400 bytes of memory."""
     if len(text) <= MAX_TOKENS:
         return
     if tokenizer not in TOKENIZERS:
@@ -415,10 +388,7 @@ def first_words(text: str, max_characters: int) -> str:
 
 
 def _visible_character(piece: str, index: int) -> str:
-    """Returns the visible sign of a character: for a space, newline or tab, that of ``VISIBLE_SIGNS``.
-
-    Other white space and control characters are escaped. Joiners between two characters, and all others, stay.
-    """
+    """Returns the visible sign of a character: for a space, newline or tab, that of ``VISIBLE_SIGNS``."""
     character = piece[index]
     if character in VISIBLE_SIGNS:
         return VISIBLE_SIGNS[character]
@@ -430,10 +400,7 @@ def _visible_character(piece: str, index: int) -> str:
 
 
 def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
-    """Returns the encoder of a tokenizer: one of ``TOKENIZERS``, or the path of a ``tokenizer.json``.
-
-    A word or character tokenizer has the vocabulary of ``text``, and the byte tokenizer that of all bytes.
-    """
+    """Returns the encoder of a tokenizer: one of ``TOKENIZERS``, or the path of a ``tokenizer.json``."""
     if tokenizer not in TOKENIZERS:
         return _encoder_from_file(tokenizer)
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -451,11 +418,7 @@ def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
 
 
 def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
-    """Returns the encoder of a tokenizer.json, without its truncation and padding.
-
-    Raises:
-        AttnvizError: if the file is missing or unreadable, or its tokenizer may expand a text without limit.
-    """
+    """Returns the encoder of a tokenizer.json, without its truncation and padding."""
     from tokenizers import Tokenizer
 
     if not Path(path).is_file():
@@ -473,15 +436,7 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
 
 def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str, ...]:
-    """Returns the label of each token: its text with visible signs, or its name if it has no characters.
-
-    Adjacent tokens of the same characters, such as bytes of one, are numbered: ``é 1/2``, ``é 2/2``.
-
-    Args:
-        pieces: the text of each token.
-        names: the name of each token in the vocabulary.
-        offsets: ``(tokens, 2)``, start and end of each token in characters.
-    """
+    """Returns the label of each token: its text with visible signs, or its name if it has no characters."""
     labels: list[str] = []
     start = 0
     spans = list(map(tuple, offsets.tolist()))

@@ -31,14 +31,7 @@ def tower_phrase(tower: str, model: str) -> str:
 
 
 def refuse_other_tower(chosen_tower: str | None, tower: str, model: str, advice: str) -> None:
-    """Raises AttnvizError if the user chose heads of a tower that is not there.
-
-    Args:
-        chosen_tower: the tower that the user named; ``None`` for none.
-        tower: the tower whose heads there are; "" if heads have no tower, as in a model with one.
-        model: the name of the model, for the message.
-        advice: how to get the heads of the other tower.
-    """
+    """Raises AttnvizError if the user chose heads of a tower that is not there."""
     if chosen_tower in (None, tower):
         return
     named_tower = f"{option('heads')} name the {chosen_tower} tower"

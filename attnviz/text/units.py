@@ -115,11 +115,7 @@ class Units(Groups):
 
 
 def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
-    """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
-
-    A unit over several media belongs to the first of them, and only its tokens in that medium count. White space at the
-    ends of a unit of several tokens does not count. A unit of one token has the medium and place of the token.
-    """
+    """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``."""
     unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
     placed_tokens = np.flatnonzero(
@@ -147,15 +143,7 @@ def _is_blank(tokens: Tokens) -> BoolArray:
 
 
 def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:
-    """Returns groups renumbered in the order of their first tokens; each token without a group becomes a group.
-
-    Args:
-        numbers: ``(tokens,)``, the number of each token's group; -1 for a token without a group.
-        has_unit: ``(tokens,)``, False for tokens that belong to no new group.
-
-    Returns:
-        The new number of each token, ``(tokens,)``, -1 for none, and the first token of each group, ``(groups,)``.
-    """
+    """Returns groups renumbered in the order of their first tokens; each token without a group becomes a group."""
     negative_numbers = -1 - np.arange(len(numbers))  # a different one for each token without a group
     distinct_numbers = np.where(numbers < 0, negative_numbers, numbers)[has_unit]
     _, first_index, inverse = np.unique(distinct_numbers, return_index=True, return_inverse=True)
@@ -168,15 +156,7 @@ def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntAr
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
-    """Returns the label of a unit: its text, else the labels of its tokens joined.
-
-    Args:
-        tokens: the tokens of the axis.
-        start: the first token of the unit.
-        stop: the token after its last one.
-        size: the number of tokens of the unit.
-        by: the name of the groups; all labels but those of words are cut to their first words.
-    """
+    """Returns the label of a unit: its text, else the labels of its tokens joined."""
     offsets = tokens.offsets[start:stop]
     placed = offsets[offsets[:, 1] > offsets[:, 0]]
     text = ""

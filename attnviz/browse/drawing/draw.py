@@ -37,23 +37,12 @@ HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1,
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
-    """Returns the lines of the screen for a state, each exactly as wide as the terminal.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state to draw.
-        ascii: True to draw with ASCII characters only.
-    """
+    """Returns the lines of the screen for a state, each exactly as wide as the terminal."""
     return draw(compose(screen, state), ascii)
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Returns the lines of a composed screen, each exactly as wide as the terminal.
-
-    Args:
-        view: the screen, composed of boxes.
-        ascii: True to draw with ASCII characters only. The theme is not used then, nor on a terminal of few colours.
-    """
+    """Returns the lines of a composed screen, each exactly as wide as the terminal."""
     size = view.size
     lines = _box_lines(FixedBox(BoxColumn(view.boxes), height=size.height), view.colors)
     padded_lines = [padded_line(line, size.width) for line in lines]
@@ -78,11 +67,7 @@ def padded_line(line: Iterable[Span], width: int) -> Line:
 
 
 def _box_lines(box: Box, colors: int) -> list[Line]:
-    """Returns the lines of a box, drawn for a terminal of ``colors`` colours.
-
-    A column stacks its boxes. A row puts them side by side; without boxes it is one empty line. A fixed box is cut and
-    padded. Any other box contains no boxes.
-    """
+    """Returns the lines of a box, drawn for a terminal of ``colors`` colours."""
     match box:
         case BoxColumn():
             return [line for part in box.boxes for line in _box_lines(part, colors)]
@@ -113,10 +98,7 @@ def _leaf_lines(
 
 
 def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
-    """Returns one line for a bar or a text, or the lines of a wrapped text, each with a blank before it.
-
-    A text that has a width is cut or padded to it.
-    """
+    """Returns one line for a bar or a text, or the lines of a wrapped text, each with a blank before it."""
     if isinstance(box, ShareBar):
         return [[Span(bar(box.value, box.most, box.width), style=box.style)]]
     if isinstance(box, WrappedText):
@@ -128,10 +110,7 @@ def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
 
 
 def _fixed_lines(lines: list[Line], box: FixedBox) -> list[Line]:
-    """Returns the lines cut or filled to the height of the box, and filled with blanks to its width.
-
-    A height or width of ``None`` leaves the lines unchanged, and no line is cut to the width.
-    """
+    """Returns the lines cut or filled to the height of the box, and filled with blanks to its width."""
     fixed_lines = lines
     if box.height is not None:
         fixed_lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]

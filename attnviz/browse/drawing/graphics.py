@@ -57,8 +57,6 @@ def picture_lines(
     Args:
         rgb: the colour of each cell, ``(rows, columns, 3)``.
         visible: the cells to draw, ``(rows, columns)``; the others stay transparent.
-        area: the size of the picture.
-        cursor: the row and the column of the cell under the cursor; ``None`` for no frame.
     """
     cell_colors = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # one more: transparent padding
     cell_colors[:-1, :-1, :3] = rgb
@@ -79,10 +77,7 @@ def picture_lines(
 
 
 def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-    """Returns, for each row of pixels, its row of cells, and for each column of pixels, its column of cells.
-
-    Without ``area.cells`` the cells fill the area. Otherwise an index may lie after the last cell.
-    """
+    """Returns, for each row of pixels, its row of cells, and for each column of pixels, its column of cells."""
     width, height = area.character
     pixel_rows, pixel_columns = np.arange(area.lines * height), np.arange(area.columns * width)
     if area.cells is None:
@@ -91,14 +86,7 @@ def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, 
 
 
 def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: int) -> None:
-    """Draws a frame around a cell into the picture, which it changes in place.
-
-    Args:
-        picture: the pixels, ``(rows, columns, 4)``.
-        rows: the indices of the cell's rows of pixels, at least one.
-        columns: the indices of the cell's columns of pixels, at least one.
-        width: the width of the frame, and of the gap between it and the cell, in pixels.
-    """
+    """Draws a frame around a cell into the picture, which it changes in place."""
 
     def with_margin(indices: IntArray, margin: int) -> slice:
         """Returns the slice from the first to the last index, ``margin`` wider on both sides, but not below 0."""
@@ -136,14 +124,7 @@ def terminal_character() -> tuple[int, int] | None:
 
 
 def picture_escape(line: Line, y: int, character_size: tuple[int, int], protocol: Protocol) -> str:
-    """Returns the escape sequence that draws the pixels of a line over its text; "" if the line has none.
-
-    Args:
-        line: the spans of the line.
-        y: the line on the screen, from 0.
-        character_size: width and height of a character in pixels.
-        protocol: the protocol of the terminal.
-    """
+    """Returns the escape sequence that draws the pixels of a line over its text; "" if the line has none."""
     pixel_spans: list[tuple[int, PixelSpan]] = []
     column = 0
     for span in line:
@@ -165,13 +146,7 @@ def clear_escape(y: int) -> str:
 
 @lru_cache(maxsize=128)
 def _spans_escape(spans: tuple[tuple[int, PixelSpan], ...], character_width: int, protocol: Protocol) -> str:
-    """Returns the escape sequence that draws one picture of several spans, transparent between them.
-
-    Args:
-        spans: the first column of each span and the span, from left to right; at least one.
-        character_width: the width of a character in pixels.
-        protocol: the protocol of the terminal.
-    """
+    """Returns the escape sequence that draws one picture of several spans, transparent between them."""
     last_start, last_span = spans[-1]
     columns = last_start + len(last_span.text)
     pixels = np.zeros((max(span.height for _, span in spans), columns * character_width, 4), np.uint8)
@@ -213,13 +188,7 @@ def _sixel_escape(pixels: ByteArray) -> str:
 
 
 def _registers(packed_pixels: NDArray[np.uint32]) -> tuple[IntArray, list[list[int]]]:
-    """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent.
-
-    Colours are rounded down in larger and larger steps until there are at most ``MAX_REGISTERS``.
-
-    Args:
-        packed_pixels: the four bytes of each pixel as one number, ``(rows, columns)``.
-    """
+    """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent."""
     packed_colors, color_numbers = np.unique(packed_pixels, return_inverse=True)
     rgba = packed_colors.view(np.uint8).reshape(-1, 4)
     percents = (rgba[:, :3].astype(np.int64) * 100 + 127) // 255  # rounded; at most 100, so three fit in one number
@@ -236,16 +205,7 @@ def _registers(packed_pixels: NDArray[np.uint32]) -> tuple[IntArray, list[list[i
 
 
 def _sixel_bands(numbers: IntArray, widths: IntArray, register_count: int) -> list[str]:
-    """Returns a text for each band of six rows of pixels: for each of its colours, the sixels of that colour.
-
-    Equal sixels in a row are written once, with their count, and those without pixels at the end of a row are left out.
-    The text of a band without visible pixels is empty.
-
-    Args:
-        numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.
-        widths: the number of equal columns that each column of ``numbers`` stands for.
-        register_count: the number of registers.
-    """
+    """Returns a text for each band of six rows of pixels: for each of its colours, the sixels of that colour."""
     sixels = _sixels(numbers, register_count)
     texts: list[list[str]] = [[] for _ in sixels]
     bands, registers = np.nonzero(sixels.any(axis=2))
@@ -256,11 +216,8 @@ def _sixel_bands(numbers: IntArray, widths: IntArray, register_count: int) -> li
 
 
 def _sixels(numbers: IntArray, register_count: int) -> ByteArray:
-    """Returns the sixels of each colour, ``(bands, registers, columns)``, with one bit for each of six rows of pixels.
-
-    Args:
-        numbers: the register of each pixel, ``(rows, columns)``; -1 for a transparent one.
-        register_count: the number of registers.
+    """Returns the sixels of each colour, ``(bands, registers, columns)``, with one bit for each of six rows of
+    pixels.
     """
     bands, columns = np.arange(-(-len(numbers) // BAND))[:, None], np.arange(numbers.shape[1])
     # the register -1, the last one, collects transparent pixels
@@ -272,12 +229,7 @@ def _sixels(numbers: IntArray, register_count: int) -> ByteArray:
 
 
 def _sixel_rows(rows: ByteArray, widths: IntArray) -> list[str]:
-    """Returns the text of each row of sixels, without those at its end that have no pixels.
-
-    Args:
-        rows: the sixels, ``(rows, columns)``; each row has some with pixels.
-        widths: the number of equal columns that each column stands for.
-    """
+    """Returns the text of each row of sixels, without those at its end that have no pixels."""
     if not len(rows):
         return []
     starts_run = np.ones(rows.shape, dtype=bool)

@@ -63,15 +63,6 @@ def shaded_span(
 
     A masked cell is dim, without a colour, and has a dot if its text is blank. On a terminal of few colours, large
     values are bold and the signs of changes coloured.
-
-    Args:
-        fraction: the position of the value on the colour scale, from 0 to 1.
-        value: the value, whose sign is shown if the terminal has few colours.
-        is_visible: False for a masked cell.
-        scale: the colour scale.
-        colors: the number of colours of the terminal.
-        text: the text.
-        has_cursor: True for the text under the cursor: it is bold on its colour, and reversed if it has none.
     """
     style = "reverse" if has_cursor else ""
     if not is_visible:
@@ -85,14 +76,7 @@ def shaded_span(
 
 
 def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour.
-
-    In a minimap, the cells that are not on the screen are darker. The last of an odd number of rows has nothing below.
-
-    Args:
-        cells: the cells.
-        rgb: the colour of each cell, ``(rows, columns, 3)``.
-    """
+    """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour."""
     visible, cell_colors = cells.block.visible.copy(), rgb.copy()
     if cells.bright_cells is not None:
         darker_colors = np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8)
@@ -109,14 +93,7 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Returns a line for each row of cells: blanks on the cell's colour, or a dim dot for a masked cell.
-
-    The cursor's cell has brackets, or a plus if it is one column wide, on the cursor's colour.
-
-    Args:
-        cells: the cells.
-        rgb: the colour of each cell, ``(rows, columns, 3)``.
-    """
+    """Returns a line for each row of cells: blanks on the cell's colour, or a dim dot for a masked cell."""
     blanks, masked_span = " " * cells.cell_width, Span("·".ljust(cells.cell_width), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
@@ -133,10 +110,7 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells with their texts.
-
-    The cursor's cell has the cursor's colour, or on a terminal of few colours is reversed.
-    """
+    """Returns the line of one row of cells with their texts."""
     assert cells.texts is not None
     block, cursor = cells.block, _cursor_column(cells, row)
     cell_values = zip(
@@ -154,16 +128,7 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
 
 
 def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """Returns the line of one row of cells: denser characters for larger values, blanks for masked cells.
-
-    For changes, density shows the absolute value. The cursor's cell is a reversed plus.
-
-    Args:
-        cells: the cells.
-        row: the row to draw.
-        fractions: the position of each value of the row on the colour scale, ``(columns,)``.
-        colors: the number of colours of the terminal.
-    """
+    """Returns the line of one row of cells: denser characters for larger values, blanks for masked cells."""
     block, scale, cursor = cells.block, cells.scale, _cursor_column(cells, row)
     densities = np.nan_to_num(fractions)
     if scale.colormap == DIVERGING:
@@ -183,10 +148,8 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 
 
 def _paired_rows(cells: Cells) -> Cells:
-    """Returns the cells with every two rows pooled: to the larger value, or for changes to the larger absolute value.
-
-    The last of an odd number of rows is not pooled. Cells of a minimap that are off the screen are masked. Terminals
-    that cannot draw half blocks show the pooled cells.
+    """Returns the cells with every two rows pooled: to the larger value, or for changes to the larger absolute
+    value.
     """
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
@@ -210,17 +173,7 @@ def _cursor_column(cells: Cells, row: int) -> int | None:
 
 
 def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | None, piece: str, colors: int) -> Span:
-    """Returns a piece of a line on the colour of its token's value; blanks have no colour.
-
-    The cursor's token is bold and underlined.
-
-    Args:
-        text: the paragraph.
-        fractions: the position of each token's value on the colour scale.
-        token: the token of the piece; ``None`` for blanks.
-        piece: the text of the piece.
-        colors: the number of colours of the terminal.
-    """
+    """Returns a piece of a line on the colour of its token's value; blanks have no colour."""
     if token is None or not piece.strip():
         return Span(piece)
     value, is_visible = float(text.values[token]), bool(text.visible[token])
@@ -245,13 +198,7 @@ def _ink_and_paper(fraction: float, colormap_name: str) -> tuple[Rgb, Rgb]:
 
 @lru_cache(maxsize=65_536)
 def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """Returns a span's style as a ``Style`` of the library Rich.
-
-    Args:
-        ink: the colour of the text; ``None`` for the terminal's.
-        paper: the background; ``None`` for the terminal's.
-        style: rich's names of attributes, such as ``bold``, separated by spaces.
-    """
+    """Returns a span's style as a ``Style`` of the library Rich."""
     ink_name, paper_name = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
     attributes = dict.fromkeys(style.split(), True)
     return Style(color=ink_name, bgcolor=paper_name, **attributes)  # type: ignore[arg-type]

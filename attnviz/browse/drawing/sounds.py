@@ -30,12 +30,7 @@ def over_sound_lines(box: OverSound, colors: int) -> list[Line]:
 
 
 def _envelope_lines(heights: Float64Array, lines: int) -> list[str]:
-    """Returns the envelope as bars that stand on the last line.
-
-    Args:
-        heights: ``(columns,)``, amplitudes from 0 to 1.
-        lines: the number of lines.
-    """
+    """Returns the envelope as bars that stand on the last line."""
     eighths = np.rint(heights * 8 * lines)
     texts = []
     for line in range(lines):
@@ -45,11 +40,8 @@ def _envelope_lines(heights: Float64Array, lines: int) -> list[str]:
 
 
 def _words_text(words: tuple[tuple[float, str], ...], seconds: Float64Array) -> str:
-    """Returns a line with each spoken word at its column; words without space or outside of the seconds are left out.
-
-    Args:
-        words: the second at which each word begins, and the word.
-        seconds: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
+    """Returns a line with each spoken word at its column; words without space or outside of the seconds are left
+    out.
     """
     text, columns = "", len(seconds) - 1
     for second, word in words:

@@ -137,26 +137,14 @@ def with_other_token(state: State, unit: int) -> State:
 
 
 def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
-    """Returns the first unit on the screen, as near to ``start`` as possible with the cursor among those shown.
-
-    Args:
-        start: the first unit on the screen before.
-        cursor: the unit of the cursor.
-        shown_count: the number of units that the screen shows.
-        count: the number of units of the axis.
-    """
+    """Returns the first unit on the screen, as near to ``start`` as possible with the cursor among those shown."""
     start_near_cursor = min(max(start, cursor - shown_count + 1), cursor)
     return min(max(start_near_cursor, 0), count - shown_count)
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
-    """Returns the state with heads sorted by a metric; if it is measured and no head is open, chooses the first head.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        order: the metric; ``None`` for the order of layers.
-        ascending: sort the smallest number first.
+    """Returns the state with heads sorted by a metric; if it is measured and no head is open, chooses the first
+    head.
     """
     return with_first_ranked_head(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
 

@@ -20,12 +20,6 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
     Searches the axis of the prompt, or without a prompt the axis of the last search. In the overview a search of
     queries also finds heads and metrics, as `_find_in_overview` says, and opens the lens at a token. If nothing
     matches, a message says so.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        search_text: the text that the label of a token has to contain.
-        step: 1 for the next token, -1 for the previous one.
     """
     axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.search_axis
     state = replace(state, prompt=None, prompt_text="", message="")
@@ -39,13 +33,6 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
 
     An empty text changes nothing; a text without a match only adds a message. In the lens, a match among the tokens of
     the columns also sorts the heads by their weight on it, and chooses the first head.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        search_text: the text that the label of a token has to contain.
-        axis: ``query`` or ``key``; if no query matches, keys are searched, provided that they are other tokens.
-        step: 1 for the next token, -1 for the previous one.
     """
     if not search_text:
         return state
@@ -72,13 +59,7 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
 
 
 def is_token(screen: Screen, state: State, search_text: str) -> bool:
-    """True if the label of some query equals the text; case and spaces around the label do not count.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state, with the head whose queries are searched.
-        search_text: the text.
-    """
+    """True if the label of some query equals the text; case and spaces around the label do not count."""
     labels = screen.session.units(state.head, state.view)[0].labels
     return any(label.strip().casefold() == search_text.casefold() for label in labels)
 
@@ -95,10 +76,7 @@ def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
 
 
 def _matching_units(units: Units, search_text: str) -> list[int]:
-    """Returns the unit that a text names, then those whose labels contain it, without regard to case.
-
-    Labels that equal the text come first, then labels that begin with it, then others. The page has the same order.
-    """
+    """Returns the unit that a text names, then those whose labels contain it, without regard to case."""
     try:
         named = [units.unit_of(find_place(units.tokens, search_text)[0])]
     except AttnvizError:
@@ -120,12 +98,7 @@ def _matching_units(units: Units, search_text: str) -> list[int]:
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
-    """Returns the state of the overview after a search, whose text may name several kinds of things.
-
-    A head's name chooses the head, names of several heads mark them, a metric sorts heads, and a token opens its lens.
-    The start of a single metric's name stands for the metric, unless it is a token. Any other text only gives a
-    message; an empty text clears the message.
-    """
+    """Returns the state of the overview after a search, whose text may name several kinds of things."""
     names = screen.session.names[: screen.session.recorded_count]
     if search_text in names:
         return settle(screen, replace(state, head=names.index(search_text)))
@@ -162,13 +135,7 @@ def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> S
 
 
 def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
-    """Returns the state with heads filtered; if the text is no filter or matches no head, with a message instead.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        filter_text: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
-    """
+    """Returns the state with heads filtered; if the text is no filter or matches no head, with a message instead."""
     state, filter_text = replace(state, prompt=None, prompt_text="", message=""), " ".join(filter_text.split())
     try:
         screen.session.ranking.refuse_filter(filter_text)

@@ -79,11 +79,6 @@ def press(screen: Screen, state: State, key: str) -> State:
 
     An answer clears the message, stops playing, and adds the old place to the history if the place changes. Keys other
     than `STEP_KEYS` end the steps. Returns the same state if the key is not bound, or the terminal is too small.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: textual's name of the key.
     """
     if state.help:
         has_next_page = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
@@ -103,15 +98,7 @@ def _go_in_history(screen: Screen, state: State, key: str) -> State:
 
 
 def _open_prompt(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the prompt of a key open.
-
-    Saving, filtering and naming begin with a suggested text. Naming may be refused with a message instead.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``s`` saves, ``f`` filters, ``e`` names, ``slash`` finds a query, ``backslash`` a key, and ``y`` copies.
-    """
+    """Returns the state with the prompt of a key open."""
     if key == "s":
         name_in_file = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
         suggestion = f"head-{name_in_file}.svg" if state.has_open_head else "heads.svg"
@@ -127,10 +114,7 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
 
 
 def _open_name_prompt(screen: Screen, state: State) -> State:
-    """Returns the state with the prompt for the head's name open, which suggests the present name, if any.
-
-    If the head is a combination, or there is no file of names, returns the state with only a message.
-    """
+    """Returns the state with the prompt for the head's name open, which suggests the present name, if any."""
     session = screen.session
     if state.head >= session.recorded_count:
         return replace(state, message="several heads together have no name; Esc goes back to one")
@@ -142,10 +126,7 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the next match of the last search, or for ``N`` on the previous one.
-
-    Adds only a message if there was no search, or neither a head nor the lens is open.
-    """
+    """Returns the state on the next match of the last search, or for ``N`` on the previous one."""
     if not state.search_text or not (state.has_open_head or state.lens):
         return replace(state, message="nothing to find again; / finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)

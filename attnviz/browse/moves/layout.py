@@ -63,13 +63,7 @@ class Tiles:
         return [head for row in self.rows[top : top + self.shown_row_count] for head in row]
 
     def head_at(self, top: int, column: int, line: int) -> int | None:
-        """Returns the head whose tile is under a position of the body; ``None`` if no tile is there.
-
-        Args:
-            top: the first row of tiles on the screen.
-            column: the column of the body.
-            line: the line of the body.
-        """
+        """Returns the head whose tile is under a position of the body; ``None`` if no tile is there."""
         row, column_of_tiles = top + line // self.height, column // self.width
         is_shown = line < self.shown_row_count * self.height and row < len(self.rows)
         return self.rows[row][column_of_tiles] if is_shown and column_of_tiles < len(self.rows[row]) else None
@@ -136,13 +130,7 @@ class CellForm:
     cells_a_column: int = 1
 
     def capacity(self, size: Size, label_width: int, map_count: int = 1) -> tuple[int, int]:
-        """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it.
-
-        Args:
-            size: the size of the terminal.
-            label_width: columns of the row labels.
-            map_count: the number of maps side by side.
-        """
+        """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it."""
         rows = (map_lines(size) - self.header_lines) * self.rows_a_line
         # one column after the labels, and one for the edge or the gap of each map
         free_columns = size.width - side_width(size) - label_width - 1 - map_count
@@ -217,11 +205,6 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     If all maps are short, the text of the chosen head gets as many lines below as leave room for all heads. In the
     other lines, tiles are as large as they can be with all heads on the screen. If no tiles are small enough for that,
     the overview is scrolled. In all cases the state's zoom changes the size of tiles.
-
-    Args:
-        session: the recording, and what is computed from it.
-        state: the state, with the order and the filter of heads, and the zoom of tiles.
-        size: the size of the terminal.
     """
     is_sorted = session.ranking.is_sorted(state.view)
     heads = session.ranking.order(state.view)
@@ -265,38 +248,17 @@ def tile_height(width: int) -> int:
 
 
 def open_map_pane(session: Session, state: State, size: Size, colors: int) -> MapPane:
-    """Returns the layout of the open head's map at the state's zoom.
-
-    Args:
-        session: the recording, and what is computed from it.
-        state: the state.
-        size: the size of the terminal.
-        colors: the number of colours of the terminal.
-    """
+    """Returns the layout of the open head's map at the state's zoom."""
     return map_pane(session.shape(state.head, state.view), state, size, colors)
 
 
 def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """Returns the zoom levels of the open head, the whole map first.
-
-    Args:
-        session: the recording, and what is computed from it.
-        state: the state.
-        size: the size of the terminal.
-        colors: the number of colours of the terminal.
-    """
+    """Returns the zoom levels of the open head, the whole map first."""
     return zoom_levels(session.shape(state.head, state.view), 1 + len(state.heads_beside), size, colors)
 
 
 def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
-    """Returns the layout of a map at the state's zoom, or at the closest zoom level if there are fewer.
-
-    Args:
-        shape: the size of the map.
-        state: the state.
-        size: the size of the terminal.
-        colors: the number of colours of the terminal.
-    """
+    """Returns the layout of a map at the state's zoom, or at the closest zoom level if there are fewer."""
     map_count, label_width = 1 + len(state.heads_beside), label_columns(shape)
     all_levels = zoom_levels(shape, map_count, size, colors)
     level = all_levels[min(state.zoom, len(all_levels) - 1)]
@@ -318,12 +280,6 @@ def zoom_levels(shape: MapShape, map_count: int, size: Size, colors: int) -> tup
     """Returns the zoom levels of a map, the whole map first.
 
     On the levels of a long map the part that is shown is halved until every unit has a cell; then cells grow.
-
-    Args:
-        shape: the size of the map.
-        map_count: the number of maps side by side.
-        size: the size of the terminal.
-        colors: the number of colours of the terminal.
     """
     counts = shape.rows, shape.columns
     forms, label_width = map_forms(size, colors), label_columns(shape)
@@ -446,15 +402,7 @@ def map_lines(size: Size) -> int:
 
 
 def _tiles_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
-    """True if tiles of this width fit the screen without scrolling.
-
-    Args:
-        groups: the heads, by attention call, or all in one group.
-        width: the columns of a tile.
-        columns: the columns of the screen.
-        lines: the lines for tiles.
-        whole_rows: True if each group must also fit in a single row.
-    """
+    """True if tiles of this width fit the screen without scrolling."""
     if whole_rows and max(map(len, groups)) * width > columns:
         return False
     return len(_tile_rows(groups, columns // width)) * tile_height(width) <= lines

@@ -56,13 +56,7 @@ class LensPane(NamedTuple):
 
 
 def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
-    """Returns the layout of the lens for the state's token.
-
-    Args:
-        session: the recording, and what is computed from it.
-        state: the state, with the lens's token and cursor.
-        size: the size of the terminal.
-    """
+    """Returns the layout of the lens for the state's token."""
     layers = session.ranking.by_call(sorted(lens_heads(session, state)))
     queries, keys = session.units(state.head, state.view)
     count = len(keys if state.direction == "to" else queries)
@@ -70,15 +64,7 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
 
 
 def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
-    """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit.
-
-    Args:
-        layers: the listed heads, layer by layer.
-        names: the names of the recorded heads.
-        count: the number of units in a row.
-        state: the state, with its cursors.
-        size: the size of the terminal.
-    """
+    """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit."""
     columns = _lens_columns(max(map(len, names)), size)
     axis = _strip_axis(count, state.column, columns.strip)
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
@@ -114,10 +100,7 @@ def lens_heads(session: Session, state: State) -> list[int]:
 
 
 def _lens_columns(name_width: int, size: Size) -> LensColumns:
-    """Returns the widths of the parts of a line if the longest name has ``name_width`` columns.
-
-    A narrow screen shortens the pattern, then the number; the row of cells keeps ``MIN_STRIP_WIDTH`` columns.
-    """
+    """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
     name_columns = min(3 + name_width, MAX_NAME_WIDTH)  # two marks come before the name, and a blank after it
     pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
     strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
@@ -130,15 +113,7 @@ def _lens_columns(name_width: int, size: Size) -> LensColumns:
 
 
 def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
-    """Returns the units on the screen and their cells.
-
-    If all or nearly all units fit, each has a cell, and the row is scrolled if need be. Otherwise cells pool all units.
-
-    Args:
-        count: the number of units.
-        column: the first unit on the screen, if it is scrolled.
-        columns: the terminal columns for cells.
-    """
+    """Returns the units on the screen and their cells."""
     if columns < count <= MAX_SCROLLED * columns:
         start = min(max(0, column), count - columns)
         return MapAxis(start, start + columns, columns)
@@ -146,10 +121,7 @@ def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
 
 
 def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[list[int]]:
-    """Returns up to ``max_layers`` layers around the layer of ``head``, or the first ones if no layer has the head.
-
-    Returns an empty list if there are fewer than two layers, or space for fewer than two.
-    """
+    """Returns up to ``max_layers`` layers around the layer of ``head``, or the first ones if no layer has the head."""
     if len(layers) < 2 or max_layers < 2:
         return []
     chosen_layer = next((index for index, heads in enumerate(layers) if head in heads), 0)

@@ -15,11 +15,6 @@ def mark(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the chosen head marked, or without its mark if it has one.
 
     A combination of heads cannot be marked: only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if state.head >= screen.session.recorded_count:
         return replace(state, message="several heads together cannot be marked; Esc goes back to one")
@@ -46,11 +41,6 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
 
     If one head is marked, the chosen head is the second. Without marks, the mean, maximum or rollout is that of all
     listed heads. If the heads cannot be combined, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``d`` (difference), ``m`` (mean), ``M`` (maximum) or ``R`` (rollout).
     """
     combination = COMBINATION_OF_KEY[key]
     heads = state.heads_to_combine
@@ -67,15 +57,7 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
 
 
 def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: int, purpose: str) -> str:
-    """Returns the reason why these heads cannot be shown together; "" if they can.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        heads: the heads.
-        min_heads: the fewest heads.
-        max_heads: the most heads.
-        purpose: the use of the heads, in words for the message.
-    """
+    """Returns the reason why these heads cannot be shown together; "" if they can."""
     if not min_heads <= len(heads) <= max_heads:
         allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
         return f"to {purpose}, mark {allowed_count} with Space; marked now: {len(heads)}"
@@ -89,11 +71,6 @@ def subtract(screen: Screen, state: State, key: str) -> State:
 
     If two heads are marked, shows the second minus the first; if one is, the chosen head is the second. Otherwise shows
     or hides the other recording minus this one, and hides scores. Without another recording, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``d``.
     """
     has_two_heads = len(state.heads_to_combine) == 2
     if has_two_heads or (state.marked_heads and screen.session.other is None):

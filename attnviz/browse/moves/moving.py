@@ -16,11 +16,6 @@ def move(screen: Screen, state: State, key: str) -> State:
     """Returns the state after an arrow key: on another cell of an open map, another head, or another token of the lens.
 
     A query, key or token may lie off the map; heads stop at the first and the last.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten steps.
     """
     directions = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
     step = SHIFT_STEP if key.startswith("shift+") else 1
@@ -38,10 +33,7 @@ def move(screen: Screen, state: State, key: str) -> State:
 
 
 def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: int) -> State:
-    """Returns the state with the cursor on another head of the lens, or on another token of its row.
-
-    From a head that is not listed, the cursor moves to the first listed head. The token may lie off the row.
-    """
+    """Returns the state with the cursor on another head of the lens, or on another token of its row."""
     heads = lens_heads(screen.session, state)
     line = min(max(heads.index(state.head) + rows_down, 0), len(heads) - 1) if state.head in heads else 0
     axis = open_lens_pane(screen.session, state, screen.size).axis
@@ -49,11 +41,7 @@ def _move_in_lens(screen: Screen, state: State, rows_down: int, columns_right: i
 
 
 def _move_head(grid: Tiles, state: State, rows_down: int, columns_right: int) -> State:
-    """Returns the state with another head of the overview chosen.
-
-    Sideways, heads follow each other across rows; up and down, the tile in the same column is chosen, or the last of
-    its row. Moves end at the first and the last head or row.
-    """
+    """Returns the state with another head of the overview chosen."""
     if columns_right:
         order = [head for row in grid.rows for head in row]
         return replace(state, head=order[min(max(order.index(state.head) + columns_right, 0), len(order) - 1)])
@@ -66,11 +54,6 @@ def page(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor a screenful up or down: on another query, or in overview and lens another head.
 
     The query may lie off the map; heads stop at the first and the last.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``pageup`` or ``pagedown``.
     """
     sign = -1 if key == "pageup" else 1
     if state.lens and not state.has_open_head:
@@ -84,13 +67,7 @@ def page(screen: Screen, state: State, key: str) -> State:
 
 
 def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the cursor on the first or last key of an open map, or the first or last head chosen.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``home`` or ``end``.
-    """
+    """Returns the state with the cursor on the first or last key of an open map, or the first or last head chosen."""
     if state.has_open_head:
         _, key_units = screen.session.units(state.head, state.view)
         return replace(state, key=0 if key == "home" else len(key_units) - 1)
@@ -99,13 +76,7 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
-    """
+    """Returns the state with the chosen head open; if a head is open already, zoomed in by one step."""
     return zoom(screen, state, "plus") if state.has_open_head else open_head(screen, state)
 
 
@@ -114,11 +85,6 @@ def leave(screen: Screen, state: State, key: str) -> State:
 
     The order is: zoom and explanation together, heads beside the open one, the open head, the lens, marks, the filter.
     After a combination of heads is closed, its first head is chosen. If nothing is in use, returns an equal state.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if state.has_open_head and (state.zoom or state.why):
         return replace(state, zoom=0, why=False)
@@ -138,11 +104,6 @@ def next_head(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the next or the previous listed head chosen, and with the heads beside it closed.
 
     After the last head comes the first.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``shift+tab`` or ``[`` for the previous head, otherwise the next.
     """
     session = screen.session
     order = lens_heads(session, state) if state.lens and not state.has_open_head else session.ranking.order(state.view)
@@ -157,11 +118,6 @@ def zoom(screen: Screen, state: State, key: str) -> State:
 
     With fewer than two heads to combine, ``=`` zooms in. A message says if the map is at its closest zoom. The overview
     changes the size of its tiles, which ``0`` resets. In the lens a message says that rows cannot be zoomed.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``plus``, ``minus``, ``0`` (the whole map) or ``equals_sign``.
     """
     step = {"minus": -1, "0": 0}.get(key, 1)
     if key == "equals_sign" and len(state.heads_to_combine) > 1:
@@ -185,11 +141,6 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     If the cursor is on the strongest key already, the first press goes to the second; after the weakest comes the
     strongest. In the lens, goes to the strongest token of the chosen head's row; if the row is not computed yet,
     returns the state unchanged. In the overview, and if no key is visible, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
@@ -211,11 +162,6 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
 
     An open head is closed; if it is a combination of heads, its first head is chosen. If the lens is on the screen
     already, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")

@@ -69,11 +69,6 @@ def read_place(screen: Screen, state: State, address: str) -> State:
     the direction ``from`` if the address says so or names no query. If it names both a query and a key, the lens sorts
     heads by the weight between them. Without heads and tokens, the overview is shown.
 
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before; limits and pooling are reset, other things stay, unless the address names them.
-        address: the address, or the link of a page that ends with it.
-
     Raises:
         AttnvizError: if the address is empty, has an unknown name or an invalid filter, or names a metric, a head or a
             token that the recording lacks, or heads that cannot be combined.
@@ -103,11 +98,7 @@ def read_place(screen: Screen, state: State, address: str) -> State:
 
 
 def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
-    """Returns the names and values of an address that stand for the open heads, or else the filter and the order.
-
-    Several heads have a second value that says how they are shown together. The list is empty if no head is open and
-    there is neither a filter nor an order.
-    """
+    """Returns the names and values of an address that stand for the open heads, or else the filter and the order."""
     combination, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.heads_beside)]
     if state.has_open_head and len(names) > 1:
@@ -128,14 +119,7 @@ def _token_axis(state: State) -> str:
 
 
 def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
-    """Returns the state with the order, filter, colour scale and pooling that an address names.
-
-    Order, filter and scale stay if the address does not name them, and the scale if its name is unknown. Limits and
-    pooling are reset unless the address names them.
-
-    Raises:
-        AttnvizError: if the address names an unknown metric or an invalid filter.
-    """
+    """Returns the state with the order, filter, colour scale and pooling that an address names."""
     from attnviz.metrics.head_filter import find_metric_name
 
     view, sort = state.view, values.get("sort", "")
@@ -156,14 +140,7 @@ def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) 
 
 
 def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[State, bool]:
-    """Returns the state with the heads that an address names, and True if a head is to be opened.
-
-    Of heads side by side, the first ``MAX_SIDE_BY_SIDE`` are shown. For an address without heads, returns the state
-    unchanged, and True if the recording has only one head.
-
-    Raises:
-        AttnvizError: if a head is unknown, or the heads cannot be combined as the address asks.
-    """
+    """Returns the state with the heads that an address names, and True if a head is to be opened."""
     session = screen.session
     values_of_heads = [*values.get("head", "").split(","), *values.get("heads", "").split(",")]
     # a page may write the index of a head in its list after ~

@@ -27,11 +27,6 @@ def step(screen: Screen, state: State, key: str) -> State:
     The first press shows the step that the cursor is at, if any. In the overview the chosen head opens. The cursor's
     key is the strongest one outside of the sink, and the message names what the row looks at. At the ends, and if no
     token was written from left to right, only adds a message and stops playing.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``full_stop`` for the next step, ``comma`` for the previous one.
     """
     maps, _ = screen.session.heads[state.head]
     try:
@@ -56,13 +51,7 @@ def step(screen: Screen, state: State, key: str) -> State:
 
 
 def play(screen: Screen, state: State, key: str) -> State:
-    """Returns the state at the next step, from which the inspector goes on step by step until a key is pressed.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
-    """
+    """Returns the state at the next step, from which the inspector goes on step by step until a key is pressed."""
     return step(screen, replace(state, playing=True), NEXT)
 
 
@@ -73,11 +62,7 @@ def next_frame(screen: Screen, state: State) -> State:
 
 @lru_cache(maxsize=8)
 def _steps(maps: CellMaps) -> IntArray:
-    """Returns the queries that are steps, as `step_queries` finds them.
-
-    Raises:
-        AttnvizError: if the first step sees a later token, or no token follows another one.
-    """
+    """Returns the queries that are steps, as `step_queries` finds them."""
     from attnviz.metrics.steps import refuse_later_keys, step_queries
 
     queries = step_queries(maps.query_tokens)
@@ -86,16 +71,7 @@ def _steps(maps: CellMaps) -> IntArray:
 
 
 class _Sources(NamedTuple):
-    """What the row of a step looks at.
-
-    Attributes:
-        token: the label of the token that the step wrote; "" after the last token of the text.
-        unit: the label of the unit with the largest weight, and this weight; "" if there is none. In self-attention
-            only units before the written tokens count, or without a prompt those before the query's unit.
-        strongest_keys: the indices of all keys, the largest weight first, and keys of the sink last.
-        keys: the labels of the strongest keys, each with its weight; "" if none has `MIN_SAID_WEIGHT`.
-        written_weight: the weight on tokens that were written before; NaN in cross-attention, and without a prompt.
-    """
+    """What the row of a step looks at."""
 
     token: str
     unit: str
@@ -105,13 +81,7 @@ class _Sources(NamedTuple):
 
     @classmethod
     def of_query(cls, session: Session, state: State, query: int) -> "_Sources":
-        """Returns what the row of a query looks at.
-
-        Args:
-            session: the recording, and what is computed from it.
-            state: the state, whose head's row is read.
-            query: the index of the query's token.
-        """
+        """Returns what the row of a query looks at."""
         maps, _ = session.heads[state.head]
         weights = session.row(state.head, View(), query).weights
         units, is_sink = _units_and_sink(maps.key_tokens)
@@ -138,16 +108,7 @@ class _Sources(NamedTuple):
 
 
 def _strongest_unit(weights: FloatArray, units: Units, is_sink: BoolArray, stop: int) -> str:
-    """Returns the label and the weight of the strongest unit that begins before ``stop``.
-
-    Returns "" if the weight is below `MIN_SAID_WEIGHT`, or every token is a unit.
-
-    Args:
-        weights: ``(keys,)``.
-        units: the units of the keys.
-        is_sink: ``(keys,)``, True for tokens of the sink, which belong to no unit here.
-        stop: the index of a token; units that begin at it or later do not count.
-    """
+    """Returns the label and the weight of the strongest unit that begins before ``stop``."""
     if units.has_unit_for_each_token:
         return ""
     shares = np.bincount(units.numbers[~is_sink], weights[~is_sink], minlength=len(units))

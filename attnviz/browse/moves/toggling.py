@@ -18,11 +18,6 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 
     Keys are ``v`` (scores, which ends the difference), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour
     scale).
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``v``, ``l``, ``p`` or ``c``.
     """
     view = state.view
     if key == "v" and state.has_open_head and state.head >= screen.session.recorded_count:
@@ -47,11 +42,6 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
 
     A message says if the tokens stay the same. Only adds a message if no head and no lens is open, if the map is too
     long, or for ``w`` if scores are shown, which words do not have.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``w`` (words) or ``t`` (special tokens).
     """
     session, old_units = screen.session, screen.session.units(state.head, state.view)
     if not state.has_open_head and not state.lens:
@@ -89,11 +79,6 @@ def toggle_why(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the features that explain the cursor's weight shown, or hidden again.
 
     If no head is open, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if not state.has_open_head:
         return replace(state, message="x explains a weight of an open head; Enter opens one")
@@ -104,11 +89,6 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the next theme: the terminal's own colours, light, dark.
 
     If the terminal has too few colours, only adds a message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: the key of the binding; unused.
     """
     if screen.colors <= ANSI_COLORS:
         return replace(state, message="themes need more than 16 colours, which this terminal lacks")
@@ -124,11 +104,6 @@ def sort(screen: Screen, state: State, key: str) -> State:
     otherwise the first head is chosen, once the metric is measured. The order of layers cannot be reversed: ``r`` only
     adds a message. In the lens, ``o`` and ``O`` sort heads by their weight on the cursor's token, or end that order if
     it is in use; ``r`` turns the lens.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the key press.
-        key: ``o`` for the next metric, ``O`` for the previous, ``r`` for the reverse order.
     """
     if state.lens and not state.has_open_head:
         if key == "r":

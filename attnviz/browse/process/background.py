@@ -8,11 +8,7 @@ Work = Callable[[], None]
 
 
 class Background:
-    """Runs at most one thread for each kind of work, and reports its end or exception to the main thread.
-
-    Args:
-        call: calls a function in the main thread, which answers key presses; may be used from any thread.
-    """
+    """Runs at most one thread for each kind of work, and reports its end or exception to the main thread."""
 
     def __init__(self, call: Callable[[Work], object]) -> None:
         self.call = call
@@ -22,11 +18,6 @@ class Background:
         """Starts work in a thread; does nothing if work of this kind is running.
 
         An exception of the work is raised in the main thread; no work of this kind starts after it.
-
-        Args:
-            kind: the kind of work.
-            work: the work.
-            on_done: called in the main thread when the work is done; not called after an exception.
         """
         if kind not in self.busy_kinds:
             self.busy_kinds.add(kind)

@@ -59,10 +59,6 @@ class KeyDecoder:
     """Decodes the bytes of a terminal to the text of key presses.
 
     It leaves out the terminal's answers, and bytes that are not UTF-8. No bytes mean that the terminal is closed.
-
-    Args:
-        hang_up: called once when the terminal is closed.
-        on_attributes: called with the attributes of the terminal when it answers ``ASK_ATTRIBUTES``.
     """
 
     def __init__(
@@ -85,10 +81,7 @@ class KeyDecoder:
         return re.sub(HUGE_NUMBER, r"\g<1>0", self._without_answers(self.decoder.decode(data, final), final))
 
     def _without_answers(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers; calls ``on_attributes`` with the attributes in them.
-
-        An unfinished answer is stored until the next text ends it, unless ``final`` is True.
-        """
+        """Returns the text without the terminal's answers; calls ``on_attributes`` with the attributes in them."""
         text_and_attributes = re.sub(WHOLE_STRING, "", self.unfinished_answer + text)
         for answer in re.finditer(ATTRIBUTES, text_and_attributes):
             self.on_attributes(answer.group(1).split(";"))
@@ -99,10 +92,7 @@ class KeyDecoder:
 
 
 def _split_unfinished(text: str) -> tuple[str, str]:
-    """Returns the text before an unfinished answer of the terminal, and the start of the answer.
-
-    If no answer is unfinished, returns the text unchanged and "".
-    """
+    """Returns the text before an unfinished answer of the terminal, and the start of the answer."""
     if unfinished_string := UNFINISHED_STRING.search(text):
         return text[: unfinished_string.start()], unfinished_string.group(1) + unfinished_string.group(2)
     start = text.rfind("\x1b[")

@@ -53,12 +53,6 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
     The change is the partner's values minus the head's, if the view asks for it and the head has a partner.
 
     A unit's weights are summed over its keys and averaged over its queries.
-
-    Args:
-        head: the head.
-        view: the toggles, which choose the numbers and how they are shown.
-        rows: the units of the queries, and the span of them that is shown.
-        columns: the units of the keys, and the span of them that is shown.
     """
     cells = unit_values(head.maps, head.number, view.scores, rows, columns)
     if not view.difference or head.partner is None:
@@ -68,28 +62,13 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
 
 
 def unit_values(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
-    """Returns the weights or scores between units; a unit of several tokens has no score (NaN).
-
-    Args:
-        maps: the attention call.
-        number: the head's number in the call.
-        scores: True for scores instead of weights.
-        rows: the units of the queries, and the span of them that is shown.
-        columns: the units of the keys, and the span of them that is shown.
-    """
+    """Returns the weights or scores between units; a unit of several tokens has no score (NaN)."""
     window = unit_window(maps, number, rows, columns)
     return CellBlock((window.scores if scores else window.weights)[0], window.visible)
 
 
 def unit_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
-    """Returns the weights and scores between units of one head.
-
-    Args:
-        maps: the attention call.
-        number: the head's number in the call.
-        rows: the units of the queries, and the span of them that is shown.
-        columns: the units of the keys, and the span of them that is shown.
-    """
+    """Returns the weights and scores between units of one head."""
     from attnviz.maps.grouped import join_window
 
     (row_units, row_span), (column_units, column_span) = rows, columns
@@ -101,12 +80,6 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
     """Returns a block pooled to at most ``height`` x ``width`` cells; only visible cells count.
 
     A block that is small enough is returned unchanged.
-
-    Args:
-        cells: the block.
-        height: the most rows.
-        width: the most columns.
-        mean: True for the mean of a cell's values, False for their maximum.
     """
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
@@ -123,14 +96,6 @@ def pooled_blocks(
     Weights are pooled to their maximum, or to their mean if the view asks for means. A change is the mean weight of the
     partner minus that of the head; without partners it is replaced by the head's mean weight. Scores are pooled to
     their mean, and have no change. An axis with fewer tokens than cells has a cell for each token.
-
-    Args:
-        heads: the heads, all of one attention call.
-        view: the toggles, which choose the numbers and how they are shown.
-        queries: the rows of the block, in tokens.
-        keys: the columns of the block, in tokens.
-        height: the most rows of cells.
-        width: the most columns of cells.
     """
     if view.scores:
         return [_mean_scores(head, queries, keys, height, width) for head in heads]
@@ -149,14 +114,6 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
     """Returns a preview of a block: each row of cells shows one query of its span instead of pooling all.
 
     In very long maps several rows of cells show the same query. Keys are pooled as in the final block.
-
-    Args:
-        head: the head.
-        view: the toggles, which choose the numbers and how they are shown.
-        queries: the rows of the block, in tokens.
-        keys: the columns of the block, in tokens.
-        height: the most rows of cells.
-        width: the most columns of cells.
     """
     query_count, key_count = queries.stop - queries.start, keys.stop - keys.start
     rows = min(height, query_count)
@@ -174,10 +131,7 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
 
 
 def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """Returns the weights or scores of one query, ``(1, keys)``.
-
-    If the view shows a difference and the head has a partner, returns the partner's values minus the head's.
-    """
+    """Returns the weights or scores of one query, ``(1, keys)``."""
     partner = head.partner if view.difference else None
     calls = [head.maps] if partner is None else [head.maps, partner]
     windows = [maps.window((head.number,), slice(query, query + 1), keys) for maps in calls]
@@ -187,17 +141,7 @@ def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> Ce
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns the mean score of the visible pairs in each cell of a block; a cell without any is masked.
-
-    It reads one band of queries at a time, so that memory stays bounded.
-
-    Args:
-        head: the head.
-        queries: the rows of the block, in tokens.
-        keys: the columns of the block, in tokens.
-        height: the most rows of cells.
-        width: the most columns of cells.
-    """
+    """Returns the mean score of the visible pairs in each cell of a block; a cell without any is masked."""
     edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
     first_keys = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]  # of each column
     totals = np.zeros((len(edges) - 1, len(first_keys)))

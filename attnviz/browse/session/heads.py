@@ -29,12 +29,6 @@ MEAN_GAP = 4  # columns that stay free at the end of a line
 class InspectedHeads:
     """The selected heads of a recording, and combinations of several heads.
 
-    Args:
-        recording: the recording.
-        other: a recording to compare it with; ``None`` for no comparison.
-        selection: the heads to show.
-        unit_name: the name of the units that tokens are joined to.
-
     Attributes:
         heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
             an index into this list stands for a head.
@@ -88,10 +82,6 @@ class InspectedHeads:
 
     def combine(self, heads: tuple[int, ...], combination: Combination) -> int:
         """Returns the index of a combination of heads; adds the combination to ``heads`` and ``names`` if it is new.
-
-        Args:
-            heads: the heads.
-            combination: ``difference`` (the second head minus the first), ``mean``, ``max`` or ``rollout``.
 
         Raises:
             AttnvizError: if the heads cannot be combined in this way.
@@ -147,10 +137,8 @@ class InspectedHeads:
         return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
-        """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`; cached.
-
-        Args:
-            columns: the width of the screen.
+        """Returns an estimate of the lines that the longest text of a recorded head needs, at most `MAX_LINES`;
+        cached.
         """
         if columns not in self._text_lines:
             axes = {
@@ -202,10 +190,7 @@ class InspectedHeads:
         return reduce_heads(pairs, combination)
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
-        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``.
-
-        Frames after the end of a sound never have a unit.
-        """
+        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``."""
         special = special and not (isinstance(tokens.canvas, Sound) and is_padding(tokens, len(tokens) - 1))
         return self._units.get(
             (tokens, words, special), lambda: Units.of(tokens, self._unit_name if words else "tokens", special)
@@ -213,10 +198,7 @@ class InspectedHeads:
 
 
 def _lines_of(tokens: Tokens, columns: int) -> int:
-    """Returns an estimate of the lines that tokens need, at most `MAX_LINES`.
-
-    Each token has a space after it, and every line ends `MEAN_GAP` columns early, as the next token does not fit.
-    """
+    """Returns an estimate of the lines that tokens need, at most `MAX_LINES`."""
     columns_used = max(1, columns - 2 - MEAN_GAP)
     labels = tokens.labels[: MAX_LINES * columns]
     return min(MAX_LINES, -(-sum(1 + cell_len(label) for label in labels) // columns_used))

@@ -81,13 +81,7 @@ class QueryRows:
         self._cache = LruCache[QueryRow](MAX_KEPT_ROWS)
 
     def find(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact numbers of one query over all keys.
-
-        Args:
-            head: the head.
-            view: the toggles; only those that join or hide tokens matter.
-            query: the query, in units.
-        """
+        """Returns the exact numbers of one query over all keys."""
         key = (head, view.words, view.special, query)
         return self._cache.get(key, lambda: self._read(head, view, query))
 
@@ -113,24 +107,11 @@ class TokenRows:
         self._cache = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded_count)
 
     def find(self, head: int, view: View, token: int, direction: Direction) -> TokenRow | None:
-        """Returns the cached row of a token in a head; ``None`` if it is not computed yet.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            token: the token, in units.
-            direction: ``to`` for the row of a query, ``from`` for the column of a key.
-        """
+        """Returns the cached row of a token in a head; ``None`` if it is not computed yet."""
         return self._cache.find(_token_key(head, view, token, direction))
 
     def compute(self, heads: Sequence[int], view: View, token: int, direction: Direction) -> list[int]:
         """Computes and caches the missing rows of some heads, and stops after the first row past ``SLICE_SECONDS``.
-
-        Args:
-            heads: the heads, in the order in which they are computed.
-            view: the toggles, which choose the numbers and how they are shown.
-            token: the token, in units.
-            direction: ``to`` for the row of a query, ``from`` for the column of a key.
 
         Returns:
             The heads whose rows were computed by this call; empty if no row was missing.

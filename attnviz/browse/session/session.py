@@ -105,17 +105,7 @@ class Session(InspectedHeads):
     def panel(
         self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, exact: bool = False
     ) -> Panel:
-        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            rows: the span of the queries, in units.
-            columns: the span of the keys, in units.
-            height: the most rows of cells.
-            width: the most columns of cells.
-            exact: True to compute every cell now; False lets a large block be a preview.
-        """
+        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells."""
         row_units, column_units = self.units(head, view)
         read_cells = self._computed_cells if exact else self.cells
         cells = read_cells(head, view, rows, columns, height, width)
@@ -141,14 +131,6 @@ class Session(InspectedHeads):
 
         A large block of single tokens that has to be pooled is a preview, which is queued for refinement. Blocks are
         cached.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            rows: the span of the queries, in units.
-            columns: the span of the keys, in units.
-            height: the most rows of cells.
-            width: the most columns of cells.
         """
         units = self.units(head, view)
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
@@ -162,14 +144,7 @@ class Session(InspectedHeads):
         return self._cells.get(key, lambda: self._computed_cells(head, view, rows, columns, height, width))
 
     def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
-        """Returns the colour scale of some blocks, in the theme's colormap.
-
-
-        Args:
-            view: the toggles, which choose the numbers and how they are shown.
-            blocks: the blocks that share the scale; if empty, the scale goes up to 1.
-            theme: the theme, which may choose another colormap.
-        """
+        """Returns the colour scale of some blocks, in the theme's colormap."""
         return self.themed_scale(self._default_scale(view, blocks), theme)
 
     def themed_scale(self, scale: ColorScale, theme: Theme) -> ColorScale:
@@ -180,12 +155,7 @@ class Session(InspectedHeads):
         return replace(scale, colormap=colormap)
 
     def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
-        """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes.
-
-        Weights go up to 1, unless each head has its own scale or cells are means; without blocks every scale goes up to
-        1. The limits of other scales are chosen from the values. The scale of weights begins at 0, or with logarithmic
-        steps at `LOG_RANGE` times its upper end.
-        """
+        """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes."""
         quantity = self.quantity(view)
         if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0
@@ -202,13 +172,7 @@ class Session(InspectedHeads):
         return ColorScale(low, high, steps=view.steps)
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact numbers of one query over all keys.
-
-        Args:
-            head: the head.
-            view: the toggles; only those that join or hide tokens matter.
-            query: the query, in units.
-        """
+        """Returns the exact numbers of one query over all keys."""
         return self._query_rows.find(head, view, query)
 
     @cached_property
@@ -220,10 +184,6 @@ class Session(InspectedHeads):
         """Returns the mean of a head's rows: for each key, over the queries that see it.
 
         It reads all cells of the head, so it suits short maps.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
         """
         key = (head, view.scores, view.difference, view.words, view.special)
         return self._mean_rows.get(key, lambda: self._mean_row(head, self.view_of(head, view)))
@@ -243,15 +203,8 @@ class Session(InspectedHeads):
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _refined_cells(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-        """Returns the cells of a large block as they are computed so far, and queues it for refinement if unfinished.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            queries: the rows of the block, in tokens.
-            keys: the columns of the block, in tokens.
-            height: the most rows of cells.
-            width: the most columns of cells.
+        """Returns the cells of a large block as they are computed so far, and queues it for refinement if
+        unfinished.
         """
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(
@@ -279,11 +232,7 @@ def pools_by_mean(view: View) -> bool:
 
 
 def _axis(name: str, units: Units, span: slice, max_cells: int) -> Axis:
-    """Returns an axis of at most ``max_cells`` cells over a span of units.
-
-    If each unit has a cell, labels are those of the units, and edges are indices of units. Otherwise every label is the
-    number of the cell's first token, and edges are numbers of tokens.
-    """
+    """Returns an axis of at most ``max_cells`` cells over a span of units."""
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))
     has_cell_for_each_unit = len(edges) == count + 1

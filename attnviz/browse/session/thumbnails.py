@@ -19,24 +19,12 @@ class HeadThumbnails:
         self._cache = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded_count)
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
-        """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet.
-
-        Args:
-            head: the head.
-            view: the toggles, which choose the numbers and how they are shown.
-            pixels: the most cells along a side.
-        """
+        """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet."""
         thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
         return thumbnail.cells if isinstance(thumbnail, RefinedBlock) else thumbnail
 
     def unfinished_blocks(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
-        """Returns the previews among the cached thumbnails of some heads that are not refined yet.
-
-        Args:
-            heads: the heads.
-            view: the toggles, which choose the numbers and how they are shown.
-            pixels: the most cells along a side.
-        """
+        """Returns the previews among the cached thumbnails of some heads that are not refined yet."""
         thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
         return [
             thumbnail for thumbnail in thumbnails if isinstance(thumbnail, RefinedBlock) and not thumbnail.is_finished
@@ -46,11 +34,6 @@ class HeadThumbnails:
         """Computes and caches missing thumbnails: the first one, and others of its attention call if its map is short.
 
         The thumbnail of a long map begins as a preview, which is refined later.
-
-        Args:
-            heads: the heads, in the order in which they are computed.
-            view: the toggles, which choose the numbers and how they are shown.
-            pixels: the most cells along a side.
 
         Returns:
             The heads whose thumbnails were computed now; empty if none was missing.

@@ -118,15 +118,7 @@ class KeysScreen(ModalScreen[None]):
 
 
 class SurveyBrowser(Application[OpenedText]):
-    """The inspector of a survey as an application; its result is the example to open, or ``None`` if the user quits.
-
-    Args:
-        view: the survey, with the first order and filter of its heads.
-        file: the file of the survey.
-        record: runs the surveyed model over a text, or over the picture in a file.
-        look: how the card and saved pictures are drawn.
-        line: the index of the line in the list whose head is opened at the start; ``None`` opens none.
-    """
+    """The inspector of a survey as an application; its result is the example to open, or ``None`` if the user quits."""
 
     CSS = """
     Screen, DataTable, OptionList, Static, Input, VerticalScroll { background: ansi_default; color: ansi_default; }
@@ -211,11 +203,7 @@ class SurveyBrowser(Application[OpenedText]):
         return self.view.rows[min(max(line, 0), len(self.view.rows) - 1)]
 
     def list_heads(self, line: int = 0) -> None:
-        """Draws the list and the title for the current view, and updates the screen.
-
-        Args:
-            line: the index of the head to choose in the list; an index after the last head chooses the last one.
-        """
+        """Draws the list and the title for the current view, and updates the screen."""
         table, view = self.query_one(DataTable), self.view
         table.clear(columns=True)
         sort_marks = {view.sort: " ▴" if view.ascending else " ▾"}
@@ -235,11 +223,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def show(self, message: str = "") -> None:
-        """Updates the screen: the list or the points if no card is open, else the card; a wide screen shows both.
-
-        Args:
-            message: the text of the status line until the next key press; "" for the usual status.
-        """
+        """Updates the screen: the list or the points if no card is open, else the card; a wide screen shows both."""
         self.message = message
         is_wide = self.size.width >= WIDE_SCREEN
         self.query_one(DataTable).display = not self.shows_points and (is_wide or not self.card_open)
@@ -373,11 +357,6 @@ class SurveyBrowser(Application[OpenedText]):
         """Runs the model over an example, then ends the application with the recording, or shows why it cannot run.
 
         It runs in a thread; `end_run` drops its result if the user left the run.
-
-        Args:
-            text: the text, or the path of the picture.
-            address: the place that is shown first.
-            start_time: the time when this run began, which identifies it.
         """
         try:
             recording = self.record(text)
@@ -388,12 +367,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.call_from_thread(self.end_run, start_time, opened_text)
 
     def end_run(self, start_time: float, result: OpenedText | str) -> None:
-        """Ends the application with the opened example, or shows a message; does nothing if the user left the run.
-
-        Args:
-            start_time: the time when the run began, which identifies it.
-            result: the opened example, or the message that says why the model cannot run.
-        """
+        """Ends the application with the opened example, or shows a message; does nothing if the user left the run."""
         if self.run_start_time != start_time:
             return
         self.run_start_time = None
@@ -454,10 +428,6 @@ class SurveyBrowser(Application[OpenedText]):
 
         At either end of the axis the head stays chosen. Does nothing if the list is shown instead of points, or no head
         has a point.
-
-        Args:
-            axis: 0 to go across, 1 to go up.
-            step: 1 for the next head, -1 for the previous one.
         """
         table, values = self.query_one(DataTable), self.view.points
         heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
@@ -470,13 +440,7 @@ class SurveyBrowser(Application[OpenedText]):
         table.move_cursor(row=ordered_heads[min(max(position, 0), len(ordered_heads) - 1)])
 
     def show_view(self, view: SurveyView, choose_first: bool = False) -> None:
-        """Shows the heads of a view; if the view is refused, shows the reason and keeps the old view.
-
-        Args:
-            view: the view.
-            choose_first: True to choose the first head; False to keep the chosen head, or the first if the view lacks
-                it.
-        """
+        """Shows the heads of a view; if the view is refused, shows the reason and keeps the old view."""
         name = self.chosen_row.name
         try:
             names = [row.name for row in view.rows]
@@ -488,11 +452,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_heads(0 if choose_first or name not in names else names.index(name))
 
     def action_ask(self, purpose: str) -> None:
-        """Opens the prompt with a text to begin with, and explains the prompt in the status line.
-
-        Args:
-            purpose: ``find`` a head or a metric, ``filter`` the heads, or ``save`` a picture to a file.
-        """
+        """Opens the prompt with a text to begin with, and explains the prompt in the status line."""
         self.open_prompt = purpose
         if purpose == "save":
             suggestion = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"

@@ -130,12 +130,7 @@ class SurveyView:
         return f"{shlex.join(words)} -o figure.svg"
 
     def picture(self, row: HeadRow | None, look: Look) -> Report:
-        """Returns the report that is saved as a picture: a head's card, or the listed heads as points.
-
-        Args:
-            row: the head; ``None`` for the points.
-            look: how the picture is drawn.
-        """
+        """Returns the report that is saved as a picture: a head's card, or the listed heads as points."""
         options = ReportOptions(sort=self.sort, look=look, medium=FORMATS[".svg"].medium(look))
         if row is None:
             axes = ",".join(self.axes)

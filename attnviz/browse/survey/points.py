@@ -20,10 +20,6 @@ def points_lines(
 
     Args:
         values: the numbers across and up, ``(heads, 2)``; NaN for a head without a point.
-        names: the names of the heads.
-        axes: the names of the metrics across and up.
-        chosen_head: the index of the chosen head, which is marked; ``None`` for none.
-        size: columns and lines, at least 20 x 6.
     """
     width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3  # without the numbers, the axes and their names
     heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
@@ -68,17 +64,7 @@ def _write_names(
     chosen_head: int | None,
     outer_heads: Sequence[int],
 ) -> None:
-    """Writes names of heads into the grid, each right or else left of its point, where no character would touch it.
-
-    The chosen head's name comes first, then those of ``outer_heads``. A name that fits on neither side is left out.
-
-    Args:
-        grid: the characters, ``(lines, columns)``, which are changed.
-        positions: the line and column of each head's point.
-        names: the names of all heads.
-        chosen_head: the index of the chosen head; ``None`` for none.
-        outer_heads: all heads that have a point, those farthest from the mean of the points first.
-    """
+    """Writes names of heads into the grid, each right or else left of its point, where no character would touch it."""
     first_heads = [chosen_head] if chosen_head in positions else []
     for head in dict.fromkeys((*first_heads, *outer_heads)):
         row, column = positions[head]

@@ -153,11 +153,7 @@ def _suggestions(screen: Screen, state: State) -> StyledText:
 
 
 def _suggestion_text(screen: Screen, state: State) -> str:
-    """Returns an example of a filter until a text is typed, or in the overview the metrics that begin with the text.
-
-    Before a text is typed in the overview, the metrics follow the other things that can be found. Returns "" in any
-    other case.
-    """
+    """Returns an example of a filter until a text is typed, or in the overview the metrics that begin with the text."""
     if state.prompt == "filter":
         return "" if state.prompt_text else "  such as sink>0.5 layer:3-5 -uniform; empty shows all heads"
     if state.prompt != "query" or state.has_open_head or state.lens:

@@ -66,13 +66,8 @@ class ImageRow:
 
 
 def image_pane(row: ImageRow, width: int, lines: int, size: Size) -> BoxRow | None:
-    """Composes the images side by side, as large as the pane allows; ``None`` if there are none or they are too small.
-
-    Args:
-        row: the weights.
-        width: columns of the pane.
-        lines: lines of the pane.
-        size: the size of the terminal.
+    """Composes the images side by side, as large as the pane allows; ``None`` if there are none or they are too
+    small.
     """
     boxes, end = list[Box](), 0
     for image_index, start, columns, height in _image_positions(row, width, lines):
@@ -91,12 +86,8 @@ def _seconds_line(box: OverImage) -> tuple[StyledText, ...]:
 
 
 def words_start(row: ImageRow, width: int, lines: int) -> int | None:
-    """Returns the first column of the words beside the images; ``None`` if there are no words, or no images are drawn.
-
-    Args:
-        row: the weights.
-        width: columns of the pane.
-        lines: lines of the pane.
+    """Returns the first column of the words beside the images; ``None`` if there are no words, or no images are
+    drawn.
     """
     positions = _image_positions(row, width, lines)
     if not positions or not len(row.words):
@@ -106,15 +97,7 @@ def words_start(row: ImageRow, width: int, lines: int) -> int | None:
 
 
 def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
-    """Returns the index of the key whose patch is under a position of the pane; ``None`` if there is none.
-
-    Args:
-        row: the weights.
-        width: columns of the pane.
-        lines: lines of the pane.
-        x: the column.
-        y: the line.
-    """
+    """Returns the index of the key whose patch is under a position of the pane; ``None`` if there is none."""
     for image_index, start, columns, height in _image_positions(row, width, lines):
         image = row.keys.media[image_index]
         if isinstance(image, Image) and start <= x < start + columns and y < height:
@@ -128,16 +111,7 @@ def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
 
 
 def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, int, int, int]]:
-    """Returns for each image its index among the media, its first column in the pane, its columns and its lines.
-
-    Images are as high as the pane allows, all equally high, and leave space for words. The list is empty if they would
-    be lower than `MIN_LINES`, or if there are none.
-
-    Args:
-        row: the weights over the images.
-        width: columns of the pane, of which the first stays blank.
-        lines: lines of the pane.
-    """
+    """Returns for each image its index among the media, its first column in the pane, its columns and its lines."""
     images = row.keys.image_indices
     media = [row.keys.media[image_index] for image_index in images]
     aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
@@ -156,14 +130,8 @@ def _image_positions(row: ImageRow, width: int, lines: int) -> list[tuple[int, i
 
 
 def _shaded_image(row: ImageRow, image_index: int, columns: int, lines: int, size: Size) -> OverImage:
-    """Composes one image shaded by the weights of its patches, with frames around the query's and the cursor's patch.
-
-    Args:
-        row: the weights of the query over all images.
-        image_index: the index of the image among the media of the keys.
-        columns: the width of the image on the screen.
-        lines: the height of the image on the screen.
-        size: the size of the terminal.
+    """Composes one image shaded by the weights of its patches, with frames around the query's and the cursor's
+    patch.
     """
     in_image = row.keys.medium == image_index
     image, places = row.keys.media[image_index], np.where(in_image[:, None], row.keys.places, 0)

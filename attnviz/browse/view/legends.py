@@ -11,13 +11,7 @@ from attnviz.report.picture.panels import Quantity
 
 
 def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[StyledText, Box, StyledText]:
-    """Returns the legend: the lowest value, a strip of all colours, and the highest value.
-
-    Args:
-        quantity: the quantity of the values.
-        scale: the colour scale.
-        columns: the width of the strip.
-    """
+    """Returns the legend: the lowest value, a strip of all colours, and the highest value."""
     (_, low), *_, (_, high) = quantity.ticks(scale)
     values = scale.value(np.linspace(0, 1, columns))
     cells = Cells(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), scale)

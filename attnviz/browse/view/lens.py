@@ -172,12 +172,6 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
     """Returns the state after a click in the lens, and True if it was on the name of the head already chosen.
 
     A click on a name chooses the head, on a cell also its token, on the text a token; every click clears the message.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the click.
-        x: the column of the screen.
-        y: the line below the title.
     """
     lens, next_state = lay_out_lens(screen, state), replace(state, message="")
     first_text_line = screen.size.height - FIXED_LINES - text_lines(screen.size)
@@ -196,10 +190,7 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
 
 
 def _header(lens: LaidOutLens) -> Box:
-    """Composes the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers.
-
-    The token is at the left of the mark if it does not fit at the right.
-    """
+    """Composes the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers."""
     state, columns = lens.state, lens.pane.columns
     cell_columns = columns.strip
     cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell_width
@@ -221,9 +212,8 @@ def _header(lens: LaidOutLens) -> Box:
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
-    """Composes the line of a head: marks, name, the number that sorts heads or else the pattern, and its row of cells.
-
-    A narrow screen leaves out the number and the pattern.
+    """Composes the line of a head: marks, name, the number that sorts heads or else the pattern, and its row of
+    cells.
     """
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     is_chosen = head == state.head
@@ -254,10 +244,7 @@ def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
 
 
 def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tuple[Box, ...]:
-    """Composes a row of cells, then a token with its number: the token that sorts the lens, else the strongest.
-
-    If the row is not computed yet, composes an ellipsis. The chosen row shows the cursor.
-    """
+    """Composes a row of cells, then a token with its number: the token that sorts the lens, else the strongest."""
     columns, axis = lens.pane.columns, lens.pane.axis
     if row is None:
         return (StyledText("…", columns.strip, "dim"),)

@@ -86,12 +86,6 @@ def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
     """Returns the state after a click on a cell, a listed head or key, the minimap, or a token of the text.
 
     Every click clears the message; a click elsewhere changes nothing else.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state before the click.
-        x: the column of the screen.
-        y: the line below the title.
     """
     head, state = lay_out(screen, state), replace(state, message="")
     size = screen.size
@@ -105,14 +99,7 @@ def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
 
 
 def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int, int, int] | None:
-    """Returns the head, the query and the key of the cell under a position; ``None`` if no cell is there.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state.
-        x: the column of the screen.
-        y: the line below the title.
-    """
+    """Returns the head, the query and the key of the cell under a position; ``None`` if no cell is there."""
     head = lay_out(screen, state)
     pane_column = x - map_column(screen.size)
     cell = head.pane.cell_at(pane_column, y) if pane_column >= 0 and y < map_lines(screen.size) else None
@@ -121,16 +108,7 @@ def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int,
 
 
 def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
-    """Returns the state after a click in the side pane: a listed head opens, or the cursor moves.
-
-    The cursor moves to the key on the line, or to a cell of the minimap. A click elsewhere returns the state unchanged.
-
-    Args:
-        head: the open head.
-        state: the state before the click.
-        x: the column of the side pane.
-        y: the line of the side pane.
-    """
+    """Returns the state after a click in the side pane: a listed head opens, or the cursor moves."""
     lines = side_lines(head)
     if y < listed_lines(head.screen.size):
         heads_in_list = listed_heads(head)
@@ -145,10 +123,7 @@ def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
 
 
 def _map_boxes(head: OpenHead) -> tuple[Box, ...]:
-    """Composes a box for each line above the maps, with the labels of keys, and one box for all lines of the maps.
-
-    The last box has the labels of queries at the left. Several open heads have one map each, side by side.
-    """
+    """Composes a box for each line above the maps, with the labels of keys, and one box for all lines of the maps."""
     pane, state = head.pane, head.state
     cursor_cell = pane.queries.cell_of(state.query), pane.keys.cell_of(state.key)
     maps = [_map_cells(head, panel, cursor_cell) for panel in head.panels]
@@ -165,10 +140,7 @@ def _map_boxes(head: OpenHead) -> tuple[Box, ...]:
 
 
 def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
-    """Returns the label of a row: the query's text, with its number if rows are pooled and the label has space.
-
-    The cursor's row has no number.
-    """
+    """Returns the label of a row: the query's text, with its number if rows are pooled and the label has space."""
     label, width = head.queries.labels[query], head.pane.label_width
     numbered_label = f"{label} {head.queries.starts[query]}"
     shows_number = head.pane.queries.pooled and not has_cursor and cell_len(numbered_label) <= width
@@ -176,16 +148,7 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
 
 
 def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
-    """Composes the cells of one map, in the form of the zoom level.
-
-    Cells one column wide are drawn as pixels if the terminal can show them; cells of at least `NUMBER_CELL` columns
-    contain their numbers.
-
-    Args:
-        head: the open head.
-        panel: the panel of the map.
-        cursor_cell: the row and the column of the cell with the cursor.
-    """
+    """Composes the cells of one map, in the form of the zoom level."""
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
     if form.cell_width == 1 and character is not None:
@@ -208,10 +171,7 @@ def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
 
 
 def _number_in_four_columns(value: float, panel: Panel) -> str:
-    """Returns a value of a panel as text of exactly four columns: with fewer decimals if it is longer, then cut.
-
-    A number of up to three characters is followed by a blank.
-    """
+    """Returns a value of a panel as text of exactly four columns: with fewer decimals if it is longer, then cut."""
     text = panel.cell(value)
     if len(text) > _NUMBER_COLUMNS:
         text = f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
@@ -219,14 +179,7 @@ def _number_in_four_columns(value: float, panel: Panel) -> str:
 
 
 def _header(head: OpenHead, cursor_column: int) -> list[Box]:
-    """Composes the lines above the maps: the cursor's key, or the names of several heads; then the labels of keys.
-
-    The zoom level decides if there are lines for labels.
-
-    Args:
-        head: the open head.
-        cursor_column: the cell of the cursor in its row.
-    """
+    """Composes the lines above the maps: the cursor's key, or the names of several heads; then the labels of keys."""
     pane = head.pane
     margin = StyledText("", pane.label_width + 1)
     compose_first_line = _head_names if head.state.heads_beside else _cursor_key_line
@@ -240,9 +193,8 @@ def _header(head: OpenHead, cursor_column: int) -> list[Box]:
 
 
 def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
-    """Composes a mark over the cursor's column with the key's label at its right, or at its left if it fits only there.
-
-    A label wider than the map is cut. Over frames of a sound, the line also has round seconds.
+    """Composes a mark over the cursor's column with the key's label at its right, or at its left if it fits only
+    there.
     """
     width = head.pane.width - head.pane.label_width - 1
     seconds = seconds_of_columns(head.keys, head.pane.map_width, head.pane.keys.span)
@@ -261,11 +213,7 @@ def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
 
 
 def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
-    """Composes the names of heads side by side, each with a mark over the cursor's column.
-
-    A name is at the left of its mark; if it does not fit there, at the right, where it may be cut; if the mark is at
-    the right edge, it is left out.
-    """
+    """Composes the names of heads side by side, each with a mark over the cursor's column."""
     width, mark_column = head.pane.map_width, head.pane.column_of(cursor_column)
     line: list[Box] = []
     for head_index in head.heads:
@@ -281,10 +229,7 @@ def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
 
 
 def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
-    """Returns the lines of key labels over one map: in wide cells one line, else characters below each other.
-
-    There are none if the zoom level has no lines for them.
-    """
+    """Returns the lines of key labels over one map: in wide cells one line, else characters below each other."""
     form, labels = head.pane.form, panel.columns.labels
     if form.cell_width >= NUMBER_CELL:
         return [[box for label in labels for box in (StyledText(label, form.cell_width - 1, "dim", right=True), _GAP)]]
@@ -294,9 +239,6 @@ def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
 
 
 def _stacked_characters(label: str, depth: int) -> list[str]:
-    """Returns a label's characters for ``depth`` lines, from top to bottom: blank lines come first.
-
-    A longer label is cut and ends in an ellipsis.
-    """
+    """Returns a label's characters for ``depth`` lines, from top to bottom: blank lines come first."""
     characters = list(label[:depth]) if len(label) <= depth else [*label[: depth - 1], "…"]
     return [""] * (depth - len(characters)) + characters

@@ -45,13 +45,7 @@ def overview_body(screen: Screen, state: State) -> Body:
 
 
 def _mean_row_text(screen: Screen, state: State, lines: int) -> Box:
-    """Composes the text shaded by the mean of the chosen head's rows; its caption lists the strongest keys that fit.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state, with the chosen head.
-        lines: the height of the text with its caption.
-    """
+    """Composes the text shaded by the mean of the chosen head's rows; its caption lists the strongest keys that fit."""
     session = screen.session
     row = session.mean_row(state.head, state.view)
     _, keys = session.units(state.head, state.view)
@@ -99,17 +93,7 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
-    """Composes a tile: the head's name and pattern above its thumbnail, or above an ellipsis until that is computed.
-
-    The pattern is left out if the tile is too narrow for it.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state, with the chosen head and the marked heads.
-        head: the head of the tile.
-        grid: the layout of the tiles.
-        scale: the colour scale of all heads, used unless each head has its own.
-    """
+    """Composes a tile: the head's name and pattern above its thumbnail, or above an ellipsis until that is computed."""
     session, is_chosen = screen.session, head == state.head
     block = session.thumbnails.find(head, state.view, grid.pixels)
     effect = _effect_cell(session, head)
@@ -141,11 +125,7 @@ def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
 
 
 def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
-    """Returns one cell, two columns wide, whose colour and sign show the head's effect.
-
-    The cell is blank if this head's effect was not measured. Returns no cell if no effects are open, or for a
-    combination of heads.
-    """
+    """Returns one cell, two columns wide, whose colour and sign show the head's effect."""
     if not session.added_frames or head >= session.recorded_count:
         return ()
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
@@ -174,16 +154,7 @@ def _sort_number(session: Session, state: State, head: int) -> str:
 
 
 def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[StyledText, Box, StyledText]) -> Box:
-    """Composes the status: the progress of previews, the chosen head, and the legend.
-
-    If each head has a scale of its own, a remark that says so replaces the legend.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        state: the state, with the chosen head.
-        grid: the layout of the tiles.
-        legend_boxes: the lowest value, a strip of colours `LEGEND_COLUMNS` wide, and the highest value.
-    """
+    """Composes the status: the progress of previews, the chosen head, and the legend."""
     progress = preview_status(screen.session.unfinished_blocks)
     last_boxes: tuple[Box, ...]
     if state.view.own_scale:
@@ -197,15 +168,7 @@ def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[Style
 
 
 def _head_summary(session: Session, state: State, grid: Tiles, progress: str, width: int) -> str:
-    """Returns the chosen head's name, then pattern, kind, size and row of tiles, as many of these as fit the width.
-
-    Args:
-        session: the session.
-        state: the state, with the chosen head.
-        grid: the layout of the tiles.
-        progress: the text before the summary.
-        width: the columns of both texts.
-    """
+    """Returns the chosen head's name, then pattern, kind, size and row of tiles, as many of these as fit the width."""
     maps, _ = session.heads[state.head]
     tile_row, _ = grid.position(state.head)
     parts = [

@@ -54,10 +54,7 @@ def _with_frame(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
 
 
 def _title(screen: Screen, state: State, body_title: str) -> Box:
-    """Composes the title line: at the left the body's title and the toggles, at the right the model and the text.
-
-    Model and text are cut to the free columns, and left out if these are `MAX_BLANK_COLUMNS` or fewer.
-    """
+    """Composes the title line: at the left the body's title and the toggles, at the right the model and the text."""
     recording = screen.session.recording
     title = f" {body_title}  {toggles_text(screen, state)} "
     source = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
@@ -94,12 +91,7 @@ def toggles_text(screen: Screen, state: State) -> str:
 
 
 def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
-    """Composes one page of the help under a title, in as many columns as fit the screen.
-
-    Args:
-        screen: the session, and the terminal's size and colours.
-        page: the number of the page, from 1; after the last page, the last one is composed.
-    """
+    """Composes one page of the help under a title, in as many columns as fit the screen."""
     lines, columns_across = max(1, screen.size.height - 2), help_columns(screen.size)  # below a title and a blank line
     pages = help_pages(screen.size, len(BINDINGS))
     start_of_page = (min(page, pages) - 1) * lines * columns_across

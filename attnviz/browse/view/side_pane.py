@@ -75,14 +75,7 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
 
 
 def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
-    """Composes the line of a head in the list: a mark if it is open or marked, its name, sort number and pattern.
-
-    The sort number, by which heads are sorted, is left out until every head has it.
-
-    Args:
-        open_head: the open head, or the heads that are open side by side.
-        listed_head: the index in the session of the head on the line.
-    """
+    """Composes the line of a head in the list: a mark if it is open or marked, its name, sort number and pattern."""
     session, state = open_head.screen.session, open_head.state
     is_open = listed_head in open_head.heads
     mark = "•" if listed_head in state.marked_heads else " "
@@ -96,10 +89,7 @@ def _listed_head_line(open_head: OpenHead, listed_head: int) -> StyledText:
 
 
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
-    """Returns at most ``count`` lines: the cursor's numbers, its query's strongest keys, and the minimap if it fits.
-
-    Only a map that is partly off the screen has a minimap.
-    """
+    """Returns at most ``count`` lines: the cursor's numbers, its query's strongest keys, and the minimap if it fits."""
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
     minimap_lines = MINIMAP_LINES + 1 if minimap else 0  # with a blank line above it
@@ -144,10 +134,7 @@ def _number_texts_of_heads(head: OpenHead) -> list[str]:
 
 
 def _cursor_number_texts(head: OpenHead) -> list[str]:
-    """Returns a line with the weight at the cursor, or a remark if the cell is masked; and a line with the score.
-
-    Neither words nor combined heads have scores: for a word the second line says so, for a combined head it is empty.
-    """
+    """Returns a line with the weight at the cursor, or a remark if the cell is masked; and a line with the score."""
     row, key = head.row, head.state.key
     if not np.isnan(row.scores[key]):
         score_text = f" score  {row.scores[key]:.4f}"
@@ -160,12 +147,8 @@ def _cursor_number_texts(head: OpenHead) -> list[str]:
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """Returns the weight of a key, and its change if the head is compared; the contribution if the session shows those.
-
-    Args:
-        head: the open head.
-        row: the numbers of the cursor's query.
-        key: the key, in units.
+    """Returns the weight of a key, and its change if the head is compared; the contribution if the session shows
+    those.
     """
     quantity = head.screen.session.weight_quantity
     if quantity is not PERCENT:
@@ -185,15 +168,7 @@ def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
 
 
 def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
-    """Composes the line of a key: number, bar and label.
-
-    The label comes last, since a terminal may draw it wider than measured.
-
-    Args:
-        head: the open head.
-        key: the key, in units.
-        full_bar: the value of a full bar.
-    """
+    """Composes the line of a key: number, bar and label."""
     value = float(head.row.numbers(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
     label_columns = head.side_width - BAR_WIDTH - len(number) - 3  # without the cursor's mark and two spaces
@@ -226,12 +201,7 @@ def _minimap(head: OpenHead) -> list[SideLine]:
 
 
 def _cells_on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
-    """Returns True for each cell of the minimap of which at least a part is on the screen, ``(rows, columns)``.
-
-    Args:
-        head: the open head.
-        shape: the numbers of rows and columns of the minimap, which together show the whole map.
-    """
+    """Returns True for each cell of the minimap of which at least a part is on the screen, ``(rows, columns)``."""
     overlaps = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
     for axis, cell_count, unit_count in axes:

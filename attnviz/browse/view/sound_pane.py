@@ -58,13 +58,7 @@ def is_sound(tokens: Tokens) -> bool:
 
 
 def sound_pane(row: SoundRow, width: int, lines: int) -> OverSound | None:
-    """Composes the sound with the weights of its frames; ``None`` if the pane has too few lines.
-
-    Args:
-        row: the weights.
-        width: columns of the pane.
-        lines: lines of the pane.
-    """
+    """Composes the sound with the weights of its frames; ``None`` if the pane has too few lines."""
     if lines < MIN_LINES:
         return None
     keys, frames = row.keys, row.frames
@@ -99,13 +93,7 @@ def spoken_starts(tokens: Tokens) -> tuple[tuple[float, str], ...]:
 
 
 def unit_at(row: SoundRow, width: int, column: int) -> int | None:
-    """Returns the unit of largest weight in a column of the pane; ``None`` if no frame has its middle there.
-
-    Args:
-        row: the weights.
-        width: columns of the pane.
-        column: the column.
-    """
+    """Returns the unit of largest weight in a column of the pane; ``None`` if no frame has its middle there."""
     frames = row.frames
     columns = min(width, len(frames))
     if column >= columns:
@@ -122,7 +110,6 @@ def sample_edges(places: IntArray, columns: int) -> Float64Array:
 
     Args:
         places: ``(frames, 2)``, the first sample of each frame, and the one after its last.
-        columns: the number of columns.
     """
     return np.linspace(float(places[:, 0].min()), float(places[:, 1].max()), columns + 1)
 
@@ -131,11 +118,6 @@ def marked_seconds(seconds: Float64Array, cursor: tuple[float, str] | None, mark
     """Returns a line of round seconds in three parts, of which the second is the cursor's mark with its label.
 
     The label is left of the mark if it fits only there. Without a cursor in these seconds, all is in the first part.
-
-    Args:
-        seconds: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
-        cursor: the cursor's second and its label; ``None`` for no mark.
-        mark: the character of the mark.
     """
     columns = len(seconds) - 1
     if cursor is None or not seconds[0] <= cursor[0] <= seconds[-1]:
@@ -154,11 +136,6 @@ def seconds_of_columns(keys: Units, columns: int, span: slice) -> Float64Array |
     """Returns the seconds at which the columns of a map begin, and the end, ``(columns + 1,)``.
 
     ``None`` if the columns are not single frames of a sound, but other tokens or spoken words.
-
-    Args:
-        keys: the units of the keys.
-        columns: columns of the map.
-        span: the units on the screen.
     """
     tokens, first, last = keys.tokens, int(keys.starts[span.start]), int(keys.starts[span.stop - 1])
     are_frames = is_sound(tokens) and last - first == span.stop - 1 - span.start
@@ -168,10 +145,7 @@ def seconds_of_columns(keys: Units, columns: int, span: slice) -> Float64Array |
 
 
 def _cursor_second(row: SoundRow) -> tuple[float, str] | None:
-    """Returns the second in the middle of the cursor's unit, with a label; ``None`` if it is not in the sound.
-
-    The label is the second and, if a word is said there, the word.
-    """
+    """Returns the second in the middle of the cursor's unit, with a label; ``None`` if it is not in the sound."""
     tokens, unit = row.keys.tokens, row.cursor
     frames = row.frames[row.keys.numbers[row.frames] == unit]
     if not len(frames):

@@ -71,13 +71,7 @@ class ShadedTokens:
 
 
 def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
-    """Returns the caption of a shaded text: what the shades show, and their limits.
-
-    Args:
-        description: the row that shades the text.
-        quantity: the quantity of its values.
-        scale: the colour scale.
-    """
+    """Returns the caption of a shaded text: what the shades show, and their limits."""
     (_, low), *_, (_, high) = quantity.ticks(scale)
     return f" shades: {description}, {low} to {high}"
 
@@ -87,11 +81,6 @@ def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
 
     The words of the prompt stand beside the images, under the shares of the row on each image and on the words. Images
     that would be too small to recognise are replaced by the paragraph, and so is a sound without enough lines.
-
-    Args:
-        tokens: the tokens.
-        size: the size of the terminal.
-        max_lines: the most lines.
     """
     caption = StyledText(tokens.caption, size.width, "dim")
     image_row = tokens.image_row
@@ -118,41 +107,19 @@ def _paragraph(tokens: ShadedTokens, lines: list[list[Piece]]) -> Paragraph:
 
 
 def _words_beside(tokens: ShadedTokens, image_row: ImageRow, columns: int, max_lines: int) -> BoxColumn:
-    """Composes what stands beside the images: the shares of the row, then the words around the cursor.
-
-    Args:
-        tokens: the tokens.
-        image_row: their values over the images.
-        columns: columns beside the images.
-        max_lines: the most lines.
-    """
+    """Composes what stands beside the images: the shares of the row, then the words around the cursor."""
     shares = tuple(StyledText(f" {text}", columns) for text in image_row.share_texts[:max_lines])
     return BoxColumn((*shares, _paragraph(tokens, _word_lines(tokens, image_row, columns, max_lines))))
 
 
 def _word_lines(tokens: ShadedTokens, image_row: ImageRow, columns: int, max_lines: int) -> list[list[Piece]]:
-    """Returns the lines of the words beside the images, which follow the lines of the shares.
-
-    Args:
-        tokens: the tokens.
-        image_row: their values over the images.
-        columns: columns beside the images.
-        max_lines: the most lines, with those of the shares.
-    """
+    """Returns the lines of the words beside the images, which follow the lines of the shares."""
     free_lines = max_lines - len(image_row.share_texts)
     return wrapped_tokens(tokens, columns, free_lines, image_row.words.tolist()) if free_lines > 0 else []
 
 
 def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
-    """Returns the index of the token, image patch or frame under a position of the pane; ``None`` if none is there.
-
-    Args:
-        tokens: the tokens.
-        size: the size of the terminal.
-        max_lines: the most lines.
-        x: the column of the pane.
-        y: the line of the pane.
-    """
+    """Returns the index of the token, image patch or frame under a position of the pane; ``None`` if none is there."""
     image_row = tokens.image_row
     if image_row is not None and image_pane(image_row, size.width, max_lines - 1, size) is not None:
         start = words_start(image_row, size.width, max_lines - 1)
@@ -180,12 +147,6 @@ def wrapped_tokens(
     """Returns the tokens wrapped to lines; if there are more than ``max_lines``, those around the cursor.
 
     Each piece of a line has the index of its token, ``None`` for a space. A label wider than the pane is cut.
-
-    Args:
-        tokens: the tokens.
-        columns: columns of the pane.
-        max_lines: the most lines.
-        chosen_units: the units to write, in ascending order; ``None`` for all.
     """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2  # one column stays blank at each side
     shown_units = range(len(units)) if chosen_units is None else chosen_units

@@ -20,10 +20,6 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
     """Returns lines that explain a score: q, k and q·k of the features with the largest terms, the rest, and the sum.
 
     If the recording holds no queries and keys, or the head is a combination, a remark stands in place of the features.
-
-    Args:
-        head: the open head, with the query and the key under its cursor.
-        count: the lines of the pane; more are returned if the pane has too few for one feature or for the remark.
     """
     session, state = head.screen.session, head.state
     maps, head_number = session.heads[state.head]
@@ -42,14 +38,7 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
 
 
 def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -> list[Box]:
-    """Returns a heading, a line for each of the largest terms, and one for the sum of the others if there are any.
-
-    Args:
-        q: the query's features.
-        k: the key's features.
-        scale: the factor of every product.
-        count: the lines of the pane, of which `LINES_OF_SUMS` list no feature; at least one feature is listed.
-    """
+    """Returns a heading, a line for each of the largest terms, and one for the sum of the others if there are any."""
     terms = q * k * scale
     order = np.argsort(-np.abs(terms), kind="stable")
     listed_count = max(1, count - LINES_OF_SUMS)
@@ -66,14 +55,7 @@ def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -
 
 
 def _sum_lines(q: Float64Array, k: Float64Array, scale: float, head: OpenHead) -> list[Box]:
-    """Returns a line with the sum of all terms, and one with the score if a bias or a soft cap makes it differ.
-
-    Args:
-        q: the query's features.
-        k: the key's features.
-        scale: the factor of every product.
-        head: the open head, with the scores of the cursor's query.
-    """
+    """Returns a line with the sum of all terms, and one with the score if a bias or a soft cap makes it differ."""
     total = (q * k * scale).sum()
     score = float(head.row.scores[head.state.key])
     lines: list[Box] = [StyledText(" q·k · scale".ljust(NAME_COLUMNS) + f" {total:>6.2f}", style="bold")]

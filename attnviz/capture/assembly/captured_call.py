@@ -95,16 +95,6 @@ def capture_call(
     Factors are queries and keys that give the scores; blocks are maps with fewer, larger cells. A call has no factors
     if no queries and keys give its scores, if its heads see different cells, or if each head is a module of its own.
 
-    Args:
-        site: the place of the call in the model.
-        heads: the numbers of the heads in the layer.
-        call: the call.
-        dense: True for whole maps of any length, False for factors of any length if there are any; ``None`` decides by
-            the length.
-        first_head: the number in the layer of the call's first head.
-        tokens_of: returns the tokens of queries and keys known so far; ``None`` for numbered ones.
-        with_factors: True to keep factors beside whole maps too, if there are any; not if each head is a module.
-
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
     """
@@ -145,14 +135,7 @@ def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
 
 
 def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
-    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole.
-
-    Args:
-        rules: the rules of each text's mask if the call is kept as factors; ``None`` if it is not.
-        dense: True to keep long maps whole too.
-        queries: the number of queries.
-        keys: the number of keys.
-    """
+    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole."""
     if rules is not None:
         return FactoredMaps
     return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
@@ -160,12 +143,6 @@ def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: in
 
 def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
     """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own.
-
-    Args:
-        calls: the calls of one layer.
-        item: the index of the text in the batch.
-        queries: the tokens of the queries.
-        keys: the tokens of the keys.
 
     Returns:
         The maps. Factored maps are those of the first call alone: heads that are separate modules have no factors.
@@ -210,16 +187,7 @@ def _key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` for each text of a call.
-
-    Args:
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
-        site: the place of the call, for the message.
-
-    Raises:
-        AttnvizError: if a weight is not finite.
-    """
+    """Returns the fields of ``DenseMaps`` for each text of a call."""
     maps = call.maps(heads)
     scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
     _refuse_infinite(weights.sum(), site)
@@ -231,12 +199,8 @@ def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of each text with its queries and keys as ``factors``; unchanged if the call has no factors.
-
-    Args:
-        fields: the fields of ``DenseMaps`` of each text.
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
+    """Returns the fields of each text with its queries and keys as ``factors``; unchanged if the call has no
+    factors.
     """
     factors = factors_of(call, heads)
     if factors is None:
@@ -254,27 +218,11 @@ def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list
 
 
 def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
-    """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time.
-
-    Args:
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
-        site: the place of the call.
-        tokens: returns the tokens of queries and keys of a text, which the metrics need.
-
-    Raises:
-        AttnvizError: if a weight is not finite.
-    """
+    """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time."""
     head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
-        """Yields the weights and visible cells of each chosen head, ``(batch, queries, keys)``.
-
-        Appends the head's metrics in each text to ``head_metrics``.
-
-        Raises:
-            AttnvizError: if a weight is not finite.
-        """
+        """Yields the weights and visible cells of each chosen head, ``(batch, queries, keys)``."""
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
@@ -292,15 +240,7 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
 def _head_metrics(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
 ) -> CapturedMetrics:
-    """Returns the metrics of one head in one text.
-
-    Args:
-        scores: ``(queries, keys)``.
-        weights: ``(queries, keys)``.
-        visible: ``(queries, keys)``, True where a cell is visible.
-        site: the place of the head's call.
-        tokens: the tokens of the queries and of the keys.
-    """
+    """Returns the metrics of one head in one text."""
     maps = DenseMaps(
         layer=site.layer,
         module=site.module,
@@ -318,17 +258,7 @@ def _head_metrics(
 def _factored_fields(
     call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
 ) -> list[dict[str, Any]]:
-    """Returns the fields of ``FactoredMaps`` for each text of a call.
-
-    Args:
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
-        site: the place of the call, for the message.
-        rules: the mask and bias of each text.
-
-    Raises:
-        AttnvizError: if a score is not finite.
-    """
+    """Returns the fields of ``FactoredMaps`` for each text of a call."""
     head_count = call.shape[1]
     heads_per_key_head = head_count // call.keys.shape[1]
     key_head_indices = sorted({head // heads_per_key_head for head in heads})
@@ -371,14 +301,7 @@ def _factored_fields(
 
 
 def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
-    """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key.
-
-    ``None`` if the kernel returned none, or if the call has a soft cap, sinks or a window: kernels leave these out.
-
-    Args:
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
-    """
+    """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key."""
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
     logsumexp = call.logsumexp[:, heads]
@@ -391,13 +314,7 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
 
 
 def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
-    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries.
-
-    Args:
-        call: the call.
-        head: the index of the head in the queries.
-        key_head: the index of its key head in the keys.
-    """
+    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries."""
     single_head = _single_head(call, head, key_head)
     bands = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
     logsumexp = torch.cat([single_head.masked_scores([0], band).logsumexp(-1)[:, 0] for band in bands], dim=-1)
@@ -405,12 +322,8 @@ def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp; rows so large that float32 arithmetic errs by more than 1e-5 are recomputed in float64.
-
-    Args:
-        call: the call.
-        logsumexp: ``(batch, heads, queries)``; returned unchanged if there is no such row.
-        key_heads: ``(heads,)``, the index of each head's key head in the keys.
+    """Returns the log-sum-exp; rows so large that float32 arithmetic errs by more than 1e-5 are recomputed in
+    float64.
     """
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
@@ -446,14 +359,7 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of a call do not fit into free memory; accepts maps of up to 16 MiB unchecked.
-
-    Args:
-        call: the call.
-        heads: the number of heads to keep; ``PooledMaps`` need memory for one, since they are computed head by head.
-        map_type: the class of the maps; ``FactoredMaps`` need memory for queries and keys, others for cells.
-        site: the place of the call, for the message.
-    """
+    """Raises AttnvizError if the maps of a call do not fit into free memory; accepts maps of up to 16 MiB unchecked."""
     batch, _, queries, keys = call.shape
     cells = queries * keys
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
@@ -481,12 +387,8 @@ def _to_numpy(values: Tensor) -> FloatArray:
 
 
 def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
-    """Returns the visibility of all heads of several calls in one text: one array if all see the same, else per head.
-
-    Args:
-        calls: the calls.
-        item: the index of the text.
-        name: the field, one of `VISIBILITY_ARRAYS`.
+    """Returns the visibility of all heads of several calls in one text: one array if all see the same, else per
+    head.
     """
     head_arrays = []
     for call in calls:

@@ -32,21 +32,14 @@ class ValueNormRecorder:
         """Starts to search for the output projection of a recorded call.
 
         Does nothing if values or output are unknown, or if a fused kernel has applied the projection itself.
-
-        Args:
-            call: the call, with values and output.
-            captured_call: its recorded form, which receives the norms.
-            first_head: the number of the call's first head in its layer.
-            windows: the windows that were joined to whole maps; ``None`` if there are none.
         """
         if call.output is None or call.values is None or call.postprocess is not None:
             return
         heads_in_call = [head - first_head for head in captured_call.heads]
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
-            """Adds the norms of the call's values, and the largest error of the contributions, to each text's fields.
-
-            A second projection removes the norms and sets `SEVERAL_MAPS` instead.
+            """Adds the norms of the call's values, and the largest error of the contributions, to each text's
+            fields.
             """
             if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured_call.fields):
                 for fields in captured_call.fields:
@@ -63,13 +56,7 @@ class ValueNormRecorder:
 
 
 def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
-    """Returns the norm of each key's value after the output projection, ``(batch, heads, keys)``.
-
-    Args:
-        call: the call, with values.
-        projection: its output projection.
-        heads: the chosen heads, by their numbers in the call.
-    """
+    """Returns the norm of each key's value after the output projection, ``(batch, heads, keys)``."""
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
     norms: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
@@ -81,7 +68,6 @@ def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         weight: the matrix, ``(rows, features)``.
-        rows: the indices of the rows, an array of two axes.
     """
     first = int(rows[0, 0])
     are_consecutive = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
@@ -111,22 +97,13 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
-    """Returns the norms of values after a linear map, computed from the mapped values.
-
-    Args:
-        values: ``(..., keys, features of a head)``.
-        weights: ``(..., features of a head, features)``.
-    """
+    """Returns the norms of values after a linear map, computed from the mapped values."""
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
 
 
 def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each exact head.
-
-    A head is not exact if a square is far below the largest that G allows: as a small difference of large terms, it has
-    lost its digits. Arguments as in `norms_after`.
-    """
+    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each exact head."""
     products = weights @ weights.mT
     squares = (values @ products).mul_(values).sum(-1)
     largest_squares = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
@@ -139,11 +116,6 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
     recorded, the model's own output is used. A query that sees no key in some head counts as a difference of 0.
-
-    Args:
-        call: the call, with values.
-        projection: its output projection.
-        heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, _ = call.shape
     mixed_values, sees_any = call.recomputed_rows(heads)
@@ -164,14 +136,7 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
 
 
 def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``, in float32 or float64.
-
-    Args:
-        matrix: ``(batch * queries, features)``.
-        batch: the number of texts.
-        rows: the queries.
-        queries_first: True if the matrix is ordered by queries and then by texts; False if by texts first.
-    """
+    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``, in float32 or float64."""
     dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
     if queries_first:
         return matrix.view(-1, batch, matrix.shape[1])[rows].transpose(0, 1).to(dtype, copy=True)

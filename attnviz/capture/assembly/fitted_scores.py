@@ -56,10 +56,6 @@ def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
     """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
 
     Biases are fitted to the scores and to the products of queries and keys; the scale then fits the residuals of both.
-
-    Args:
-        sample: the scores to fit.
-        by_distance: for each bias, True if it depends on the distance, False if on the key; empty for no bias.
     """
     terms = _Terms.from_sample(sample, by_distance)
     score_biases, product_biases = terms.solve(sample.scores), terms.solve(sample.products)
@@ -79,7 +75,6 @@ class _Terms(NamedTuple):
     Attributes:
         visible: ``(batch, 1, rows, keys)``, 1 or 0.
         places: for each bias the place of each cell, a key or a distance, ``(rows or 1, keys)``.
-        sizes: for each bias the number of places.
     """
 
     visible: Tensor
@@ -95,27 +90,14 @@ class _Terms(NamedTuple):
         return cls(sample.visible.double(), places, sizes)
 
     def cells(self, biases: Sequence[Tensor]) -> Tensor:
-        """Returns the sum of the biases of each cell, ``(batch, heads, rows, keys)``; 0 where hidden.
-
-        Args:
-            biases: for each bias its number at each key or distance, ``(batch, heads, places)``.
-        """
+        """Returns the sum of the biases of each cell, ``(batch, heads, rows, keys)``; 0 where hidden."""
         total = torch.zeros((), dtype=torch.float64)
         for bias, places_of_cells in zip(biases, self.places, strict=True):
             total = total + bias[..., places_of_cells]
         return total * self.visible
 
     def sums(self, cells: Tensor) -> list[Tensor]:
-        """Returns for each bias the sum of the visible cells at each of its places, which are keys or distances.
-
-        As a linear map it is the transpose of `cells`.
-
-        Args:
-            cells: ``(batch, heads, rows, keys)``.
-
-        Returns:
-            ``(batch, heads, places)`` for each bias.
-        """
+        """Returns for each bias the sum of the visible cells at each of its places, which are keys or distances."""
         visible_cells = (cells * self.visible).flatten(-2)
         rows, keys = cells.shape[-2:]
         return [
@@ -126,15 +108,7 @@ class _Terms(NamedTuple):
         ]
 
     def solve(self, cells: Tensor) -> list[Tensor]:
-        """Returns the biases whose sum fits the cells with the least squared error, ``(batch, heads, places)`` each.
-
-        A single bias is the mean of the cells at each place; for no bias the list is empty. The fit uses conjugate
-        gradients on the normal equations, preconditioned by the number of cells at each place (Hestenes and Stiefel
-        1952).
-
-        Args:
-            cells: ``(batch, heads, rows, keys)``.
-        """
+        """Returns the biases whose sum fits the cells with the least squared error, ``(batch, heads, places)`` each."""
         cell_counts = [count.clamp_min(1) for count in self.sums(torch.ones_like(cells))]
         biases = [torch.zeros_like(count) for count in cell_counts]
         residuals = self.sums(cells)

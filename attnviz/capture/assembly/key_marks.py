@@ -41,11 +41,6 @@ class KeyMarks:
         """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
 
         False if one call has fewer of these keys than the other.
-
-        Args:
-            start: the index of the first compared key.
-            other: the marks of the other call.
-            count: the number of compared keys.
         """
         marks, other_marks = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
         if marks.shape != other_marks.shape:
@@ -55,10 +50,7 @@ class KeyMarks:
 
 
 def _with_equal_heads(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns two arrays of marks with equally many heads: the one with more keeps every n-th head.
-
-    One pass may repeat a key head for each head of its group, and another may not.
-    """
+    """Returns two arrays of marks with equally many heads: the one with more keeps every n-th head."""
     heads = min(first.shape[1], second.shape[1])
     return first[:, :: first.shape[1] // heads], second[:, :: second.shape[1] // heads]
 

@@ -32,10 +32,6 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
 
     Without a mask tensor, the rules are the causality and window of the call. The bias comes from the numbers of a
     floating-point mask, else from the position biases of the call.
-
-    Args:
-        call: the call.
-        heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, keys = call.shape
     if call.mask is None:
@@ -54,12 +50,7 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
 
 
 def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
-    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells.
-
-    Args:
-        call: a call with a mask tensor; its causality and window hide cells too.
-        heads: the chosen heads, by their numbers in the call.
-    """
+    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
     head_cells = call.visible_cells()
     visible = shared_or_per_head_cells(head_cells if head_cells.shape[1] == 1 else head_cells[:, list(heads)])
@@ -73,13 +64,7 @@ def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
-    """Returns the position biases of these heads in one text as a `Bias`; empty if the call has none.
-
-    Args:
-        call: a call whose mask holds no bias.
-        heads: the chosen heads, by their numbers in the call.
-        item: the index of the text.
-    """
+    """Returns the position biases of these heads in one text as a `Bias`; empty if the call has none."""
     by_key: FloatArray | None = None
     relative: FloatArray | None = None
     for bias in call.position_biases:
@@ -107,14 +92,7 @@ def mask_of(cells: BoolArray) -> Mask:
 
 
 def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
-    """Yields masks that may give these cells apart from padding, simple ones first.
-
-    The rules come from the first and last visible key of each query. The first query is aligned to the first key, then
-    the last query to the last key.
-
-    Args:
-        cells: ``(queries, keys)``, True where visible.
-    """
+    """Yields masks that may give these cells apart from padding, simple ones first."""
     queries, keys = cells.shape
     yield Mask()
     seeing_rows = np.arange(queries)[cells.any(axis=1)]
@@ -144,7 +122,6 @@ def bias_of(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
     Args:
         mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
         cells: ``(queries, keys)``, True where visible.
-        heads: the number of heads of the bias; a mask that all heads share is repeated for them.
     """
     by_key = mask[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
     by_key[:, ~cells.any(axis=0)] = 0
@@ -158,17 +135,7 @@ def bias_of(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
 
 
 def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
-    """Returns a bias for each distance key − query, from ``1 − queries`` on, read from at most 64 sampled queries.
-
-    A distance at which no sampled query sees a key has the bias 0.
-
-    Args:
-        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
-        cells: ``(queries, keys)``, True where visible.
-
-    Returns:
-        ``(heads or 1, queries + keys − 1)``.
-    """
+    """Returns a bias for each distance key − query, from ``1 − queries`` on, read from at most 64 sampled queries."""
     queries, keys = cells.shape
     biases = np.zeros((len(mask), queries + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
@@ -180,13 +147,7 @@ def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
 
 
 def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
-    """True if a bias equals the mask in every visible cell.
-
-    Args:
-        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
-        cells: ``(queries, keys)``, True where visible.
-        bias: the bias of each cell, ``(heads or 1, queries or 1, keys)``.
-    """
+    """True if a bias equals the mask in every visible cell."""
     bias_cells = np.broadcast_to(bias, mask.shape)
     return all(((mask[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
 

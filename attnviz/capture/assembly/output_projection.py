@@ -91,11 +91,6 @@ class OperandPlace:
 def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
     """Returns the operands of a function that multiplies two tensors, each with the other as its weights.
 
-    Args:
-        name: the name of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-
     Returns:
         Both operands; an empty list if the function is no product that sums over an axis, or if the operands share an
         axis that it does not sum over, as a batched product does.
@@ -110,13 +105,7 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
 
 
 def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the bias that a torch function adds to its product; ``None`` if it adds none, or scales it.
-
-    Args:
-        name: the name of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-    """
+    """Returns the bias that a torch function adds to its product; ``None`` if it adds none, or scales it."""
     if name == "linear":
         return kwargs.get("bias", args[2] if len(args) > 2 else None)
     if name in ("addmm", "baddbmm"):
@@ -150,12 +139,7 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
 
 
 def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
-    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing.
-
-    Args:
-        output_columns: ``(rows, columns)``; equal columns get different indices.
-        matrix: ``(rows, columns)``, with as many rows.
-    """
+    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing."""
     count = output_columns.shape[1]
     if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
         return torch.arange(count, device=matrix.device)
@@ -209,7 +193,6 @@ class ProjectionSearch:
 
         Args:
             output: ``(batch, heads, queries, features)``.
-            receive: receives each projection that is found, with the operand that holds the output.
         """
         self.last_operand, self.last_receivers = None, []
         latest_pending = self.pending[1 - MAX_PENDING :]  # one less than the limit
@@ -227,13 +210,6 @@ class ProjectionSearch:
 
         It does if one operand is a constant, and the other one holds a searched output or is the operand of the last
         projection.
-
-        Args:
-            name: the name of the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
-            is_constant: returns True for parameters, and for tensors computed from parameters alone.
         """
         if not self.is_searching or not isinstance(result, Tensor):
             return False
@@ -247,23 +223,14 @@ class ProjectionSearch:
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
-        """True if the operand, as a matrix, has the memory, shape and strides of the last projection's operand.
-
-        False if no projection was found since the last output was expected.
-        """
+        """True if the operand, as a matrix, has the memory, shape and strides of the last projection's operand."""
         if self.last_operand is None or place.operand.data_ptr() != self.last_operand.data_ptr():
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
     def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports a further projection of the last operand to the same receivers; always returns True.
-
-        Args:
-            place: the operand, as a part of the new product.
-            bias: the bias of the projection; ``None`` if it has none.
-            result: the result of the function.
-        """
+        """Reports a further projection of the last operand to the same receivers; always returns True."""
         matrix, projected_matrix = place.matrix(), place.result(result)
         for receive, columns, queries_first in self.last_receivers:
             receive(OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place)
@@ -274,15 +241,7 @@ class ProjectionSearch:
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports the projection of each searched output that the operand holds; True if it holds any.
-
-        These outputs are no longer pending, and the operand is kept as the last one.
-
-        Args:
-            place: the operand.
-            bias: the bias of the projection; ``None`` if it has none.
-            result: the result of the function.
-        """
+        """Reports the projection of each searched output that the operand holds; True if it holds any."""
         matrix, still_pending = place.matrix(), []
         for output, receive in self.pending:
             match = find_columns(output, matrix)

@@ -33,11 +33,8 @@ EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors that give the maps of these heads: known ones, else recovered ones; ``None`` if there are none.
-
-    Args:
-        call: the call.
-        heads: the heads, by their numbers in the call.
+    """Returns factors that give the maps of these heads: known ones, else recovered ones; ``None`` if there are
+    none.
     """
     if isinstance(call, FactoredCall):
         return call
@@ -57,14 +54,7 @@ def _give_weights(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) 
 
 
 def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
-    """Returns the largest error of a weight that rounding explains.
-
-    It grows with the scores, which ALiBi drives to thousands. In half precision it is `HALF_WEIGHT_TOLERANCE`.
-
-    Args:
-        call: the call.
-        scores: the scores that its factors give, −inf where masked.
-    """
+    """Returns the largest error of a weight that rounding explains."""
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
     largest_score = float(scores.nan_to_num(neginf=0.0).abs().amax())
@@ -72,16 +62,7 @@ def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
 
 
 def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none.
-
-    Args:
-        call: the call.
-        product: the queries and keys whose product gave the scores.
-        heads: the heads, by their numbers in the call.
-
-    Returns:
-        The factors; ``None`` if no such factors give the scores, or if heads see different cells.
-    """
+    """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none."""
     visible = _common_visible_cells(call.logits, heads)
     if visible is None:
         return None
@@ -100,13 +81,7 @@ def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) 
 
 
 def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -> bool:
-    """True if a fit with these biases leaves only residuals that rounding explains.
-
-    Args:
-        sample: the scores to fit.
-        by_distance: for each bias, True if it depends on the distance, False if on the key; empty for no bias.
-        call: the call, whose dtypes decide how large a rounding error may be.
-    """
+    """True if a fit with these biases leaves only residuals that rounding explains."""
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     return bool((fit(sample, by_distance).residuals.abs() <= tolerance * (1 + sample.scores.abs())).all())
 
@@ -114,17 +89,7 @@ def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -
 def _candidate_factors(
     call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head.
-
-    Scales per head are left out if the heads have equal scales or share queries.
-
-    Args:
-        call: the call.
-        product: the queries and keys whose product gave the scores.
-        visible: the visible cells, ``(batch, 1, queries, keys)``.
-        fit_of_scores: the scales and biases that fit the scores of the chosen heads.
-        heads: the chosen heads, by their numbers in the call.
-    """
+    """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head."""
     head_count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
     mean_scale = float(fit_of_scores.scales.mean())
@@ -151,14 +116,7 @@ def _candidate_factors(
 
 
 def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
-    """Returns a bias of all heads that is 0 for those that were not chosen.
-
-    Args:
-        bias: the bias of the chosen heads.
-        heads: the numbers of the chosen heads.
-        count: the number of all heads.
-        device: the device of the result.
-    """
+    """Returns a bias of all heads that is 0 for those that were not chosen."""
     numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
     numbers[:, list(heads)] = bias.numbers.to(device)
     return bias._replace(numbers=numbers)
@@ -171,16 +129,7 @@ def _rounded_scale(scale: float, features: int, rounding: float) -> float:
 
 
 def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs.
-
-    In half precision the factors are returned without a log-sum-exp, since weights are too coarse to imply it. The
-    log-sum-exp of heads that are not compared is 0.
-
-    Args:
-        factors: the factors.
-        call: the call with the model's scores and weights.
-        heads: the heads that are compared, by their numbers in the call.
-    """
+    """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs."""
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.probabilities.device)
     for head in heads:
@@ -194,26 +143,14 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
 
 
 def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None:
-    """Returns the cells of these heads that the logits show as visible, ``(batch, 1, queries, keys)``.
-
-    ``None`` if heads see different cells.
-    """
+    """Returns the cells of these heads that the logits show as visible, ``(batch, 1, queries, keys)``."""
     first_visible = ~hidden_cells(logits[:, heads[0], None])
     all_equal = all(torch.equal(~hidden_cells(logits[:, head, None]), first_visible) for head in heads[1:])
     return first_visible if all_equal else None
 
 
 def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
-    """Returns a sample of spaced queries and of the last queries.
-
-    The last queries tell a bias by key from one by distance. Scores and products of hidden cells are 0.
-
-    Args:
-        call: the call.
-        product: the queries and keys whose product gave the scores.
-        visible: the visible cells, ``(batch, 1, queries, keys)``.
-        heads: the heads of the sample, by their numbers in the call.
-    """
+    """Returns a sample of spaced queries and of the last queries."""
     count = call.shape[2]
     spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
     rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
@@ -228,16 +165,7 @@ def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[
 def _largest_scores_if_equal(
     factors: FactoredCall, call: DenseCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible score is not the model's.
-
-    Scores differ if their difference is larger than rounding explains, relative to 1 + |score of the model|.
-
-    Args:
-        factors: the factors, which give scores.
-        call: the call with the model's scores.
-        heads: the heads that are compared, by their numbers in the call.
-        rows: the queries that are compared.
-    """
+    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a visible score is not the model's."""
     scores = factors.masked_scores(heads, rows)
     model_scores = call.logits[:, :, rows][:, list(heads)].to(scores.dtype)
     largest_scores = scores.amax(-1)  # before `scores` is overwritten below

@@ -110,11 +110,7 @@ class StepRows:
         return self._place_if_keys_match(call, MapPlace(0, 0, used_count, is_whole_map=True), self.keys)
 
     def _places_after_cached_keys(self, call: CapturedCall) -> list[MapPlace]:
-        """Returns the possible places of a call that reads cached keys: after the last row, or earlier.
-
-        The earlier place is after the rows of the cached keys. Empty if the call reads more keys than there are, or
-        other keys.
-        """
+        """Returns the possible places of a call that reads cached keys: after the last row, or earlier."""
         past_count, used_count = past_keys(call), used_keys(call)
         if past_count > self.keys:
             return []
@@ -170,14 +166,7 @@ class StepRows:
         return first_count if later_counts and set(later_counts) == {1} else None
 
     def _is_extended_by(self, call: CapturedCall, used_count: int) -> bool:
-        """True if a call's whole map is as large as this one, or extends it by keys that earlier rows do not see.
-
-        Visibility is checked in the first text.
-
-        Args:
-            call: the call.
-            used_count: the number of its keys that belong to the text.
-        """
+        """True if a call's whole map is as large as this one, or extends it by keys that earlier rows do not see."""
         if used_count == self.keys:
             return True
         visible = cells_of(call, 0).visible
@@ -190,10 +179,7 @@ class StepRows:
         return self.marks.has_equal_keys(0, call.marks, self.keys)
 
     def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
-        """True if the weights of a call equal those of the rows from ``row`` on, in every text.
-
-        True also if single cells were not kept, so that weights cannot be compared.
-        """
+        """True if the weights of a call equal those of the rows from ``row`` on, in every text."""
         if self.is_pooled or call.map_type is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
@@ -205,10 +191,7 @@ class StepRows:
         return True
 
     def _place_if_keys_match(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
-        """Returns a list of the place if the first keys of the call equal the keys there; else an empty list.
-
-        If marks are unknown, it returns the place as one that marks do not prove.
-        """
+        """Returns a list of the place if the first keys of the call equal the keys there; else an empty list."""
         if self.marks is None or call.marks is None:
             return [replace(place, has_equal_keys=False)]
         return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
@@ -222,10 +205,7 @@ class StepRows:
             )
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls.
-
-        Cells that belong to no call are hidden. Value norms are among the fields if every call has them.
-        """
+        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]
@@ -258,10 +238,6 @@ def cells_of(call: CapturedCall, item: int) -> Window:
     """Returns the scores, weights and visible cells of one text of a call; computes them if it is kept as factors.
 
     The call must not be kept as blocks, since single cells of those are not known.
-
-    Args:
-        call: the call.
-        item: the index of the text in the batch.
     """
     fields = call.fields[item]
     if call.map_type is not FactoredMaps:

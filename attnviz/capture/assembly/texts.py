@@ -18,12 +18,7 @@ Key = tuple[CallSite, int]  # identifies a call in a pass: its site, and the num
 
 @dataclass(eq=False)
 class _Batch:
-    """The forward passes over the texts of one batch.
-
-    Attributes:
-        rows: the rows that all passes added, for each module.
-        passes: the number of passes.
-    """
+    """The forward passes over the texts of one batch."""
 
     rows: dict[Key, StepRows]
     passes: int = 1
@@ -34,11 +29,7 @@ class _Batch:
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
     def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass to the rows if the pass continues these texts; True if it does.
-
-        Adds nothing and returns False if the pass calls a module that earlier passes did not call, or if its calls have
-        no consistent places in the maps.
-        """
+        """Adds the calls of another pass to the rows if the pass continues these texts; True if it does."""
         if not calls.keys() <= self.rows.keys():
             return False
         possible_places = {key: self.rows[key].places(call) for key, call in calls.items()}
@@ -105,10 +96,7 @@ class TextCollector:
         return (f"{texts} text{plural} from {self.passes} forward passes: each decoding step adds its rows.",)
 
     def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
-        """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text.
-
-        The first batch decides: its first pass shows how many keys each module holds before any text.
-        """
+        """Returns the error for a pass that reads unknown cached keys; ``None`` if the pass may begin a text."""
         first_rows = self.batches[0].rows if self.batches else {}
         if all(first_rows[key].may_begin_text(call) for key, call in calls.items() if key in first_rows):
             return None
@@ -130,19 +118,7 @@ def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call of a pass: its whole map, or rows that begin at the same row in all calls.
-
-    If several rows suit all calls, the first of them is chosen. Cross-attention follows the row of self-attention.
-
-    Args:
-        possible_places: the possible places of each call in the map of its module.
-        rows: the rows so far, of each module.
-        calls: the calls.
-
-    Returns:
-        The places; ``None`` if a call has no possible place, if no row suits all calls, if marks prove none of the
-        places, or if a pass over the whole text brings no new key.
-    """
+    """Returns one place for each call of a pass: its whole map, or rows that begin at the same row in all calls."""
     is_proven = any(place.has_equal_keys for places in possible_places.values() for place in places)
     if not all(possible_places.values()) or not is_proven:
         return None
@@ -170,14 +146,5 @@ def _consistent_places(
 
 
 def _first_cross_row(rows: StepRows, call: CapturedCall, *, computed_again: bool) -> int:
-    """Returns the first row of a call of cross-attention in a pass whose self-attention uses no cache.
-
-    It is 0 if the pass computes all rows again, else the row after the last one.
-
-    Args:
-        rows: the rows so far.
-        call: the call.
-        computed_again: True if the self-attention of the pass is over the whole text. Without any self-attention, a
-            call with more queries than rows so far computes all rows too.
-    """
+    """Returns the first row of a call of cross-attention in a pass whose self-attention uses no cache."""
     return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

@@ -54,10 +54,6 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     They can if there are more windows than texts, each window has several keys, and each query is in one window. All
     queries and keys of a window must be tokens of one text, and all features of a query or key must come from one
     token. Queries and keys must have equally many texts and tokens.
-
-    Args:
-        queries: the token of each element of the queries, ``(..., tokens, features)``.
-        keys: the token of each element of the keys, ``(..., tokens, features)``.
     """
     query_windows, key_windows = _tokens_by_window(queries.numbers), _tokens_by_window(keys.numbers)
     if query_windows is None or key_windows is None or (queries.texts, queries.tokens) != (keys.texts, keys.tokens):
@@ -79,10 +75,6 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
 
     They cannot if a map would have more than ``LONG_MAP_TOKENS**2`` cells, if the call has another number or size of
     windows, or if its maps are not dense.
-
-    Args:
-        call: the call, in which each window is a text.
-        windows: the tokens in each window.
     """
     texts, queries, keys = windows.shape
     window_shape = windows.queries.shape[1], windows.keys.shape[1]
@@ -105,11 +97,6 @@ def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -
     """Returns for each text the norms of its keys, ``(heads, keys)``, and the largest error of its windows.
 
     The norm of a key that is in no window is 0.
-
-    Args:
-        norms: the norms by window, ``(windows, heads, keys)``; each key is in one window.
-        errors: the largest error of each window.
-        windows: the tokens in each window.
     """
     texts, _, keys = windows.shape
     results = []
@@ -127,10 +114,6 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     """Returns a remark on layers whose windows were joined, and one on layers whose windows are shown as texts.
 
     A remark is left out if there are no such layers. The second one leaves out calls over several forward passes.
-
-    Args:
-        calls: all recorded calls.
-        texts_of: returns the number of texts that the model read at once, given a module's path; ``None`` if unknown.
     """
     joined_calls = [call for call in calls if call.windows > 1]
     windows_per_text = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
@@ -155,12 +138,7 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
 
 
 def _reason_not_joined(calls: Sequence[CapturedCall], windows_per_text: Mapping[CapturedCall, float]) -> str:
-    """Returns the reason why the windows of calls were not joined, as a clause for a remark.
-
-    Args:
-        calls: the calls, one or more.
-        windows_per_text: the number of windows of a text, for each call.
-    """
+    """Returns the reason why the windows of calls were not joined, as a clause for a remark."""
     large_calls = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
     if len(large_calls) == len(calls):
         return "whose whole map would be too large"
@@ -178,15 +156,7 @@ def _count_list(numbers: Iterable[int]) -> str:
 
 
 def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows.
-
-    Cells between windows are hidden: their scores are NaN, and their weights 0.
-
-    Args:
-        call: the call, with the fields of each window.
-        windows: the tokens in each window.
-        text: the index of the text.
-    """
+    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows."""
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
@@ -221,15 +191,7 @@ def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float 
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
-    """Returns the tokens of each window, ``(windows, tokens)``.
-
-    ``None`` if the first and the last feature of a row come from different tokens. Heads have the same tokens, so an
-    axis of heads is left out, and windows repeated for heads count once.
-
-    Args:
-        element_tokens: the index of the token that each element comes from,
-            ``(..., tokens, features)``; one axis may be heads.
-    """
+    """Returns the tokens of each window, ``(windows, tokens)``."""
     if not bool((element_tokens[..., 0] == element_tokens[..., -1]).all()):
         return None
     tokens: IntArray = element_tokens[..., 0].cpu().numpy().astype(np.int64)
@@ -245,15 +207,7 @@ def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
 
 
 def _texts_and_places(window_tokens: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
-    """Returns the text of each window, and the position of each token in its text; -1 for padding.
-
-    Args:
-        window_tokens: ``(windows, tokens)``, the index of each token counted through all texts; -1 for padding.
-        tokens: the number of tokens of each text.
-
-    Returns:
-        The texts, ``(windows,)`` (``None`` if a window has several), and the positions, ``(windows, tokens)``.
-    """
+    """Returns the text of each window, and the position of each token in its text; -1 for padding."""
     is_token = window_tokens != NOT_A_TOKEN
     texts = np.where(is_token, window_tokens // tokens, -1)
     window_texts = texts.max(axis=1)

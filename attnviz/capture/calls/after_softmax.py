@@ -16,7 +16,6 @@ def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
 
     Args:
         weights: the weights, ``(batch, heads, queries, keys)``.
-        used_weights: the weights that multiplied the values, of the same shape.
     """
     if used_weights.shape != weights.shape or weights.dtype != used_weights.dtype:
         return None

@@ -26,7 +26,6 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     Queries, keys and values are computed again from the arguments, since the kernel does not return them.
 
     Args:
-        arguments: the arguments of the kernel by name; see `FUSED_LAYER`.
         result: the output of the layer, ``(batch, tokens, width)`` or nested.
     """
     arguments = _in_one_dtype(arguments, arguments["src"])
@@ -48,7 +47,6 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
     Queries, keys and values are computed again from the arguments, since the kernel does not return them.
 
     Args:
-        arguments: the arguments of the kernel by name; see `FUSED_ATTENTION`.
         result: the result of the kernel, the output ``(batch, queries, width)`` first.
     """
     arguments = _in_one_dtype(arguments, arguments["query"])
@@ -71,23 +69,12 @@ def _in_one_dtype(arguments: dict[str, Any], source: Tensor) -> dict[str, Any]:
 
 
 def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:
-    """Returns mixed values after the kernel's output projection, ``(batch, queries, width)``.
-
-    Args:
-        arguments: the arguments of the kernel by name.
-        mixed_values: weights @ values, ``(batch, heads, queries, features)``.
-    """
+    """Returns mixed values after the kernel's output projection, ``(batch, queries, width)``."""
     return functional.linear(mixed_values.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
 
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
-    """Returns the output of an encoder layer, ``(batch, queries, width)``.
-
-    Args:
-        arguments: the arguments of the layer's kernel by name.
-        tokens: the input of the layer, ``(batch, queries, width)``.
-        attention_output: the output of its attention, of the same shape.
-    """
+    """Returns the output of an encoder layer, ``(batch, queries, width)``."""
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
         """Returns the values after layer norm 1 or 2, with the weights in ``arguments``."""
@@ -115,16 +102,7 @@ def _fused_call(
     arguments: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
-    """Returns the attention call of a fused kernel, without its output: queries, keys and values are computed again.
-
-    In a nested batch the visible cells are those between real tokens of a text; a mask of the kernel is ignored.
-
-    Args:
-        tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)`` or nested.
-        heads: the number of heads.
-        arguments: the arguments of the kernel by name.
-        norm: the epsilon, weight and bias of a layer norm before the projections; ``None`` if there is none.
-    """
+    """Returns the attention call of a fused kernel, without its output: queries, keys and values are computed again."""
     padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
     sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
     if norm is not None:  # only encoder layers have it, and their three inputs are the same
@@ -149,11 +127,7 @@ def _split_heads(features: Tensor, heads: int) -> Tensor:
 
 
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """Returns the visible cells of a fused kernel's mask, in which 0 means visible; ``None`` if there is no mask.
-
-    They broadcast to ``(batch, heads, queries, keys)``. A mask of type 1 is ``(batch, keys)``; another mask of two axes
-    is ``(queries, keys)``.
-    """
+    """Returns the visible cells of a fused kernel's mask, in which 0 means visible; ``None`` if there is no mask."""
     if mask is None:
         return None
     visible = mask == 0
@@ -163,10 +137,7 @@ def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
 
 
 def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns a nested batch padded with 0, and True for its real tokens, ``(batch, tokens)``.
-
-    Any other tensor is returned unchanged, with ``None``.
-    """
+    """Returns a nested batch padded with 0, and True for its real tokens, ``(batch, tokens)``."""
     if not tokens.is_nested:
         return tokens, None
     lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
@@ -176,12 +147,6 @@ def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a call of a fused operator by name, with the defaults of the operator's schema.
-
-    Args:
-        operator: the name of the operator in ``torch.ops.aten``.
-        names: the names of the arguments that the caller reads.
-        args: the positional arguments of the call.
-        kwargs: its keyword arguments.
 
     Raises:
         AttnvizError: if this version of torch has no argument of one of these names.

@@ -92,8 +92,6 @@ class PositionBias(NamedTuple):
 
         Args:
             rows: the queries, ``(rows,)``.
-            queries: the number of queries of the map.
-            keys: the number of keys of the map.
 
         Returns:
             ``(batch, heads, rows or 1, keys)``.
@@ -144,9 +142,6 @@ class AttentionCall(ABC):
 
         It is measured on at most 32 queries; those that see no key count as 0. All differences are ``None`` if values
         or output are unknown. With ``postprocess``, the mixed values of all heads are postprocessed and compared.
-
-        Args:
-            heads: the heads that are compared, by their numbers in the call.
         """
         batch, head_count, queries, _ = self.shape
         if self.values is None or self.output is None:
@@ -167,9 +162,6 @@ class AttentionCall(ABC):
         """Returns the mixed values of the queries on which fidelity is measured, and which of these see any key.
 
         The values of the call must be known. The result is cached.
-
-        Args:
-            heads: the heads that mix the values, by their numbers in the call.
         """
         rows = self._recomputed_rows_cache.get(tuple(heads))
         if rows is None:
@@ -300,11 +292,6 @@ class FactoredCall(AttentionCall):
         The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32. They include
         biases and the finite numbers of a mask. The cells broadcast to the scores; they are ``None`` if the call has
         neither mask nor causality nor window.
-
-        Args:
-            heads: the heads, by their numbers in the call.
-            rows: the queries, as a slice or as indices.
-            columns: the keys; all by default.
         """
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])[:, :, columns]
@@ -330,10 +317,7 @@ class FactoredCall(AttentionCall):
         return scores, visible_by_mask if visible is None else visible_by_mask & visible
 
     def _visible_by_position(self, rows: slice | Tensor) -> Tensor | None:
-        """Returns the cells that causality and window leave visible, ``(1, 1, rows, keys)``.
-
-        ``None`` if the call has neither causality nor a window.
-        """
+        """Returns the cells that causality and window leave visible, ``(1, 1, rows, keys)``."""
         if not self.causal and self.window is None:
             return None
         _, _, queries, keys = self.shape
@@ -346,16 +330,7 @@ class FactoredCall(AttentionCall):
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Returns the softmax of the scores over the visible keys, 0 in masked cells.
-
-        A sink takes a share of each row, and its column is left out, so the row sums to less than 1. The mask is added,
-        as kernels do: filling scores by a broadcast mask takes longer than the softmax.
-
-        Args:
-            scores: ``(batch, heads, queries, keys)``, before the mask.
-            visible: the visible cells, broadcast to that shape; ``None`` if all are.
-            heads: the numbers of the heads, which choose their sinks.
-        """
+        """Returns the softmax of the scores over the visible keys, 0 in masked cells."""
         if visible is None:
             return self._normalized(scores, heads)
         mask = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
@@ -442,9 +417,6 @@ def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Te
 
     Args:
         rows: the positions of the queries, ``(rows,)``.
-        queries: the number of queries of the map.
-        keys: the number of keys of the map.
-        by_distance: True for the distance key − query, counted from ``1 − queries``; False for the key.
 
     Returns:
         ``(rows, keys)`` for distances, else ``(1, keys)``.
@@ -484,8 +456,6 @@ def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
 
     Args:
         features: ``(batch, key heads, tokens, ...)``.
-        heads: the numbers of the heads.
-        count: the number of all heads, a multiple of the key heads.
 
     Returns:
         ``(batch, heads, tokens, ...)``.

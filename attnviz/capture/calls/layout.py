@@ -66,13 +66,7 @@ class WeightsPart:
 
 
 def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tensor:
-    """Returns the tensor as four axes: texts, heads and two others; an axis has size 1 if no part has its role.
-
-    Args:
-        tensor: a tensor with any number of axes.
-        layout: the roles of its axes.
-        last_roles: the roles of the last two axes of the result.
-    """
+    """Returns the tensor as four axes: texts, heads and two others; an axis has size 1 if no part has its role."""
     sizes, order, folded_shape = _folding_plan(layout, last_roles)
     ordered_tensor = tensor if order is None else tensor.reshape(sizes).permute(order)
     return ordered_tensor if ordered_tensor.shape == folded_shape else ordered_tensor.reshape(folded_shape)
@@ -82,12 +76,7 @@ def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tenso
 def _folding_plan(
     layout: Layout, last_roles: tuple[Role, Role]
 ) -> tuple[tuple[int, ...], list[int] | None, tuple[int, ...]]:
-    """Returns the steps that fold a tensor; arguments as in `fold`.
-
-    Returns:
-        The size of each part, to split the axes; the order of the parts, ``None`` if it is theirs already; and the
-        folded shape.
-    """
+    """Returns the steps that fold a tensor; arguments as in `fold`."""
     parts = [part for axis in layout for part in axis]
     groups = [
         [index for index, (_, role) in enumerate(parts) if role == group_role]
@@ -107,13 +96,6 @@ def roles_of(
     may change; if the shared axes are all texts, nothing does. Otherwise the first of these rules that fits changes the
     roles. A part or pair of parts of the stated number of heads becomes heads. If no number is stated, the unlabelled
     part before the queries becomes heads. An axis of texts and heads folded into one is split.
-
-    Args:
-        parts: the parts.
-        dims: the number of axes of the weights.
-        heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, texts and tokens, to tell an axis of texts from one of heads; empty if
-            they are unknown.
     """
     roles: dict[int, Roles] = {part.mark: ((part.size, _default_role(part)),) for part in parts}
     before_queries = [part for part in parts if part.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
@@ -147,21 +129,14 @@ def roles_of(
 
 
 def _whole_head_axis(parts: Sequence[WeightsPart], heads: int | None) -> dict[int, Roles]:
-    """Returns the role heads for each part of an axis, by mark; {} unless the parts together are the heads.
-
-    A mixture of attention heads has some heads split from the rows of its experts, and the others from features.
-    """
+    """Returns the role heads for each part of an axis, by mark; {} unless the parts together are the heads."""
     labels = {part.label for part in parts}
     is_whole = FEATURES in labels and TOKENS not in labels and prod(part.size for part in parts) == heads
     return {part.mark: ((part.size, "heads"),) for part in parts} if is_whole else {}
 
 
 def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection[BatchShape]) -> bool:
-    """True if the axes that weights and values share are the texts of an input, so they contain no heads.
-
-    Texts are the first axis of an input, or the second if the first is as long as the queries. The shared axes contain
-    heads if their size is that second axis times ``heads``.
-    """
+    """True if the axes that weights and values share are the texts of an input, so they contain no heads."""
     shared_size = prod(part.size for part in parts if part.shared)
     queries = prod(part.size for part in parts if not part.shared)
     if any(queries == batch.first and shared_size == batch.second * heads for batch in batches):
@@ -211,11 +186,6 @@ def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] =
     """Returns the layouts of a product of weights and values; ``None`` if the weights have none.
 
     The layout of any other tensor is ``None`` if its axes do not fit the roles.
-
-    Args:
-        use: the product.
-        heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, as in `roles_of`.
     """
     candidate, product = use.candidate, use.product
     roles = roles_of(_weights_parts(use), len(candidate.axes), heads, batches)
@@ -260,14 +230,7 @@ def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts; ``None`` if a part outside the axis of keys has no role.
-
-    Args:
-        axes: the axes.
-        roles: the roles of the parts by mark.
-        key_axis: the index of the axis of keys, which gets the role keys.
-        key_count: the number of keys; ``None`` for the size of that axis.
-    """
+    """Returns the layout of axes by the marks of their parts;"""
     layout: list[Roles] = []
     for axis_index, axis in enumerate(axes):
         if axis_index == key_axis:
@@ -285,19 +248,7 @@ def roles_of_size(roles: Roles, size: int) -> Roles:
 
 
 def _layout_by_letters(letters: str, shape: Sequence[int], roles_by_letter: dict[str, Roles] | None) -> Layout | None:
-    """Returns the layout of a tensor by the letters that it shares with the weights; other letters are features.
-
-    An axis of size 1 has no role if the weights' axis of its letter is larger.
-
-    Args:
-        letters: the letters of the tensor's axes.
-        shape: their sizes.
-        roles_by_letter: the roles of the weights' axes by letter; ``None`` if they are unknown.
-
-    Returns:
-        The layout; ``None`` if that of the weights is unknown, or if an axis of more than one element has another size
-        than the weights' axis of its letter.
-    """
+    """Returns the layout of a tensor by the letters that it shares with the weights; other letters are features."""
     if roles_by_letter is None:
         return None
     layout: list[Roles] = []
@@ -314,12 +265,6 @@ def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tenso
     """Returns values as ``(batch, key heads, keys, features)``; values of one text are expanded to all texts.
 
     ``None`` if the values are of neither one text nor all, or if ``heads`` is not a multiple of their heads.
-
-    Args:
-        values: the values, with any number of axes.
-        layout: the roles of their axes.
-        batch: the number of texts.
-        heads: the number of heads.
     """
     folded_values = fold(values, layout, ("keys", "features"))
     if len(folded_values) not in (1, batch) or heads % folded_values.shape[1]:
@@ -334,12 +279,6 @@ def layout_of_queries(
 
     The number of heads that the module states is ignored if it fits no axis of the queries. Rows of queries count as
     unlabelled if the rows of the keys are features: otherwise the queries would become heads.
-
-    Args:
-        queries: the axes of the queries.
-        keys: the axes of the keys.
-        heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, as in `roles_of`.
     """
     query_axes = _with_whole_head_axis(queries, keys, heads)
     *leading_key_axes, key_rows, key_features = keys
@@ -374,12 +313,7 @@ def layout_of_queries(
 
 
 def plain_layouts(queries: Sequence[int], keys: Sequence[int]) -> tuple[Layout, Layout]:
-    """Returns the layouts of queries and keys whose axes are texts, heads, tokens and features.
-
-    Args:
-        queries: the shape of the queries.
-        keys: the shape of the keys.
-    """
+    """Returns the layouts of queries and keys whose axes are texts, heads, tokens and features."""
     return _plain_layout(queries, "queries"), _plain_layout(keys, "keys")
 
 
@@ -392,16 +326,8 @@ def _plain_layout(shape: Sequence[int], tokens: Role) -> Layout:
 
 @lru_cache(MAX_CACHED)
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
-    """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads; else unchanged.
-
-    The kernel defines ``(batch, heads, tokens, features)``. A gather by index leaves unlabelled parts in the second
-    axis, which together are the heads. They are not if a part is tokens, or if only one part of the axis has the number
-    of heads that the module states.
-
-    Args:
-        queries: the axes of the queries.
-        keys: the axes of the keys.
-        heads: the number of heads that the module states; ``None`` if it states none.
+    """Returns the axes of a kernel's queries, the second joined to one part if it is the axis of heads; else
+    unchanged.
     """
     if len(queries) != FOLDED_AXES:
         return queries
@@ -417,14 +343,7 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 
 
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
-    """Returns the roles of a leading axis of the keys: those of the same axis of the queries if the sizes agree.
-
-    Else an axis of size 1 has none; a larger one is heads if the axis of the queries has heads, else texts.
-
-    Args:
-        size: the size of the axis.
-        roles: the roles of the same axis of the queries.
-    """
+    """Returns the roles of a leading axis of the keys: those of the same axis of the queries if the sizes agree."""
     if size == prod(part_size for part_size, _ in roles):
         return roles
     if size == 1:

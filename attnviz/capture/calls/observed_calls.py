@@ -51,13 +51,6 @@ def kernel_call(
 
     Keys of a single text are repeated for all texts. With dropout the output of the call is ``None``. Values are
     ``None`` if they cannot be folded. Gathered queries and keys are moved back to their places, if these are known.
-
-    Args:
-        arguments: the arguments of the function by name.
-        output: the result of the kernel.
-        logsumexp: the log-sum-exp of each row; ``None`` if the kernel returns none.
-        layouts: the layouts of queries and keys.
-        gather: the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
     """
     query_layout, key_layout = layouts
     # Autocast rounds queries and keys to the dtype of the output before the kernel multiplies them.
@@ -95,16 +88,7 @@ def kernel_call(
 def _with_gathered_rows_placed(
     call: AttentionCall, gather: OperandGathers | None, fold_queries: FoldOperand, fold_keys: FoldOperand
 ) -> AttentionCall:
-    """Returns the call with gathered queries and keys moved back to their places; unchanged if none were gathered.
-
-    If their places are unknown, the rows stay in their order, and a note says so.
-
-    Args:
-        call: the call of the gathered rows.
-        gather: the rows of queries and keys; ``None`` if they were not gathered.
-        fold_queries: folds a tensor of the shape of the queries to ``(batch, heads, queries, features)``.
-        fold_keys: folds a tensor of the shape of the keys to ``(batch, heads, keys, features)``.
-    """
+    """Returns the call with gathered queries and keys moved back to their places; unchanged if none were gathered."""
     if gather is None:
         return call
     _, _, rows, columns = call.shape
@@ -119,16 +103,7 @@ def _with_gathered_rows_placed(
 
 
 def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Returns the values as ``(batch, key heads, keys, features)``.
-
-    ``None`` if an axis of several roles has another size than in the keys, or if `fold_values` refuses the values.
-
-    Args:
-        values: the values, with as many axes as the keys; their number of heads may be another.
-        layout: the roles of the axes of the keys, without features.
-        batch: the number of texts.
-        heads: the number of heads.
-    """
+    """Returns the values as ``(batch, key heads, keys, features)``."""
     # An axis of one role takes the size that it has in the values, as with another number of heads.
     resized_layout = tuple(
         ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
@@ -143,11 +118,6 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
     """Returns a mask folded to one that broadcasts to ``(batch, heads, queries, keys)``.
 
     Axes along which the mask is the same everywhere keep size 1, so that it is not copied for each text or head.
-
-    Args:
-        mask: the mask, which broadcasts to ``(*shape, keys)``.
-        shape: the shape of the queries without their features.
-        layout: the roles of the axes in ``shape``.
     """
     missing_axes = len(shape) + 1 - mask.dim()
     aligned_mask = mask[(None,) * missing_axes]
@@ -171,11 +141,6 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     ``None`` if the tensors of the weights were dropped, or if several functions computed them and they are not the
     softmax of the logits. The note of the call says what changed the weights, what is lost, or why rows do not sum to
     1. Values and output are ``None`` if they, or the weights in the product, cannot be folded.
-
-    Args:
-        use: the product of weights and values.
-        layout: the roles of its axes.
-        gather: the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
     """
     candidate, product = use.candidate, use.product
     if candidate.logits is None or candidate.probabilities is None:
@@ -233,17 +198,7 @@ def _feature_roles(tensor: Tensor) -> Roles:
 def _part_with_values(
     logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns logits and probabilities of the keys that have values.
-
-    If not all keys have values, the last ones do if their probabilities equal the operand and those of the first keys
-    do not; otherwise the first ones do.
-
-    Args:
-        logits: ``(batch, heads, queries, keys)``.
-        probabilities: of the same shape.
-        keys: the number of keys that have values.
-        operand: the weights that multiply the values, ``(batch, heads, queries, keys)``; ``None`` if they are unknown.
-    """
+    """Returns logits and probabilities of the keys that have values."""
     if keys == probabilities.shape[-1]:
         return logits, probabilities
     uses_last_keys = (
@@ -272,9 +227,8 @@ def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if each row of the probabilities is the softmax of its logits, times a factor of at most 1, within rounding.
-
-    If the factor is smaller than 1, a share of the row goes to no key.
+    """True if each row of the probabilities is the softmax of its logits, times a factor of at most 1, within
+    rounding.
     """
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     scores, weights = logits.float(), probabilities.float()
@@ -298,12 +252,7 @@ def _has_partial_rows(probabilities: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Operands:
-    """The queries and keys whose product gave the scores.
-
-    Attributes:
-        contraction: the product.
-        roles_by_letter: the roles of its axes, by letter; `UNSIZED_FEATURES` for the axes over which it sums.
-    """
+    """The queries and keys whose product gave the scores."""
 
     contraction: Contraction
     roles_by_letter: dict[str, Roles]
@@ -325,12 +274,7 @@ class _Operands:
 
 
 def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
-    """Returns the queries and keys whose product gave the scores; ``None`` if they are not kept.
-
-    Args:
-        scores: the scores.
-        roles: the roles of the parts of their axes, by mark.
-    """
+    """Returns the queries and keys whose product gave the scores; ``None`` if they are not kept."""
     product = scores.product
     if product is None:
         return None
@@ -346,17 +290,7 @@ def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
 
 
 def _folded_operand(tensor: Tensor, letters: str, roles_by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
-    """Returns an operand of the product of queries and keys as ``(batch, heads, tokens, features)``.
-
-    Args:
-        tensor: a tensor with the shape of the operand.
-        letters: the letters of its axes.
-        roles_by_letter: the roles of the axes by letter; `UNSIZED_FEATURES` for features of any size.
-        tokens: ``queries`` or ``keys``.
-
-    Returns:
-        The folded tensor; ``None`` if an axis has another size than in the scores, or the role of the other operand.
-    """
+    """Returns an operand of the product of queries and keys as ``(batch, heads, tokens, features)``."""
     layout: list[Roles] = []
     for letter, size in zip(letters, tensor.shape, strict=True):
         roles = roles_by_letter.get(letter, ())
@@ -380,14 +314,7 @@ def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
 def kernel_layouts(
     flow: DataFlow, arguments: dict[str, Any], heads: int | None, batches: Collection[BatchShape] = ()
 ) -> tuple[Layout, Layout]:
-    """Returns the layouts of the queries and of the keys of ``scaled_dot_product_attention``.
-
-    Args:
-        flow: the dataflow, which knows the axes of the tensors.
-        arguments: the arguments of the kernel by name.
-        heads: the number of heads that the module states; ``None`` if it states none.
-        batches: the possible sizes of the batch, as in `layout_of_queries`.
-    """
+    """Returns the layouts of the queries and of the keys of ``scaled_dot_product_attention``."""
     query_axes, key_axes = (flow.node(arguments[name]).axes for name in ("query", "key"))
     return layout_of_queries(query_axes, key_axes, heads, batches)
 

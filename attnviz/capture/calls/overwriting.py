@@ -27,11 +27,6 @@ def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Returns the tensor that a torch function writes its result into: ``out``, else its first argument if in place.
 
     ``None`` if the function does neither, or if the target is no tensor.
-
-    Args:
-        name: the name of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
     """
     has_in_place_name = bool(args) and _is_in_place(name, has_operand=len(args) > 1)
     is_in_place = has_in_place_name or (bool(args) and kwargs.get("inplace") is True)
@@ -41,12 +36,7 @@ def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @cache
 def _is_in_place(name: str, has_operand: bool) -> bool:
-    """True if a function writes over its first argument, as ``add_``, ``__iadd__`` and ``__setitem__`` do.
-
-    Args:
-        name: the name of the function.
-        has_operand: True if it has a second positional argument, as in-place operators have; ``__int__`` has none.
-    """
+    """True if a function writes over its first argument, as ``add_``, ``__iadd__`` and ``__setitem__`` do."""
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and has_operand)
     return name.endswith("_")
@@ -69,13 +59,7 @@ def keep_copies(holders: Iterable[SoftmaxTensors], target: Tensor) -> None:
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """Returns a copy of a softmax's input if the output will be written over it; ``None`` for any other call.
-
-    Args:
-        name: the name of the function.
-        args: its positional arguments.
-        target: the tensor that it writes its result over.
-    """
+    """Returns a copy of a softmax's input if the output will be written over it; ``None`` for any other call."""
     if "softmax" not in name or not args or not share_memory(args[0], target):
         return None
     with hidden_from_run():
@@ -89,10 +73,6 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
     Compares at most 32 rows of each map. If the weights are not a softmax of the scores, but sum to 1, the scores were
     overwritten: they become NaN, or −inf where the weight is 0. If they do not sum to 1, the weights were overwritten,
     and are computed again.
-
-    Args:
-        logits: the input of the softmax, ``(..., queries, keys)``.
-        probabilities: its output, of the same shape.
 
     Returns:
         The scores, the weights, and the remark, empty if nothing is lost.
@@ -110,10 +90,7 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
 
 
 def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the probabilities are a softmax of the logits, on at most 32 queries of each map.
-
-    Rows without a visible key, or with NaN, are not compared.
-    """
+    """True if the probabilities are a softmax of the logits, on at most 32 queries of each map."""
     scores, weights = _compared_rows(logits), _compared_rows(probabilities)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
     has_visible = scores.isfinite().any(-1) & difference.isfinite()

@@ -13,11 +13,7 @@ PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 class _TracingState(local):
-    """The state of the running thread.
-
-    Attributes:
-        is_suspended: True while `untraced` suspends the thread's tracing by torch.jit.trace.
-    """
+    """The state of the running thread."""
 
     is_suspended = False
 

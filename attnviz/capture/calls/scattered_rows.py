@@ -36,10 +36,7 @@ def places_of_gather(
     of them. The rows are still in the order of the gather. Each row comes from one place, and all places differ.
 
     Args:
-        gather: the numbers of the rows.
         folded_numbers: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
-        attention_module: the module that attends.
-        rows: the number of gathered rows.
     """
     unknown_places = PlacedRows(None, gather.total)
     is_reordering = rows == gather.total
@@ -58,11 +55,6 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
 
     If a place is unknown, or the whole map would have too many cells, the rows stay in their order, and a note says
     so. The call is returned unchanged if neither queries nor keys were gathered.
-
-    Args:
-        call: the call of the gathered rows.
-        queries: the places of the queries; ``None`` if they were not gathered.
-        keys: the places of the keys; ``None`` if they were not gathered.
     """
     batch, heads, rows, columns = call.shape
     height = rows if queries is None else queries.total
@@ -87,13 +79,7 @@ def _with_notes(call: AttentionCall, *notes: str) -> AttentionCall:
 
 
 class _RowScatter:
-    """Scatters rows of tensors to their places.
-
-    Args:
-        texts_and_heads: the numbers of texts and heads.
-        queries: the places of the queries; ``None`` if they were not gathered.
-        keys: the places of the keys; ``None`` if they were not gathered.
-    """
+    """Scatters rows of tensors to their places."""
 
     def __init__(self, texts_and_heads: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
         self.texts_and_heads, self.queries, self.keys = texts_and_heads, queries, keys
@@ -131,12 +117,7 @@ class _RowScatter:
         )
 
     def _scattered_cells(self, cells: Tensor, filling: float) -> Tensor:
-        """Returns cells, broadcast to ``(batch, heads, queries, keys)``, at their places among all cells of a map.
-
-        Args:
-            cells: the cells of gathered queries and keys.
-            filling: the number in all other cells.
-        """
+        """Returns cells, broadcast to ``(batch, heads, queries, keys)``, at their places among all cells of a map."""
         all_cells = cells.expand(*self.texts_and_heads, *cells.shape[2:])
         all_rows = _scattered_tensor(all_cells, self.queries, axis=2, filling=filling)
         return _scattered_tensor(all_rows, self.keys, axis=3, filling=filling)
@@ -147,14 +128,7 @@ class _RowScatter:
 
 
 def _scattered_tensor(tensor: Tensor, rows: PlacedRows | None, axis: int = 2, filling: float = 0.0) -> Tensor:
-    """Returns a tensor with its rows moved to their places on an axis of ``rows.total``.
-
-    Args:
-        tensor: ``(batch, heads, rows, features)``, or ``(batch, heads, queries, rows)``.
-        rows: the places of the rows; the tensor is returned unchanged if it is ``None``, or the places are unknown.
-        axis: the axis of the rows, 2 or 3.
-        filling: the number at all other places.
-    """
+    """Returns a tensor with its rows moved to their places on an axis of ``rows.total``."""
     if rows is None or rows.places is None:
         return tensor
     head_places, heads = rows.places, tensor.shape[1]

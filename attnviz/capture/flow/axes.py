@@ -61,24 +61,14 @@ def labels_in(axes: Iterable[Axis]) -> set[int]:
 
 @lru_cache(MAX_CACHED)
 def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
-    """Returns the axes of a view, or of a reshaped copy if the strides are those of contiguous tensors.
-
-    Args:
-        axes: the axes of the source.
-        strides: the strides of the source, in elements.
-        shape: the shape of the view.
-        new_strides: the strides of the view, in elements.
-    """
+    """Returns the axes of a view, or of a reshaped copy if the strides are those of contiguous tensors."""
     atoms = [atom for axis, stride in zip(axes, strides, strict=True) for atom in _atoms(axis, stride)]
     atoms.sort(reverse=True)
     return tuple(_parts_stepped_through(atoms, size, stride) for size, stride in zip(shape, new_strides, strict=True))
 
 
 def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
-    """Yields for each part of an axis its stride, its stride times its size (both in elements), and its label.
-
-    The parts go from the fastest to the slowest; an axis of stride 0, which is broadcast, has none.
-    """
+    """Yields for each part of an axis its stride, its stride times its size (both in elements), and its label."""
     for part in reversed(axis):
         if stride:
             yield stride, stride * part.size, part.label
@@ -86,16 +76,7 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 
 
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    """Returns the parts that an axis of this size and stride steps through.
-
-    An axis of size 1 has no parts. If the sizes of the parts do not multiply to ``size``, the result is one part, with
-    the label that all of them share, else an unknown one.
-
-    Args:
-        atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.
-        size: the size of the axis.
-        stride: its stride, in elements.
-    """
+    """Returns the parts that an axis of this size and stride steps through."""
     if size == 1:
         return ()
     parts = []
@@ -123,10 +104,6 @@ def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
     """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands.
 
     An axis that no operand has in full size is unknown.
-
-    Args:
-        operands: the axes of each operand, aligned at the last one.
-        shape: the shape of the result.
     """
     reversed_axes = []
     for index_from_end, size in enumerate(reversed(shape), 1):
@@ -164,10 +141,6 @@ def with_labels_from(axes: Axes, labelled_axes: Axes) -> Axes:
     """Returns the axes, with the labels of another tensor for the axes that have no label.
 
     Labelled axes, and the sizes of all, are kept. Returns the axes unchanged if the other tensor has another rank.
-
-    Args:
-        axes: the axes of a tensor.
-        labelled_axes: the axes of a tensor that was written into it.
     """
     if len(axes) != len(labelled_axes):
         return axes

@@ -81,14 +81,7 @@ class _NodeReference(ref[Tensor]):
 
 
 class DataFlow:
-    """The nodes of all tensors of a forward pass.
-
-    Args:
-        modules: the modules of the model, whose parameters and buffers are constants.
-        running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
-        on_use: receives each product that is attention, or resembles it.
-        on_unused: receives each normalised tensor that no observed product used.
-    """
+    """The nodes of all tensors of a forward pass."""
 
     def __init__(
         self,
@@ -112,13 +105,6 @@ class DataFlow:
 
         Calls `on_use` for each product that uses weights. The result of a single input may share the input's node, and
         a call equal to an earlier one may reuse its node.
-
-        Args:
-            name: the name of the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
-            overwritten: a copy of a softmax's input if the result was written over it; ``None`` otherwise.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if not inputs or name in UNCACHED or not isinstance(result, RESULTS):
@@ -147,18 +133,7 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into.
-
-        Normalisations, products and ``scaled_dot_product_attention`` have rules of their own.
-
-        Args:
-            name: the name of the function.
-            inputs: the tensors among its arguments.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
-            overwritten: a copy of a softmax's input if the result was written over it; ``None`` otherwise.
-        """
+        """Computes and keeps the nodes of a function's results, and of the tensor that the function writes into."""
         if name in SOFTMAXES or name == "sigmoid":
             return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
@@ -240,11 +215,6 @@ class DataFlow:
 
         The axes of the result are those of the queries, with the features of the values; they are unknown if the result
         has another number of axes.
-
-        Args:
-            queries: the queries, ``(..., queries, features)``.
-            values: the values, ``(..., keys, features)``.
-            result: the output, ``(..., queries, features)``.
         """
         query_node, value_node = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
@@ -277,11 +247,7 @@ class DataFlow:
             del self.references[reference.key]
 
     def _merge_written(self, target: Tensor, value: object) -> None:
-        """Merges the node of a value into the node of the tensor that it was written to, such as a cache of keys.
-
-        If the target is a view, the tensor that it is a view of gets a merged node too. A value that is no tensor
-        changes nothing.
-        """
+        """Merges the node of a value into the node of the tensor that it was written to, such as a cache of keys."""
         if not isinstance(value, Tensor):
             return
         value_node = self.node(value)
@@ -299,18 +265,7 @@ class DataFlow:
     def _follow_normalisation(
         self, logits: Tensor, probabilities: Tensor, axis: int | None, name: str, overwritten: Tensor | None
     ) -> None:
-        """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
-
-        Softmaxes over several axes, sigmoids of anything but scores, and functions of integers or vectors are followed
-        as other functions.
-
-        Args:
-            logits: the input.
-            probabilities: the result.
-            axis: the axis of a softmax; ``None`` if it has several, or for a sigmoid.
-            name: the name of the function.
-            overwritten: a copy of the input if the result was written over it; ``None`` otherwise.
-        """
+        """Follows a softmax or sigmoid, whose result is a candidate for attention weights."""
         node = self.node(logits)
         normaliser: Normaliser = "sigmoid" if name == "sigmoid" else "softmax"
         normalised_axis = key_axis(node) if normaliser == "sigmoid" else axis
@@ -328,20 +283,7 @@ class DataFlow:
         normaliser: Normaliser,
         by_one_function: bool,
     ) -> None:
-        """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it.
-
-        Outside the model's modules it is no candidate, and only its node is kept. A candidate that was normalised over
-        features, without scores, is kept without its tensors. If more than `MAX_OPEN` candidates are kept, the oldest
-        is reported as unused and dropped.
-
-        Args:
-            logits: the tensor that was normalised.
-            probabilities: the result.
-            axis: the axis that was normalised.
-            node: the node of the logits.
-            normaliser: the function that normalised it.
-            by_one_function: True if one torch function normalised it; False if several did.
-        """
+        """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it."""
         caller, axis = self.running_module(), axis % logits.dim()  # a negative axis counts from the end
         axes = tuple(map(self._with_new_marks, node.axes))
         result_node = Node(axes, node.lineage, from_token_pairs=node.from_token_pairs)
@@ -395,11 +337,7 @@ class DataFlow:
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
-        """Follows a product, which is a projection, scores, or weights times values.
-
-        If it sums over the normalised axis of candidates, `on_use` receives the use of each, and their tensors are then
-        dropped.
-        """
+        """Follows a product, which is a projection, scores, or weights times values."""
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
         self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
@@ -409,17 +347,7 @@ class DataFlow:
             self._drop_tensors(use.candidate)
 
     def _broadcast_product(self, source: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """Returns the contraction that a product by broadcasting and a sum over axes of it compute together.
-
-        Args:
-            source: the input of the sum.
-            args: the positional arguments of the sum.
-            kwargs: its keyword arguments.
-
-        Returns:
-            The contraction; ``None`` if the input is no product by broadcasting, if the sum names no axes, or if one
-            factor only scales or masks the other.
-        """
+        """Returns the contraction that a product by broadcasting and a sum over axes of it compute together."""
         factors = self.node(source).broadcast_operands
         dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if factors is None or dims is None:
@@ -432,11 +360,7 @@ class DataFlow:
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Keeps the node of a function's result that `node_after` derives from its inputs.
-
-        The result of a function that fills a tensor, or takes none, is a constant inside the model's modules, and gets
-        no node outside. The last function of a softmax that is written as several makes its result a candidate.
-        """
+        """Keeps the node of a function's result that `node_after` derives from its inputs."""
         if not inputs or name in FILLING:
             if self.running_module() is not None:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))

@@ -77,14 +77,6 @@ def node_after(
 
     Embeddings and distances have rules of their own. Otherwise the result is constant if all inputs are, and keeps the
     first scores and all candidates of the inputs whose axes it still has.
-
-    Args:
-        name: the name of the function.
-        inputs: the tensors among its arguments.
-        nodes: the node of each input.
-        result: its result.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
     """
     if name == "embedding":
         return _embedding_node(nodes, inputs, result)
@@ -122,11 +114,7 @@ def _node_after_one_input(
 
 
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
-    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction.
-
-    ``None`` unless the function multiplies two tensors that have axes, differ in shape and both depend on the input.
-    Tensors of one shape count if they may be a single query and a single key.
-    """
+    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction."""
     if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
         return None
     left, right = inputs
@@ -157,11 +145,7 @@ def is_one_pair(tensor: Tensor) -> bool:
 
 
 def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
-    """True if a function combines tensors of different tokens, each of which depends on the input.
-
-    It does if it adds or subtracts tensors of different shapes, so that one is broadcast along the other, or joins
-    features of tensors of different lineages. False if fewer than two floating-point inputs depend on the input.
-    """
+    """True if a function combines tensors of different tokens, each of which depends on the input."""
     dependent_inputs = [
         (tensor, node)
         for tensor, node in zip(inputs, nodes, strict=True)
@@ -199,11 +183,7 @@ def _result_axes(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Axes:
-    """Returns the axes of the result of a function that is not a product; arguments as in `node_after`.
-
-    In order, these are tried: a rule for the function; broadcasting, unless the function gathers by an index; resizing
-    the axes of the first input, if the number of axes is the same; unknown axes.
-    """
+    """Returns the axes of the result of a function that is not a product; arguments as in `node_after`."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     axes_by_rule = _axes_by_rule(name, inputs, nodes, result, args, kwargs)
     if axes_by_rule is not None:
@@ -227,10 +207,7 @@ def _axes_by_rule(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Axes | None:
-    """Returns the axes of a function's result by a rule for its name, or for views of one input.
-
-    ``None`` if no such rule fits. The arguments are those of `node_after`.
-    """
+    """Returns the axes of a function's result by a rule for its name, or for views of one input."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     if name in RESHAPING:
         return _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
@@ -246,10 +223,7 @@ def _axes_by_rule(
 
 
 def _only_features(axes: Axes) -> Axes:
-    """Returns the axes with all labels but features removed.
-
-    Heads that are later split off the rows, as in a mixture of attention heads, would otherwise be taken for tokens.
-    """
+    """Returns the axes with all labels but features removed."""
     return tuple(axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in axes)
 
 
@@ -263,16 +237,7 @@ def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
 
 
 def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, arguments: Sequence[Any]) -> Axes:
-    """Returns the axes of a tensor after an in-place reshape; unknown axes if they do not fit its shape.
-
-    A function that neither swaps, inserts nor removes axes keeps them if they fit.
-
-    Args:
-        name: the name of the function.
-        axes: the axes before.
-        shape: the shape after.
-        arguments: the arguments of the function after the tensor.
-    """
+    """Returns the axes of a tensor after an in-place reshape; unknown axes if they do not fit its shape."""
     new_axes = list(axes)
     if name in SWAPPING:
         first, second = arguments or (0, -1)  # t_ names no axes
@@ -289,16 +254,7 @@ def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, argum
 
 
 def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | None) -> Axes:
-    """Returns the axes after a convolution, whose channels are features; unknown axes if the number of axes changes.
-
-    Channels are the second axis, or the first if there is no batch. Unlabelled axes of an input of the model become
-    tokens.
-
-    Args:
-        node: the node of the input.
-        shape: the shape of the result.
-        spatial_axes: the number of axes in space; ``None`` if it is not known.
-    """
+    """Returns the axes after a convolution, whose channels are features; unknown axes if the number of axes changes."""
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
     axes = [resized_axis(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
@@ -310,16 +266,7 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
-    """Returns the axes of joined tensors: each is the most informative one among the tensors of the result's rank.
-
-    Stacked tensors have the axes of the first one, and a new axis. This axis, or one that has size 1 in all tensors, is
-    features if all tensors are projections of the same tokens, else unlabelled.
-
-    Args:
-        nodes: the nodes of the tensors.
-        shape: the shape of the result.
-        new_axis: the axis along which tensors are stacked; ``None`` if they are joined along an existing one.
-    """
+    """Returns the axes of joined tensors: each is the most informative one among the tensors of the result's rank."""
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN
     if new_axis is not None and len(operands[0]) == len(shape) - 1:
@@ -369,13 +316,7 @@ def _address(tensor: Tensor) -> int:
 
 
 def _axes_after_reduction(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """Returns the axes without the reduced one; unknown axes if it is not known, or if not exactly one was removed.
-
-    Args:
-        axes: the axes before the reduction.
-        shape: the shape after it.
-        axis: the index of the reduced axis; ``None`` if it is not known.
-    """
+    """Returns the axes without the reduced one; unknown axes if it is not known, or if not exactly one was removed."""
     if axis is None or len(shape) != len(axes) - 1:
         return unknown_axes(shape)
     index = axis % len(axes)

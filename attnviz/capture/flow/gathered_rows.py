@@ -101,15 +101,6 @@ class GatheredRows:
         """Notes which rows the result of a function contains.
 
         Does nothing if the function gathers rows from a tensor of integers, or writes into a tensor.
-
-        Args:
-            name: the name of the function.
-            func: the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
-            axes_of_rows: returns the axes of a tensor along which rows may be gathered.
-            running_module: returns the module whose ``forward`` runs now; ``None`` outside the model's modules.
         """
         if _is_gather(name, args):
             source = args[0] if args else kwargs["input"]
@@ -129,13 +120,7 @@ class GatheredRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running_module: Callable[[], nn.Module | None],
     ) -> RowGather | None:
-        """Returns the rows that an index gathered, counted in the tensor from which the first index gathered.
-
-        ``None`` if the index gathered all rows in their order, or if source or result have no axis of rows. An index
-        that leaves the rows unchanged keeps those that an earlier index gathered. The rows are unknown if the index
-        gathers along several axes, changes the number of axes, or gathers from rows that were moved after an earlier
-        gather. The parameters are those of `follow`; the source is the first of ``args``.
-        """
+        """Returns the rows that an index gathered, counted in the tensor from which the first index gathered."""
         source, source_gather = args[0], self.gather_of(args[0])
         axes = axes_of_rows(source)
         if not axes or result.dim() < MIN_AXES:
@@ -168,10 +153,8 @@ class GatheredRows:
     def _follow_moves(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the gathered rows in the result of a function that does not gather; does nothing if no input has any.
-
-        A function that moves elements is repeated on the row numbers. After a reshape in place, or a join with other
-        tensors, the rows are unknown. Any other function keeps the rows if at most the number of features changes.
+        """Notes the gathered rows in the result of a function that does not gather; does nothing if no input has
+        any.
         """
         gathers = [gather for gather in map(self.gather_of, tensors_in(args)) if gather is not None]
         if not gathers:
@@ -192,10 +175,7 @@ class GatheredRows:
                 self._set(output, gather.with_unknown_rows(output.shape))
 
     def _with_row_numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers.
-
-        Tensors in lists and tuples are replaced too; any other argument is returned unchanged.
-        """
+        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers."""
         if isinstance(argument, Tensor):
             gather = self.gather_of(argument)
             return argument if gather is None else gather.numbers

@@ -48,10 +48,6 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
     """Returns the only axis of a tensor along which a view of it is shorter, or that the view lacks.
 
     ``None`` if there is no such axis, or several, or if the view skips elements along it, is empty or not smaller.
-
-    Args:
-        source: the tensor.
-        result: the view.
     """
     if result.numel() >= source.numel() or not result.numel():
         return None
@@ -69,11 +65,6 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
     """Returns the places along an axis of a tensor that a view of the tensor covers.
 
     Returns ``None`` if the view begins between two places of the axis, or ends beyond its last place.
-
-    Args:
-        source: the tensor.
-        result: the view.
-        axis: the axis of the source along which the view is cut; a view that lacks this axis covers one place.
     """
     step, offset = source.stride(axis), result.storage_offset() - source.storage_offset()
     rows = result.shape[axis] if _same_rank(source, result) else 1
@@ -87,10 +78,6 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
     """Returns the range of a tensor's first axis that a view covers; the view may be shorter along other axes too.
 
     ``None`` unless the view lies in consecutive rows, but not all rows, and lacks at most one axis of the tensor.
-
-    Args:
-        source: the tensor.
-        result: the view.
     """
     missing_axes = source.dim() - result.dim()
     if missing_axes not in (0, 1) or result.dim() < 1 or not result.numel():

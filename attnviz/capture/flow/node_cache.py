@@ -38,12 +38,6 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
     """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
 
     ``None`` if the node depends on more: if the node of an input holds tensors, or if a product is no projection.
-
-    Args:
-        name: the name of the function.
-        inputs: the tensors among its arguments.
-        nodes: the node of each input.
-        result: its result.
     """
     for node in nodes:
         if node.holds_tensors:

@@ -131,9 +131,6 @@ class WeightsCandidate:
     def refusal(self, values: "Node | None") -> str | None:
         """Returns the reason why a product that sums over this tensor is not attention; ``None`` if it is attention.
 
-        Args:
-            values: the node of the other operand; ``None`` if it is unknown.
-
         Returns:
             A noun phrase that describes the tensor, such as ``a softmax over features``.
         """
@@ -225,12 +222,6 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     """Returns the candidates among the inputs of a function that its result still contains; empty if there are none.
 
     Candidates that a product has used are left out.
-
-    Args:
-        name: the name of the function.
-        nodes: the nodes of its inputs.
-        axes: the axes of its result.
-        result: its result.
     """
     all_candidates = [candidate for node in nodes for candidate in node.weights]
     unused_candidates = dict.fromkeys(candidate for candidate in all_candidates if not candidate.used)  # each once
@@ -264,11 +255,6 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
 
     Outputs that the result no longer contains are marked as absorbed, and those that it contains as mixed. Does nothing
     if the result contains all of them or none, or if the function is no addition, subtraction or interpolation.
-
-    Args:
-        name: the name of the function.
-        nodes: the nodes of its inputs.
-        result: the node of its result.
     """
     if not result.weights or not any(sum_name in name for sum_name in ("add", "sub", "lerp")):
         return

@@ -33,12 +33,6 @@ def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> It
     """Yields a `Use` for each candidate over whose normalised axis a product sums, in either operand.
 
     Candidates that an earlier product has used are left out. A use may be no attention; its refusal then says why.
-
-    Args:
-        product: the product.
-        left: the node of its first operand.
-        right: the node of its second operand.
-        result: its result.
     """
     for weights_node, value_node, ordered_product in (
         (left, right, product),
@@ -63,15 +57,6 @@ def product_node(
     """Returns the node of a product's result: the output of attention, a projection, or possible scores.
 
     If the product uses a candidate, its result is the output of attention, one call deeper than its queries.
-
-    Args:
-        name: the name of the function that computed it.
-        product: the product.
-        left: the node of the first operand.
-        right: the node of the second operand.
-        result: the result.
-        uses: the uses of candidates in the product, from `uses_of`.
-        with_new_marks: returns an axis with new marks.
     """
     if uses:
         axes = tuple(map(without_marks, _result_axes(product, left, right, result)))
@@ -84,11 +69,7 @@ def product_node(
 
 
 def _is_projection(name: str, left: Node, right: Node) -> bool:
-    """True if a product maps one operand linearly by the other, which is a constant.
-
-    In ``linear`` the weight may also be computed from constants by products. A constant first operand counts only if it
-    mixes the heads of scores or weights in the second.
-    """
+    """True if a product maps one operand linearly by the other, which is a constant."""
     is_right_parameter = right.constant and not left.constant
     has_computed_weight = name == "linear" and not right.lineage.roots
     if is_right_parameter or has_computed_weight:
@@ -98,12 +79,7 @@ def _is_projection(name: str, left: Node, right: Node) -> bool:
 
 
 def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
-    """Returns the node of a projection: the axes of the parameter become features.
-
-    The parameter is the second operand, or the first if only that is a constant; in ``linear`` it is always the second.
-    Scores and weights in the projected operand stay in the result if it still has their axes, as in a mix of heads.
-    If none stay, the operand's axes lose the label features.
-    """
+    """Returns the node of a projection: the axes of the parameter become features."""
     if left.constant and not right.constant and name != "linear":
         product, left, right = product.with_operands_swapped(), right, left
     from_left = tuple(letter in product.left_letters for letter in product.letters)
@@ -120,18 +96,7 @@ def _projection_node(name: str, product: Contraction, left: Node, right: Node, r
 def _scores_node(
     product: Contraction, left: Node, right: Node, result: Tensor, with_new_marks: Callable[[Axis], Axis]
 ) -> Node:
-    """Returns the node of a product that may be scores: both operands depend on the input.
-
-    Each axis of the result gets new marks. The scores keep the product if it sums over an axis, unless both operands
-    have axes that the other lacks, and all of these are features.
-
-    Args:
-        product: the product.
-        left: the node of its first operand.
-        right: the node of its second operand.
-        result: its result.
-        with_new_marks: returns an axis with new marks.
-    """
+    """Returns the node of a product that may be scores: both operands depend on the input."""
     axes = list(_result_axes(product, left, right, result))
     left_marks: set[int] = set()
     right_marks: set[int] = set()
@@ -165,11 +130,6 @@ def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
     """True if an operand without weights has an axis that the other lacks; False if one only scales or masks the other.
 
     Operands with the same axes count if they may be a single query and a single key.
-
-    Args:
-        product: the product.
-        left: the node of its first operand.
-        right: the node of its second operand.
     """
     left_letters, right_letters = (
         {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
@@ -187,13 +147,7 @@ def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
 
 @lru_cache(MAX_CACHED)
 def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size) -> Axes:
-    """Returns the axes of a projection; those that come from the parameter are features.
-
-    Args:
-        axes: the axes of the result.
-        from_operand: True for each axis that the projected operand has.
-        shape: the shape of the result.
-    """
+    """Returns the axes of a projection; those that come from the parameter are features."""
     return tuple(
         axis if is_own else axis_of(size, FEATURES)
         for axis, is_own, size in zip(axes, from_operand, shape, strict=True)
@@ -202,13 +156,7 @@ def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size
 
 @lru_cache(MAX_CACHED)
 def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobserved: bool) -> Axes:
-    """Returns the axes of a projection; axes of the operand are no longer labelled as features.
-
-    Args:
-        axes: the axes of the result.
-        from_operand: True for each axis that the projected operand has.
-        is_unobserved: True if no observed function computed the operand, so its unknown axes are tokens.
-    """
+    """Returns the axes of a projection; axes of the operand are no longer labelled as features."""
     return tuple(
         tuple(_without_feature_label(part, is_unobserved) for part in axis) if is_own else axis
         for axis, is_own in zip(axes, from_operand, strict=True)
@@ -216,10 +164,7 @@ def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobser
 
 
 def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
-    """Returns a part of an operand's axis with a label instead of a mark.
-
-    Features become unknown. An unknown part becomes tokens if no observed function computed the operand.
-    """
+    """Returns a part of an operand's axis with a label instead of a mark."""
     label = label_of(part.label)
     if is_unobserved and label == UNKNOWN:
         return Part(part.size, TOKENS)
@@ -227,17 +172,7 @@ def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
 
 
 def _sums_over(candidate: WeightsCandidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
-    """True if a product sums over the normalised axis, and over no other axis of the weights.
-
-    The product may leave out keys. If the normalised axis has size 1, the summed axis must be 1 too, and the other
-    operand no parameter.
-
-    Args:
-        candidate: the normalised tensor.
-        product: the product, with the weights as its first operand.
-        weights: the node of the weights as they enter the product.
-        is_constant: True if the other operand is a parameter, such as one that mixes heads.
-    """
+    """True if a product sums over the normalised axis, and over no other axis of the weights."""
     summed_axes = [index for index, letter in enumerate(product.left_letters) if letter in product.summed_letters]
     if len(summed_axes) != 1:
         return False
@@ -269,15 +204,7 @@ def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) 
 
 @lru_cache(MAX_CACHED)
 def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], result_letters: str, shape: torch.Size) -> Axes:
-    """Returns the axes of a product's result.
-
-    Each is the most informative axis of its letter in the operands; unlabelled if none is larger than 1.
-
-    Args:
-        sides: the letters and the axes of each operand.
-        result_letters: the letters of the result.
-        shape: its shape.
-    """
+    """Returns the axes of a product's result."""
     axes = []
     axes_with_letters = [pair for letters, side_axes in sides for pair in zip(letters, side_axes, strict=True)]
     for letter, size in zip(result_letters, shape, strict=True):

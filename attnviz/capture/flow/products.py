@@ -41,26 +41,13 @@ class Contraction(NamedTuple):
 
 
 def contraction(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that a torch function computes; ``None`` if it does not multiply two tensors.
-
-    Args:
-        name: the name of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-    """
+    """Returns the product that a torch function computes; ``None`` if it does not multiply two tensors."""
     parse = PRODUCTS.get(name)
     return None if parse is None else parse(args, kwargs)
 
 
 def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: bool) -> Contraction:
-    """Returns the contraction that a product by broadcasting and a sum compute together.
-
-    Args:
-        left: the first operand.
-        right: the second operand.
-        axes: the summed axes of the broadcast product.
-        keepdim: True if summed axes stay, with size 1.
-    """
+    """Returns the contraction that a product by broadcasting and a sum compute together."""
     axis_count = max(left.dim(), right.dim())
     letters = NAMED_LETTERS[:axis_count]
     summed_letters = {letters[axis % axis_count] for axis in axes}
@@ -73,13 +60,7 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
 
 
 def _operand_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
-    """Returns the letters of one operand of a product by broadcasting.
-
-    Args:
-        letters: the letters of the product's axes.
-        tensor: the operand. Its axes of size 1 that are broadcast get Greek letters, which the other operand lacks.
-        other: the other operand.
-    """
+    """Returns the letters of one operand of a product by broadcasting."""
     first_axis = len(letters) - tensor.dim()  # broadcasting aligns the last axes
     other_sizes = (1,) * (len(letters) - other.dim()) + tuple(other.shape)
     axes = zip(letters[first_axis:], tensor.shape, other_sizes[first_axis:], strict=True)
@@ -96,10 +77,7 @@ def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _matmul_of_last_two(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the matrix product of the last two tensors of a call; ``None`` if it has fewer.
-
-    A tensor before them, as in ``addmm``, is added to the product, and left out here.
-    """
+    """Returns the matrix product of the last two tensors of a call; ``None`` if it has fewer."""
     tensors = _tensors(args, kwargs)
     return _matmul(*tensors[-2:])._replace(factor=kwargs.get("alpha", 1)) if len(tensors) > 1 else None
 
@@ -130,11 +108,7 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
 
 
 def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``einsum`` computes.
-
-    ``None`` if the first argument is no equation, if there are not two operands, or if an operand has another number of
-    axes than letters.
-    """
+    """Returns the product that ``einsum`` computes."""
     if not args or not isinstance(args[0], str):
         return None
     operands = list(args[1]) if len(args) == 2 and isinstance(args[1], list | tuple) else list(args[1:])
@@ -165,14 +139,7 @@ def _axes_of_dots(letters: str, operand: Tensor) -> int:
 
 
 def _with_dots_replaced(letters: str, operand: Tensor, unused_letters: list[str]) -> str:
-    """Returns the letters of an operand of ``einsum`` with its dots replaced by letters.
-
-    Args:
-        letters: the letters, such as ``...ij``.
-        operand: the operand.
-        unused_letters: letters that the equation does not use; the last of them stand for the axes of the dots, so that
-            operands are aligned at the last of these axes.
-    """
+    """Returns the letters of an operand of ``einsum`` with its dots replaced by letters."""
     count = _axes_of_dots(letters, operand)
     return letters.replace("...", "".join(unused_letters[-count:]) if count > 0 else "")
 

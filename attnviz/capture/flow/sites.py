@@ -103,10 +103,7 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     visited_modules: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
-        """Adds a module and all modules in it to ``modules``, without those in ``visited_modules``.
-
-        Calls the module's ``named_modules`` if its class overrides that method.
-        """
+        """Adds a module and all modules in it to ``modules``, without those in ``visited_modules``."""
         if type(module).named_modules is not nn.Module.named_modules:
             modules.update(module.named_modules(memo=visited_modules, prefix=path))
         elif module not in visited_modules:
@@ -137,10 +134,6 @@ class ModuleIndex:
         """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
 
         A running softmax or dropout does not count, since the module that calls it attends.
-
-        Args:
-            cross: True for cross-attention, False for self-attention; ``None`` to take the kind from the module, as
-                `describe` does.
         """
         frame = sys._getframe(1)
         while frame is not None:
@@ -153,13 +146,7 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """Returns a module with its kind and its path; a module outside the model has its class's name as path.
-
-        Args:
-            module: the module.
-            cross: True for cross-attention, False for self-attention; ``None`` to take the kind from the module's
-                attribute ``is_cross_attention``, or if it has none, from the last three names of its path.
-        """
+        """Returns a module with its kind and its path; a module outside the model has its class's name as path."""
         name = self.names.get(id(module), type(module).__name__)
         if cross is not None:
             return CallingModule(module, name, cross)
@@ -188,10 +175,6 @@ class ModuleIndex:
 
         It is the innermost module with a number in its name that has matrices outside its attention. Without such a
         module it is the innermost one with a number; without that, the attention module itself.
-
-        Args:
-            path: the path of the attention module.
-            attention: its class.
         """
         key = (path, attention)
         if key not in self._blocks:
@@ -207,14 +190,7 @@ class ModuleIndex:
         return self._sibling_number(path) is not None
 
     def _numbered_block(self, path: str, numbered_prefixes: list[str], attention: type[nn.Module]) -> Block:
-        """Returns the block at a path, with its number and the list of layers that contains it.
-
-        Args:
-            path: the path of the block.
-            numbered_prefixes: the path's prefixes that have a number, the outermost first; without any, the block has
-                no number and no list.
-            attention: the class of the attention module in it.
-        """
+        """Returns the block at a path, with its number and the list of layers that contains it."""
         if not numbered_prefixes:
             return Block(path, None, "")
         return Block(path, self._rank(path, attention), numbered_prefixes[0].rpartition(".")[0])
@@ -226,11 +202,7 @@ class ModuleIndex:
         return self._own_numbers[path]
 
     def _parsed_sibling_number(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
-
-        A name that is only a number counts siblings. A name such as ``block_2`` counts them if there are siblings such
-        as ``block_1``; if the smallest number is 1, 1 is subtracted.
-        """
+        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings."""
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
             return int(name)
@@ -248,15 +220,7 @@ class ModuleIndex:
         return self.modules[path].named_children() if path in self.modules else iter(())
 
     def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
-        """True if a module around an attention module has matrices outside of the attention in it.
-
-        False if it has none, if it is the attention module itself, or if the model has no module of this path.
-
-        Args:
-            path: the path of the module around it.
-            attention_path: the path of the attention module.
-            attention: the class of the attention module; all modules of this class count as attention.
-        """
+        """True if a module around an attention module has matrices outside of the attention in it."""
         if path == attention_path or path not in self.modules:
             return False
         attention_paths = [attention_path]
@@ -271,15 +235,7 @@ class ModuleIndex:
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
-        """Returns the number of a block among the layers.
-
-        It is the number at the level of the path where blocks of the same form differ; the last number if none differ.
-        If they differ at several levels, as in lists within lists, it is the index of the block among them.
-
-        Args:
-            path: the path of the block, which has a number.
-            attention: the class of the attention module in it.
-        """
+        """Returns the number of a block among the layers."""
         path_numbers = self._numbers(path)
         alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
         varying_levels = [
@@ -292,15 +248,7 @@ class ModuleIndex:
         return path_numbers[varying_levels[0] if varying_levels else -1]
 
     def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
-        """Returns the numbers of each block of the same form, ascending; cached.
-
-        The paths of these blocks differ in numbers alone, and they contain the same class of attention.
-
-        Args:
-            path: the path of one of the blocks.
-            levels: the length of the list of numbers in its path.
-            attention: the class of the attention module in it.
-        """
+        """Returns the numbers of each block of the same form, ascending; cached."""
         key = (NUMBERS.sub("#", path), levels, attention)
         if key not in self._alike_numbers:
             alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
@@ -320,14 +268,7 @@ class ModuleIndex:
 
 @dataclass(frozen=True)
 class _LayerCache:
-    """A cache of the layers of a model, for the next block that records it.
-
-    Attributes:
-        structure: the names, identities and classes of its modules; the cache is valid while they stay the same.
-        blocks: the layer around the attention of a class, by path.
-        own_numbers: the number in the last name of each path.
-        alike_numbers: the numbers of the blocks whose paths differ in numbers alone.
-    """
+    """A cache of the layers of a model, for the next block that records it."""
 
     structure: tuple[tuple[str, int, type[nn.Module]], ...]
     blocks: dict[tuple[str, type[nn.Module]], Block] = field(default_factory=dict)
@@ -350,11 +291,7 @@ def _layer_cache_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _Laye
 
 
 class LayerNumbering:
-    """Assigns a layer to each call of a forward pass.
-
-    Args:
-        modules: the modules of the model.
-    """
+    """Assigns a layer to each call of a forward pass."""
 
     def __init__(self, modules: ModuleIndex) -> None:
         self.modules = modules
@@ -376,11 +313,6 @@ class LayerNumbering:
         If a stack of layers runs again on an input that no attention has computed, it reads another text: the site has
         the number of that run. If another module runs again, or the stack reads its own output, its calls are further
         layers.
-
-        Args:
-            caller: the module that attends.
-            is_single_head: True if the call has no axis of heads.
-            depth: the number of attention calls in the longest chain that leads to its queries.
         """
         single_head_match = SINGLE_HEAD_NAME.match(caller.name) if is_single_head else None
         path = caller.name if single_head_match is None else single_head_match[1]
@@ -407,12 +339,7 @@ class LayerNumbering:
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """Returns the path of the outermost called module from block to attention module; ``block`` if none was called.
-
-        Args:
-            block: the path of the block.
-            path: the path of the attention module in it.
-        """
+        """Returns the path of the outermost called module from block to attention module;"""
         enclosing_paths = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
         return next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix)), block)
 
@@ -422,16 +349,7 @@ class LayerNumbering:
         return tuple((path, count) for path, count in run_counts if count > 1)
 
     def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
-        """Returns the number of a block's layer, and keeps it for further calls with the same arguments.
-
-        It is the number of the block. A block without one is the next layer of the stack; a block that ran before, with
-        other repeats, gets at least the number of the next layer.
-
-        Args:
-            block: the block.
-            stack: identifies the stack and its run.
-            repeats: the modules around the block that have run more than once, with the number of their runs.
-        """
+        """Returns the number of a block's layer, and keeps it for further calls with the same arguments."""
         key = (*stack, block.path, repeats)
         if key not in self.layers:
             next_number = self.last_numbers.get(stack, -1) + 1

@@ -26,14 +26,6 @@ def steps_after(
     """Returns the progress of a function's result in a softmax that is written as several functions.
 
     ``None`` if the function is no further step of a softmax.
-
-    Args:
-        name: the name of the function.
-        inputs: the tensors among its arguments; at least one.
-        nodes: the node of each input, which holds the input's progress.
-        result: the result of the function.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
     """
     old_progress, is_over_scores = nodes[0].steps, nodes[0].scores is not None
     new_progress: Steps | None = None
@@ -67,14 +59,7 @@ def steps_after(
 
 
 def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:
-    """Returns the progress of a softmax after a subtraction; ``None`` if the subtraction is no step of a softmax.
-
-    It is a step if the maximum or the log-sum-exp of ``source`` is subtracted.
-
-    Args:
-        source: the tensor that is subtracted from.
-        subtrahend: the progress of the softmax in the tensor that is subtracted.
-    """
+    """Returns the progress of a softmax after a subtraction; ``None`` if the subtraction is no step of a softmax."""
     if subtrahend.stage not in ("logsumexp", "maximum") or subtrahend.logits is not source:
         return None
     return replace(subtrahend, stage="log" if subtrahend.stage == "logsumexp" else "shifted")

@@ -72,15 +72,7 @@ class TokenPlaces:
     def follow(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result; stops for good if that raises an error.
-
-        Args:
-            name: the name of the function.
-            func: the function, which is repeated on the numbers of the tokens.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            result: its result.
-        """
+        """Notes the origin of a function's result; stops for good if that raises an error."""
         try:
             self._note(name, func, args, kwargs, result)
         except Exception:  # an argument that fits no tensor of token numbers: the model must run on
@@ -89,12 +81,7 @@ class TokenPlaces:
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result, if it can be found.
-
-        A function of `SOURCES` keeps the origin of its input, or numbers its rows as new tokens. A function of
-        `KEEPING` keeps the origin with the fewest texts. A function that moves or pads elements is repeated on the
-        numbers of the tokens, if all of them are known. A tensor that a function writes to loses its origin.
-        """
+        """Notes the origin of a function's result, if it can be found."""
         origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:
             self._set(result, SOURCES[name](args, kwargs, origins[:1], result))
@@ -116,10 +103,7 @@ class TokenPlaces:
                 self._set(tensor, origins[0]._replace(numbers=numbers))
 
     def _with_token_numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function with each tensor of known origin replaced by its token numbers.
-
-        Tensors in lists and tuples are replaced too; an argument without such tensors keeps its value.
-        """
+        """Returns an argument of a function with each tensor of known origin replaced by its token numbers."""
         if isinstance(argument, Tensor):
             origin = self.origin_of(argument)
             return argument if origin is None else origin.numbers
@@ -148,16 +132,7 @@ def _padded_numbers(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of the result of a linear map; ``None`` if it has no axes of texts, tokens and features.
-
-    It is the origin of the input. If that is unknown, or a row of it mixes tokens, the rows are numbered as new tokens.
-
-    Args:
-        args: the positional arguments of the call.
-        kwargs: its keyword arguments.
-        origins: the origin of the input; empty if it is unknown.
-        result: the result.
-    """
+    """Returns the origin of the result of a linear map; ``None`` if it has no axes of texts, tokens and features."""
     if result.dim() < MIN_AXES:
         return None
     if not origins or not bool((origins[0].numbers[..., 0] == origins[0].numbers[..., -1]).all()):
@@ -166,21 +141,14 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], 
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of a norm's result: that of its input if it is known; arguments as in `_linear`.
-
-    Else rows are numbered as new tokens; ``None`` if the result has no axes of texts, tokens and features.
-    """
+    """Returns the origin of a norm's result: that of its input if it is known; arguments as in `_linear`."""
     if origins:
         return origins[0]
     return _origin_in_order(result, result.shape[1:-1], -1) if result.dim() >= MIN_AXES else None
 
 
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of the result of a convolution; ``None`` if it is not ``(texts, features, rows, columns)``.
-
-    A kernel of size 1 keeps the origin of its input. After any other kernel, or if the origin is unknown, each pixel is
-    numbered as a new token. The arguments are those of `_linear`.
-    """
+    """Returns the origin of the result of a convolution; ``None`` if it is not ``(texts, features, rows, columns)``."""
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:
         return None
@@ -190,13 +158,7 @@ def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Orig
 
 
 def _origin_in_order(result: Tensor, tokens: Sequence[int], features: int) -> Origin:
-    """Returns the origin of a tensor whose tokens are numbered in their present order.
-
-    Args:
-        result: the tensor, with the axis of texts first.
-        tokens: the sizes of the axes of tokens.
-        features: the index of the axis of features.
-    """
+    """Returns the origin of a tensor whose tokens are numbered in their present order."""
     texts, count = result.shape[0], 1
     for size in tokens:
         count *= size

@@ -42,11 +42,6 @@ class Chunks:
         """Returns the chunks with this call as the first; ``None`` if it cannot be the first.
 
         It can if its queries are the first piece of a longer tensor, or if it may be a step of a recurrent decoder.
-
-        Args:
-            site: the place of the call in the model.
-            call: the call.
-            observed_call: the call as it was observed, with the lineage of queries and keys.
         """
         first_pieces = tuple(
             piece for piece in observed_call.queries.pieces if piece.is_first and piece.rows == call.shape[2]
@@ -86,11 +81,6 @@ class Chunks:
         Its queries must follow those of the last chunk, its form must be the same, and its keys must be the same, or
         another piece of the same longer tensor. If its queries and keys show that a recurrent decoder reads another
         text, the chunks are marked as cross-attention.
-
-        Args:
-            call: the call of the chunk.
-            queries: the lineage of its queries.
-            keys: the lineage of its keys.
         """
         following_pieces = tuple(
             piece for piece in queries.pieces if piece.rows == call.shape[2] and self.continues([piece])
@@ -133,24 +123,13 @@ class Chunks:
         return replace(_joined_calls(calls_with_all_keys), note=note)
 
     def _axes_with_all_keys(self, more_starts: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
-        """Returns the longer axes that contain the keys of all chunks; empty if there is none.
-
-        Args:
-            more_starts: the possible starts of further chunks' keys, which count too.
-        """
+        """Returns the longer axes that contain the keys of all chunks; empty if there is none."""
         first_starts, *other_starts = (*self.keys, *more_starts)
         return [axis for axis in first_starts if all(axis in starts for starts in other_starts)]
 
 
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:
-    """Returns the index of a call's first key in each longer axis that its keys may be a piece of.
-
-    The result is {} if there are as many texts as queries and keys, since the pieces may then be texts.
-
-    Args:
-        call: the call.
-        keys: the pieces in the lineage of its keys.
-    """
+    """Returns the index of a call's first key in each longer axis that its keys may be a piece of."""
     batch, _, queries, key_count = call.shape
     may_be_texts = batch == queries == key_count
     return {} if may_be_texts else {piece.whole: piece.start for piece in keys if piece.rows == key_count}
@@ -162,13 +141,7 @@ def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
 
 
 def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """Returns a call padded to all keys, with the added keys masked; the call itself if it has all keys already.
-
-    Args:
-        call: the call.
-        column: the index of its first key among all keys.
-        count: the number of all keys.
-    """
+    """Returns a call padded to all keys, with the added keys masked; the call itself if it has all keys already."""
     if column == 0 and call.shape[3] == count:
         return call
     values = None if call.values is None else _padded_features(call.values, column, count)
@@ -196,11 +169,7 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 
 
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Returns calls over the same number of keys joined into one, with their queries concatenated.
-
-    The result has the class of the calls. Its output is ``None`` if the output of a call is unknown, or if the calls
-    have dropout that cannot be joined.
-    """
+    """Returns calls over the same number of keys joined into one, with their queries concatenated."""
     output = _joined_along_queries([call.output for call in calls])
     values = _merged_parts([call.values for call in calls])
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
@@ -222,11 +191,7 @@ def _with_copies(call: AttentionCall) -> AttentionCall:
 
 
 def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
-    """True if the keys and the values of two calls are equal, up to the length of the shorter call.
-
-    Keys or values that one call does not know are not compared. False if neither can be compared, or if the calls have
-    different forms.
-    """
+    """True if the keys and the values of two calls are equal, up to the length of the shorter call."""
     if not _have_same_form(first, second):
         return False
     pairs = ((_keys_of(first), _keys_of(second)), (first.values, second.values))
@@ -254,10 +219,7 @@ def _joined_along_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts of one shape, each 0 where other parts have values.
-
-    ``None`` if a part is unknown. Where several parts are not 0, the last of them counts.
-    """
+    """Returns keys or values merged from parts of one shape, each 0 where other parts have values."""
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts):
         return None
@@ -268,10 +230,7 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
-    """Returns the calls joined along the queries; output and values are still those of the first call.
-
-    The result has no product if that of a call is unknown, and no factors.
-    """
+    """Returns the calls joined along the queries; output and values are still those of the first call."""
     queries = _joined_along_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
     return replace(
@@ -293,10 +252,7 @@ def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
 
 
 def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
-    """Returns the calls joined along the queries; output and values are still those of the first call.
-
-    The mask of the result contains causality and window. The log-sum-exp is ``None`` if that of a call is unknown.
-    """
+    """Returns the calls joined along the queries; output and values are still those of the first call."""
     keys = _merged_parts([call.keys for call in calls])
     return replace(
         calls[0],
@@ -310,10 +266,7 @@ def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
 
 
 def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """Returns the masks of all calls, with causality and window, concatenated along the queries.
-
-    ``None`` if no call has any of these. The result is boolean if all masks are; else it is to be added to the scores.
-    """
+    """Returns the masks of all calls, with causality and window, concatenated along the queries."""
     if all(call.mask is None and not call.causal and call.window is None for call in calls):
         return None
     masks = [call.whole_mask() for call in calls]
@@ -332,14 +285,7 @@ def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:
-    """Returns cells ``(..., keys)`` padded to ``(..., count)``.
-
-    Args:
-        tensor: the cells.
-        column: the number of cells that are added before the first, which is then its column.
-        count: the number of keys of the result; at least ``column`` and the number of cells together.
-        filling: the value of the cells that are added before and after.
-    """
+    """Returns cells ``(..., keys)`` padded to ``(..., count)``."""
     added_after = count - column - tensor.shape[-1]
     return functional.pad(tensor, (column, added_after), value=filling)
 

@@ -31,10 +31,6 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed_names: Collect
 
     In each compiled module, these are the modules of a class that attended elsewhere in the model. If there are none,
     and nothing in the compiled module was observed, they are the modules whose class is named attention.
-
-    Args:
-        modules: the modules of the model by path.
-        observed_names: the paths of the modules whose attention was observed.
     """
     attention_classes = {type(modules[path]) for path in observed_names if path in modules}
     unobserved_paths: list[str] = []
@@ -54,11 +50,6 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool)
     Call this when a module calls attention a second time. Compiled code calls no inner modules, so all attention seems
     to come from the outermost one. Refuses a compiled module with several layers, and a module that was not called if
     a module around it is compiled.
-
-    Args:
-        modules: the modules of the model by path.
-        path: the path of the module that made the call.
-        was_called: True if this module was called, rather than only its code run within a module around it.
     """
     inner_modules = [
         module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)

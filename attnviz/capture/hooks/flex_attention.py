@@ -19,16 +19,10 @@ def _flex_attention() -> Any:
 
 
 def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a wrapper of torch's function for score_mod and mask_mod; it shows the scores to the observers.
-
-    The changed scores keep the node of the scores, since they are computed element by element.
-    """
+    """Returns a wrapper of torch's function for score_mod and mask_mod; it shows the scores to the observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        """Calls ``original``, and returns its result: the scores before and after the change.
-
-        Shows both to the observers of the thread, unless torch compiles the call or the scores cannot be read.
-        """
+        """Calls ``original``, and returns its result: the scores before and after the change."""
         result = original(*args, **kwargs)
         scores, changed_scores = result
         if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:

@@ -52,12 +52,6 @@ class ObservingMode(TorchFunctionMode):
         Observers first copy the tensors that the function will overwrite. Calls that torch compiles, functions that
         return no tensors, and those of a repeated pass that are no attention, are called but not shown.
 
-        Args:
-            func: the torch function.
-            types: the tensor classes that override it, which torch passes; not used.
-            args: its positional arguments.
-            kwargs: its keyword arguments; ``None`` for none.
-
         Raises:
             StopForward: if an observer ends the forward pass.
         """
@@ -91,11 +85,7 @@ class ObservingMode(TorchFunctionMode):
         return all(expectations)
 
     def _show(self, call: TorchCall) -> None:
-        """Shows a call to all open observers, outside of a trace by ``torch.jit`` if one runs.
-
-        Raises:
-            StopForward: the first that an observer raised, after all observers saw the call.
-        """
+        """Shows a call to all open observers, outside of a trace by ``torch.jit`` if one runs."""
         if torch._C._get_tracing_state() is not None:
             with untraced():
                 return self._show(call)
@@ -113,16 +103,7 @@ class ObservingMode(TorchFunctionMode):
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
-        """Replaces tensors that observers hold, and that a call will overwrite, with copies.
-
-        Args:
-            name: the name of the function.
-            args: its positional arguments.
-            target: the tensor that it writes its result over.
-
-        Returns:
-            A copy of a softmax's input that will be overwritten; ``None`` for any other call.
-        """
+        """Replaces tensors that observers hold, and that a call will overwrite, with copies."""
         input_copy = None
         for observer in observers():
             with observer.guarded():
@@ -134,11 +115,6 @@ class ObservingMode(TorchFunctionMode):
         """Calls ``scaled_dot_product_attention``; if possible, by the operator of its kernel that returns log-sum-exps.
 
         The function itself is called if other modes are active, or if an argument cannot be read.
-
-        Args:
-            func: the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
         """
         has_other_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
         if has_other_modes or unreadable_kind(*args, *kwargs.values()) is not None:
@@ -152,11 +128,6 @@ class ObservingMode(TorchFunctionMode):
         Meanwhile ``cross`` of each observer is True if queries and keys have different inputs, else False. If other
         modes are active, they get the call first, and this mode handles it after them. If a subclass of tensor
         overrides the function, ``cross`` stays ``None``, and no inner functions are shown.
-
-        Args:
-            func: the function.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
         """
         if torch._C._len_torch_function_stack():  # modes entered later must still be asked first
             with self._below_others():
@@ -196,11 +167,7 @@ CALLERS: dict[str, Callable[[ObservingMode, Callable[..., Any], Arguments, Keywo
 
 
 class _Thread(local):
-    """The state of the running thread.
-
-    Attributes:
-        mode: the mode that observes it; ``None`` while no block does.
-    """
+    """The state of the running thread."""
 
     mode: ObservingMode | None = None
 
@@ -245,10 +212,7 @@ def remove_observer(observer: Observer) -> None:
 
 
 def _remove_mode(mode: ObservingMode) -> None:
-    """Removes a mode from the thread's stack, also from below modes that were entered after it.
-
-    The other modes keep their order; if the mode is not on the stack, nothing changes.
-    """
+    """Removes a mode from the thread's stack, also from below modes that were entered after it."""
     modes_above: list[Any] = []
     try:
         while torch._C._len_torch_function_stack():
@@ -262,10 +226,7 @@ def _remove_mode(mode: ObservingMode) -> None:
 
 
 def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns a replacement of ``has_torch_function``, by which torch's fused layers look for overrides.
-
-    In observed threads it ignores the observing mode, so that layers stay fused.
-    """
+    """Returns a replacement of ``has_torch_function``, by which torch's fused layers look for overrides."""
 
     def has_torch_function(tensors: Any) -> bool:
         """True if an override other than the observing mode applies to the tensors."""
@@ -275,12 +236,8 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 
 
 def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for overrides.
-
-    The replacement returns False while the observing mode runs that function, so that it does not call the mode again.
-
-    Args:
-        original: torch's ``has_torch_function``.
+    """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for
+    overrides.
     """
 
     def has_torch_function(tensors: Any) -> bool:

@@ -27,11 +27,7 @@ class RepeatedPasses(Generic[Call]):
         self._function_index = self._call_index = 0
 
     def begin_pass(self, *, may_repeat: bool) -> None:
-        """Begins a pass, which is a repeat as long as it calls what the last two passes called, if these are equal.
-
-        Args:
-            may_repeat: False if the pass may continue a call of the pass before.
-        """
+        """Begins a pass, which is a repeat as long as it calls what the last two passes called, if these are equal."""
         if not self.is_repeat:
             is_equal = self._names == self._last_names and len(self._names) < MAX_FUNCTIONS
             self._last_names, self._last_calls = self._names, self._calls

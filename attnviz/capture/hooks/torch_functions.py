@@ -48,11 +48,7 @@ UNUSED = "a softmax whose result multiplies no observed values"
 
 
 class StopForward(BaseException):
-    """Ends a forward pass once all chosen calls are recorded; no ``except Exception`` of a model catches it.
-
-    Args:
-        listener: the capture that ends its forward pass.
-    """
+    """Ends a forward pass once all chosen calls are recorded; no ``except Exception`` of a model catches it."""
 
     def __init__(self, listener: object) -> None:
         super().__init__()
@@ -104,14 +100,7 @@ class AttentionListener(Protocol):
         """Receives a call."""
 
     def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
-        """Receives a normalised tensor that is no attention map over queries and keys.
-
-        Args:
-            caller: the module that computed the tensor.
-            shape: the shape of the tensor.
-            kind: what the tensor is instead, as a noun phrase.
-            is_attention: True if the module does compute attention, but in a form that has no such map.
-        """
+        """Receives a normalised tensor that is no attention map over queries and keys."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
         """Returns the shapes that the batch of a call may have, given the lineage of its queries; empty if unknown."""
@@ -149,11 +138,7 @@ class TorchCall(NamedTuple):
 
 
 class ObservationGuard(AbstractContextManager[None]):
-    """A context manager around all observation: hides its computations from the run, and reports its errors.
-
-    Args:
-        listener: receives the errors.
-    """
+    """A context manager around all observation: hides its computations from the run, and reports its errors."""
 
     def __init__(self, listener: AttentionListener) -> None:
         self.listener, self.hidden_block = listener, hidden_from_run()
@@ -175,10 +160,6 @@ class ObservationGuard(AbstractContextManager[None]):
 
 class Observer:
     """Follows the functions that a thread calls, and reports every attention call of a model's modules.
-
-    Args:
-        modules: the modules of the model.
-        listener: receives the calls.
 
     Attributes:
         flow: the dataflow between the functions, in which attention written by hand is found.
@@ -251,9 +232,7 @@ class Observer:
                 self.listener.on_failure(error)
 
     def _gatherable_axes(self, tensor: Tensor) -> list[int]:
-        """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not features.
-
-        Empty for a constant and for a vector. The last axis of a tensor that no observed function computed counts as
+        """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not
         features.
         """
         node = self.flow.node(tensor)
@@ -291,10 +270,7 @@ class Observer:
         self.flow.flush()
 
     def _on_unused(self, candidate: WeightsCandidate) -> None:
-        """Reports a candidate that no product used if it is a softmax not over features; otherwise does nothing.
-
-        If its tensors cannot be read, that is reported instead.
-        """
+        """Reports a candidate that no product used if it is a softmax not over features; otherwise does nothing."""
         if self._is_unreadable(candidate.caller, candidate.logits, candidate.probabilities):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
@@ -310,10 +286,7 @@ class Observer:
             self._report_product(use)
 
     def _report_product(self, use: Use) -> None:
-        """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable.
-
-        Sets `windows` if it is attention.
-        """
+        """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
         self.passes.is_plain = False
         # The dataflow drops the tensors of the candidate after the report, but the call is built later.
         use_copy = replace(use, candidate=replace(use.candidate))
@@ -340,10 +313,7 @@ class Observer:
         self.listener.on_attention(observed_call._replace(is_additive=scores is None and candidate.from_token_pairs))
 
     def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
-        """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common.
-
-        The caller is unchanged if a torch function tells the kind, or if the scores are unknown.
-        """
+        """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common."""
         is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
         return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
 
@@ -378,10 +348,7 @@ class Observer:
         self.listener.on_attention(observed_call)
 
     def _is_repeated_call(self, call: TorchCall) -> bool:
-        """Reports a call of ``scaled_dot_product_attention`` if it repeats the one of the pass before; True if it does.
-
-        It does if the same module makes it, with tensors of four axes. Otherwise the repeat ends.
-        """
+        """Reports a call of ``scaled_dot_product_attention`` if it repeats the one of the pass before;"""
         with self.guarded():
             arguments, known_call = bind_dot_product(*call.args, **call.kwargs), self.passes.next_call()
             caller, shapes = self.modules.running(self.cross), (arguments["query"].shape, arguments["key"].shape)
@@ -410,16 +377,7 @@ class Observer:
     def _report_fused(
         self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, source_name: str
     ) -> None:
-        """Reports the attention of a fused kernel, or the kind of its tensors if they cannot be read.
-
-        Nested tensors are not checked, since the call pads them and can then read them.
-
-        Args:
-            caller: the module that called the kernel; ``None`` outside the model's modules, where nothing is reported.
-            build: returns the attention call.
-            arguments: the arguments of the kernel by name.
-            source_name: the name of the argument that the queries are computed from.
-        """
+        """Reports the attention of a fused kernel, or the kind of its tensors if they cannot be read."""
         self.passes.is_plain = False
         checked_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *checked_arguments):
@@ -437,10 +395,7 @@ class Observer:
         return not query_roots & key_roots
 
     def _find_windows_of(self, scores: Scores | None) -> None:
-        """Finds the windows of attention written by hand, from the operands of the product that gave its scores.
-
-        Without such a product, or if the features are not the last axis of the queries, there are none.
-        """
+        """Finds the windows of attention written by hand, from the operands of the product that gave its scores."""
         product = None if scores is None else scores.product
         if product is None or not product.left_letters.endswith(product.summed_letters):
             return self._find_windows(None, None)
@@ -448,15 +403,7 @@ class Observer:
         return self._find_windows(product.left, product.right, is_transposed=is_transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False) -> None:
-        """Sets `windows` to the windows of a call, or to ``None`` if it has none.
-
-        After a call without windows, tokens are no longer followed, and later calls have none.
-
-        Args:
-            queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.
-            keys: the keys, in the same form.
-            is_transposed: True if the keys are ``(..., features, tokens)``.
-        """
+        """Sets `windows` to the windows of a call, or to ``None`` if it has none."""
         self.windows = None
         if not self.token_places.is_active:
             return

@@ -57,13 +57,7 @@ def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a replacement of a table's ``__getitem__``; it applies `_observed_kernel` to each kernel.
-
-    Items of tables that share the method, but are not of the interface's class, are no kernels: they stay as they are.
-
-    Args:
-        original: the method ``__getitem__`` of the table's class.
-    """
+    """Returns a replacement of a table's ``__getitem__``; it applies `_observed_kernel` to each kernel."""
 
     def __getitem__(table: Any, name: str) -> Any:
         """Returns the item of this name; a kernel as `_observed_kernel` returns it."""
@@ -74,11 +68,8 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
-    """Returns a kernel that reports its calls; the kernel unchanged if torch shows its calls, or no observer is open.
-
-    Args:
-        function: the kernel.
-        name: its name in the interface; ``None`` for the model's eager attention.
+    """Returns a kernel that reports its calls; the kernel unchanged if torch shows its calls, or no observer is
+    open.
     """
     if name == VISIBLE_TO_TORCH or not callable(function) or not observers():
         return function
@@ -137,11 +128,7 @@ class KernelArguments(NamedTuple):
 
 
 def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-    """Calls a kernel as the model does, reports one call to each observer, and returns the kernel's result.
-
-    If exactly one call was observed inside the kernel, it is reported. Otherwise the kernel itself is reported as the
-    call, or the kind of its tensors if they cannot be read.
-    """
+    """Calls a kernel as the model does, reports one call to each observer, and returns the kernel's result."""
     with ExitStack() as stack:
         observed_calls = [(observer, stack.enter_context(_collect_calls(observer))) for observer in observers()]
         result = function(*args, **keywords)
@@ -173,10 +160,7 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: KernelArgu
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    """Yields a list that collects the attention calls that the observer observes in the block.
-
-    The observer's listener is replaced in the block, so that it does not receive them.
-    """
+    """Yields a list that collects the attention calls that the observer observes in the block."""
     original_listener = observer.listener
     collector = _CallCollector(original_listener)
     observer.listener = collector
@@ -187,12 +171,7 @@ def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
 
 
 def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> AttentionCall | None:
-    """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if none was observed.
-
-    Args:
-        build_observed: returns the call that was observed inside the kernel; ``None`` if it is no attention.
-        build_kernel_call: returns the kernel's call, by its factors.
-    """
+    """Returns the observed call, with the kernel's factors if it is dense; the kernel's call if none was observed."""
     call = build_observed()
     if call is None:
         return build_kernel_call()
@@ -201,10 +180,8 @@ def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> At
 
 
 class _CallCollector:
-    """A listener that collects the calls observed inside a kernel: one is the attention, several are steps towards it.
-
-    Args:
-        listener: the observer's own listener.
+    """A listener that collects the calls observed inside a kernel: one is the attention, several are steps towards
+    it.
     """
 
     def __init__(self, listener: AttentionListener) -> None:
@@ -234,15 +211,7 @@ class _CallCollector:
 
 
 def _factored_call(arguments: KernelArguments, result: Any) -> FactoredCall | None:
-    """Returns the call of a kernel, by its factors; ``None`` if its tensors are not those of one attention call.
-
-    It has causality and a window only if the mask does not hold them. Its output is ``None`` if the kernel applied
-    dropout, or returned it in another shape.
-
-    Args:
-        arguments: the arguments of the kernel.
-        result: the output of the kernel, or a sequence that begins with it.
-    """
+    """Returns the call of a kernel, by its factors; ``None`` if its tensors are not those of one attention call."""
     module, queries, keys, values, _, options = arguments
     if not queries.dim() == keys.dim() == values.dim() == FOLDED_AXES or queries.shape[1] % keys.shape[1]:
         return None
@@ -269,11 +238,7 @@ def _factored_call(arguments: KernelArguments, result: Any) -> FactoredCall | No
 
 
 def _mask_and_positions(arguments: KernelArguments) -> tuple[Tensor | None, bool]:
-    """Returns the mask of a kernel, and True if causality and window hide further cells.
-
-    The mask broadcasts to ``(batch, heads, queries, keys)``. Causality and window hide further cells if there is no
-    mask, or one of ``(batch, keys)``, which hides only padding, or one that keeps packed texts apart.
-    """
+    """Returns the mask of a kernel, and True if causality and window hide further cells."""
     mask, queries, keys = arguments.mask, arguments.queries, arguments.keys
     ends = [arguments.options.get(name) for name in PACKED_TEXTS]
     if mask is None and all(isinstance(end, Tensor) for end in ends):

@@ -66,12 +66,8 @@ class CellSums:
         A metric that is not in ``cells`` is one of whole rows.
 
         Args:
-            count: the number of all metrics.
-            cells: pairs of number and cells, for each metric that sums over cells.
             visible: the visible cells, ``(texts, queries, keys)``.
             distances: the distances from query to key in tokens, ``(queries, keys)``.
-            sum_dtype: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
-                cancels if a head attends to one distant token.
         """
         cells_by_kind = {
             kind: [(number, metric_cells) for number, metric_cells in cells if metric_cells.varies == kind]

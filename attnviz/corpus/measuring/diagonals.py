@@ -18,9 +18,6 @@ class Diagonals:
 
         Each row is written one place further left than the row before it, so that each diagonal becomes a column. The
         zeros between the rows are written once.
-
-        Args:
-            cells: the cells, ``(..., queries, keys)``.
         """
         *batch_axes, queries, keys = cells.shape
         width = queries + keys - 1

@@ -62,11 +62,6 @@ def measure_call(
     """Returns the numbers of chosen heads of a self-attention call over a batch, as pairs of head indices and numbers.
 
     There is one pair for all heads, or one pair for each head if their visible cells differ.
-
-    Args:
-        call: the call.
-        heads: the indices of the heads in the call.
-        grids: the grids of the batch, which layers share.
     """
     blocks = list(_blocks(call, heads))
     if isinstance(call, FactoredCall) and len(grids.batch.texts) > 1:  # else each product would copy them first
@@ -102,11 +97,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
-    """Yields blocks that cover a call: several whole texts, or a band of queries of one text.
-
-    Several texts have at most ``BLOCK_CELLS`` cells of these heads. The rows of one text are the fewest that have as
-    many, and at least ``MIN_ROWS``.
-    """
+    """Yields blocks that cover a call: several whole texts, or a band of queries of one text."""
     texts, _, queries, keys = call.shape
     texts_of_thread = -(-texts // torch.get_num_threads())  # rounded up
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), texts_of_thread))
@@ -119,13 +110,7 @@ def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
 
 
 class _Band(NamedTuple):
-    """The sums of a band of rows, as in `CallNumbers`.
-
-    ``sums`` and ``counts`` are over rows, ``best`` is the largest number of a row, and ``choice_counts`` are the
-    numbers of queries that see two keys or more. The last three are of single rows: the metrics that decide patterns,
-    ``(texts, heads, queries, metrics)``, NaN where undefined; the log-sum-exp of the scores, ``(texts, heads,
-    queries)``; and the number of keys that a query sees, ``(texts, 1, queries)``.
-    """
+    """The sums of a band of rows, as in `CallNumbers`."""
 
     sums: Tensor
     counts: Tensor
@@ -144,10 +129,7 @@ class _Band(NamedTuple):
     visible_counts: Tensor
 
     def joined(self, other: "_Band") -> "_Band":
-        """Returns the sums over the rows of this band and of ``other``, whose rows are later ones of the same texts.
-
-        ``best`` is the larger of both, with its place; of equal numbers, the earlier place.
-        """
+        """Returns the sums over the rows of this band and of ``other``, whose rows are later ones of the same texts."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields[:-3]}
         sums |= {name: torch.cat([getattr(self, name), getattr(other, name)], dim=2) for name in self._fields[-3:]}
         is_larger = (other.best > self.best) | (self.places < 0)  # -1: no row of this band has the number
@@ -159,11 +141,7 @@ class _Band(NamedTuple):
 
 
 def _numbers_of_call(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band) -> CallNumbers:
-    """Returns the numbers of each text, given the sums over all of its rows.
-
-    Metrics and received weights become means over rows, NaN if no row of the text has the number. The other fields
-    are unchanged.
-    """
+    """Returns the numbers of each text, given the sums over all of its rows."""
     counts = band.counts.clone()
     for number, metric in enumerate(grids.metrics):
         counts[:, number] = metric.counted_queries(band.counts[:, number], band.choice_counts)
@@ -186,16 +164,7 @@ def _numbers_of_call(call: AttentionCall, heads: Sequence[int], grids: CachedGri
 def _beside_sinks(
     call: AttentionCall, heads: Sequence[int], grids: CachedGrids, band: _Band, values: Tensor, received: Tensor
 ) -> Float64Array:
-    """Returns the metrics of `REST_METRICS` beside each head's sink, ``(texts, heads, metrics)``.
-
-    Args:
-        call: the call, whose weights on the sinks are computed again.
-        heads: the indices of the heads in the call.
-        grids: the grids of the batch.
-        band: the sums over all rows, and the numbers of each row.
-        values: the metrics, ``(texts, heads, metrics)``.
-        received: the mean weight on each key, ``(texts, heads, keys)``.
-    """
+    """Returns the metrics of `REST_METRICS` beside each head's sink, ``(texts, heads, metrics)``."""
     numbers_of = {metric.name: number for number, metric in enumerate(grids.metrics) if metric.name in REST_METRICS}
     own = np.full((*values.shape[:2], len(REST_METRICS)), np.nan)
     for name, number in numbers_of.items():
@@ -232,17 +201,7 @@ def _column(call: AttentionCall, heads: Sequence[int], key: int, logsumexp: Tens
 
 
 def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
-    """Returns the sums of a block; ``None`` if the heads' visible cells differ.
-
-    Of a `FactoredCall`, which holds queries and keys, the softmax is computed here; any other call holds the weights
-    that the model computed.
-
-    Args:
-        call: the call, restricted to the texts of the block.
-        heads: the indices of the heads in the call.
-        grids: the grids of the batch.
-        block: the range of texts and queries.
-    """
+    """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
     if isinstance(call, FactoredCall):
         rows = softmax_rows(call, heads, grids, block.texts, block.rows)
         return None if rows is None else _measure_band(rows)
@@ -254,10 +213,7 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    """Returns the sums over a band of rows of several texts.
-
-    Metrics are computed in the order of ``grid.sums`` and returned in that of ``grid.metrics``.
-    """
+    """Returns the sums over a band of rows of several texts."""
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined_queries = _row_numbers(rows)
     row_maxima, order = row_numbers.amax(0), grid.sums.order
@@ -296,26 +252,14 @@ def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:
 
 
 def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
-    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more.
-
-    Args:
-        weights: the weights, ``(texts, heads, queries, keys)``.
-        grid: the visible cells.
-    """
+    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more."""
     if grid.has_single_key:  # a product with 0 leaves out queries that see a single key
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)  # queries that see no key have no weight
 
 
 def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQueries, start: int) -> Tensor:
-    """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it.
-
-    Args:
-        numbers: the numbers of each row, ``(queries, metrics, texts, heads)``.
-        best: the largest of them, ``(metrics, texts, heads)``.
-        defined_queries: the queries for which each metric is defined.
-        start: the position of the first row.
-    """
+    """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it."""
     # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
     count = len(numbers)
     ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
@@ -325,10 +269,8 @@ def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQuerie
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
-    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries for which each is defined.
-
-    A number is 0 where it is undefined, and for queries that see fewer than two keys. Metrics are in the order of
-    computation: first those of whole rows, then those that sum over cells.
+    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries for which each is
+    defined.
     """
     grid, sums = rows.grid, rows.grid.sums
     texts, heads, queries = rows.entropy.shape

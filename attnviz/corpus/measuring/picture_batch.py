@@ -23,11 +23,6 @@ from attnviz.models.reading.reader import Reader
 def survey_of_picture(reader: Reader, batch: Batch, options: SurveyOptions) -> Survey:
     """Returns the survey of a batch that holds one picture.
 
-    Args:
-        reader: the reader of the model, which runs once.
-        batch: the picture.
-        options: the chosen heads, the metrics, and the settings to keep.
-
     Raises:
         AttnvizError: if the model refuses the picture, has no self-attention over it, or its cells are unknown.
     """
@@ -50,15 +45,7 @@ def self_attention(recording: Recording) -> list[CellMaps]:
 
 
 class _HeadRow(NamedTuple):
-    """The numbers of one head over a picture.
-
-    Attributes:
-        head: the head.
-        values: its metrics, ``(metrics,)``.
-        places: the query where each metric is largest, ``(metrics,)``; -1 for none.
-        sink_label: the label of the token that receives the most weight.
-        beside_sink: the metrics beside the sink that decide patterns, ``(metrics,)``.
-    """
+    """The numbers of one head over a picture."""
 
     head: SurveyedHead
     values: Float64Array
@@ -71,10 +58,6 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
     """Returns the numbers of every head over one picture, sorted by layer and head.
 
     Weights by offset and entropies by position are not counted: a patch has neighbours on four sides.
-
-    Args:
-        calls: the maps of the calls of self-attention.
-        metrics: the metrics, in the order of the result.
     """
     rows = list[_HeadRow]()
     for maps in sorted(calls, key=lambda maps: maps.layer):
@@ -103,18 +86,7 @@ def measure_picture(calls: Sequence[CellMaps], metrics: Sequence[Metric]) -> Bat
 def _numbers(
     maps: CellMaps, heads: tuple[int, ...], metrics: Sequence[Metric]
 ) -> tuple[Float64Array, IntArray, IntArray, Float64Array]:
-    """Returns the numbers of heads that share their visible cells; queries that see a single key do not count.
-
-    Args:
-        maps: the maps of one attention call.
-        heads: the numbers of the heads.
-        metrics: the metrics.
-
-    Returns:
-        The value of each metric, ``(metrics, heads)``, NaN where it is undefined; the query where it is largest,
-        ``(metrics, heads)``, -1 for none; the key that receives the most weight, ``(heads,)``; and the metrics beside
-        it that decide patterns, ``(heads, metrics)``.
-    """
+    """Returns the numbers of heads that share their visible cells; queries that see a single key do not count."""
     names = tuple(metric.name for metric in metrics)
     measured = measure_queries(maps, names, heads)
     query_numbers, columns, visible_counts = measured

@@ -36,9 +36,6 @@ class RelatedCells:
 
         A relation with a small share of related cells keeps the index of each cell, for a gather; any other keeps a
         mask, for a product.
-
-        Args:
-            is_related: True for each related cell, ``(relations, texts, queries, keys)``.
         """
         _, texts, _, keys = is_related.shape
         max_share = MAX_GATHERED_SHARE if texts > 1 else MAX_GATHERED_SHARE_OF_ONE

@@ -46,11 +46,6 @@ class BatchMeasurements(NamedTuple):
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:
     """Returns the numbers of every chosen head of self-attention in the texts of a batch, sorted by layer and head.
 
-    Args:
-        model: the model, which runs once.
-        batch: the texts.
-        options: the chosen heads and the metrics.
-
     Raises:
         AttnvizError: if the model lacks a chosen layer or head, makes no attention call, or does not attend over a
             whole batch of texts in one call.
@@ -64,17 +59,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
-        """Measures a call and appends its numbers to the enclosing function's ``calls``; ignores cross-attention.
-
-        Args:
-            site: the place of the call in the model.
-            heads: the numbers of its chosen heads in the layer.
-            call: the call.
-            first_head: the number of the call's head 0 in the layer.
-
-        Raises:
-            AttnvizError: if the call is not over all texts of the batch, or not over whole texts.
-        """
+        """Measures a call and appends its numbers to the enclosing function's ``calls``; ignores cross-attention."""
         if site.kind == "cross":
             return
         text_count, _, queries, keys = call.shape
@@ -122,16 +107,7 @@ def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
 
 
 def _joined_numbers(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
-    """Returns the numbers of all calls of a batch, joined along heads.
-
-    Metrics of columns are computed here from the weights that each key receives; no query has them, so their place is
-    -1. Counts of a call, which its heads share, are repeated for each head.
-
-    Args:
-        calls: the number of heads of each call, with its numbers.
-        texts: the texts of the batch.
-        metrics: the metrics, in the order of the result.
-    """
+    """Returns the numbers of all calls of a batch, joined along heads."""
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
     for label_row, tokens in zip(labels, texts.texts, strict=True):
         label_row[: len(tokens)] = [label_number(label) for label in tokens.labels]
@@ -186,11 +162,6 @@ def label_number(label: str) -> int:
 def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
     """Runs a model over one batch and returns the survey of the batch.
 
-    Args:
-        model: the model, which runs once.
-        batch: the texts.
-        options: the chosen heads, the metrics, and the settings to keep.
-
     Raises:
         AttnvizError: as `measure_batch` does.
     """
@@ -198,14 +169,7 @@ def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> 
 
 
 def survey_of_measurements(measurements: BatchMeasurements, model: str, batch: Batch, options: SurveyOptions) -> Survey:
-    """Returns the survey that holds the numbers of one batch.
-
-    Args:
-        measurements: the numbers.
-        model: the name of the model.
-        batch: the texts or pictures.
-        options: the metrics, and the settings to keep.
-    """
+    """Returns the survey that holds the numbers of one batch."""
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)
     tokens = sum(len(window.tokens) for window in batch.windows)
     return Survey(

@@ -68,9 +68,6 @@ class TextBatch:
         """Returns a number for each token, or True for the tokens of a custom class, ``(texts, tokens)``.
 
         Padding has -1, or False in the mask of a class. The result is cached by its name.
-
-        Args:
-            name: a key of `SURVEYED_NUMBERS`, or `class_numbers_name` of a custom class.
         """
         if name not in self._cached_numbers:
             class_masks = {class_numbers_name(class_name): masks for class_name, masks in self.custom_classes.items()}

@@ -79,12 +79,7 @@ class TextsGrid(Grid):
         """Returns the grid of a call; cells of padding are not visible.
 
         Args:
-            batch: the batch.
-            texts: the range of texts.
-            rows: the range of queries.
             mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
-            knows_hidden_scores: True if scores of hidden cells are known.
-            metrics: the measured metrics, without those of columns.
         """
         visible = mask
         if batch.is_padded:
@@ -290,12 +285,7 @@ class TextsGrid(Grid):
 
 
 class CachedGrids:
-    """A cache of the grids of a batch, from one layer to the next.
-
-    Args:
-        batch: the batch.
-        metrics: the measured metrics, without those of columns.
-    """
+    """A cache of the grids of a batch, from one layer to the next."""
 
     def __init__(self, batch: TextBatch, metrics: Sequence[Metric]) -> None:
         self.batch, self.metrics = batch, metrics
@@ -308,9 +298,6 @@ class CachedGrids:
 
         Args:
             mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
-            texts: the range of texts.
-            rows: the range of queries.
-            knows_hidden_scores: True if scores of hidden cells are known.
         """
         grid = self.grids.get((texts.start, rows.start))
         if grid is None or not grid.matches(mask, knows_hidden_scores):

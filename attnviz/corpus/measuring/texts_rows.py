@@ -107,15 +107,7 @@ class TextsRows(Rows):
 def softmax_rows(
     call: FactoredCall, heads: Sequence[int], grids: CachedGrids, texts: slice, rows: slice
 ) -> TextsRows | None:
-    """Returns a range of rows of a call with their softmax; ``None`` if the heads' visible cells differ.
-
-    Args:
-        call: the call, restricted to ``texts``.
-        heads: the indices of the heads in the call.
-        grids: the grids of the batch.
-        texts: the range of texts in the batch.
-        rows: the range of queries.
-    """
+    """Returns a range of rows of a call with their softmax; ``None`` if the heads' visible cells differ."""
     scores, call_visible = call.scores_and_visible(heads, rows)
     if call_visible is None:  # every cell is visible
         visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool)
@@ -130,16 +122,8 @@ def softmax_rows(
 
 
 def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRows:
-    """Returns the softmax of scores, with the entropy and the largest weight of each row; changes ``scores`` in place.
-
-    A row without a visible key has the weights 0. ``hidden`` of the result is the share of a row
-    that later keys would get without the causal mask, if the scores of hidden cells are known; otherwise it is 0.
-    ``scores`` of the result is 0 in hidden cells.
-
-    Args:
-        scores: the scores of visible and hidden cells, ``(texts, heads, queries, keys)``.
-        grid: the visible cells.
-        sinks: the score of each head's attention sink, a key without a value, ``(heads, 1, 1)``; ``None`` for none.
+    """Returns the softmax of scores, with the entropy and the largest weight of each row; changes ``scores`` in
+    place.
     """
     additive_mask = grid.additive_mask if grid.has_hidden else None
     sees_key = (grid.visible_counts > 0).float()
@@ -185,10 +169,6 @@ def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
     """Returns the rows of maps whose weights the model computed, with the entropy and the largest weight of each row.
 
     Scores are 0 in hidden cells, and weights are 0 in padding. The share that a causal mask hides is unknown, hence 0.
-
-    Args:
-        maps: the scores, weights and visible cells.
-        grid: the visible cells without padding.
     """
     cells, weights = grid.visible_as_float[:, None], maps.weights.float()
     if grid.batch.is_padded:

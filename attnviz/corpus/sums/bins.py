@@ -33,23 +33,13 @@ def bin_of(numbers: Float64Array, unit: str) -> IntArray:
     """Returns the bin of the histogram that each number falls into, of the shape of ``numbers``.
 
     Numbers outside the edges fall into the first or the last bin, NaN into the last.
-
-    Args:
-        numbers: the numbers.
-        unit: their unit.
     """
     bins = np.searchsorted(histogram_edges(unit), numbers, side="right") - 1
     return np.asarray(np.clip(bins, 0, HISTOGRAM_BINS - 1), dtype=np.int64)
 
 
 def quantile(counts: IntArray, unit: str, share: float) -> float:
-    """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if nothing was counted.
-
-    Args:
-        counts: the number of numbers in each bin of the histogram, ``(HISTOGRAM_BINS,)``.
-        unit: the unit of the numbers.
-        share: the share of numbers below the quantile, 0 to 1.
-    """
+    """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if nothing was counted."""
     total = int(counts.sum())
     if not total:
         return float("nan")
@@ -64,12 +54,7 @@ def quantile(counts: IntArray, unit: str, share: float) -> float:
 
 @cache
 def distance_edges(near: int, per_octave: int) -> IntArray:
-    """Returns the first distance of each bin, ``(bins,)``, in tokens.
-
-    Args:
-        near: the largest distance that has a bin for itself, as all smaller ones do.
-        per_octave: the number of bins in each doubling of the distance after ``near``.
-    """
+    """Returns the first distance of each bin, ``(bins,)``, in tokens."""
     far = np.ceil((near + 1) * 2.0 ** (np.arange(OCTAVES * per_octave + 1) / per_octave)).astype(np.int64)
     return np.concatenate([np.arange(near + 1, dtype=np.int64), np.unique(far)])
 

@@ -23,22 +23,14 @@ LARGEST = {
 
 
 def refuse_inconsistent(survey: Survey, name: str) -> None:
-    """Raises AttnvizError for a survey with numbers that no texts can produce.
-
-    Args:
-        survey: the survey, without unknown metrics, since these have no unit.
-        name: the name of its file in the refusal.
-    """
+    """Raises AttnvizError for a survey with numbers that no texts can produce."""
     reason = next((reason for is_possible, reason in _checks(survey) if not is_possible), None)
     if reason is not None:
         raise AttnvizError(f"{name!r} is not a survey that attnviz wrote: {reason}")
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check, True if the survey passes it, with the reason for a refusal if it does not.
-
-    A check may rely on the checks before it, so the caller must stop at the first that fails.
-    """
+    """Yields, for each check, True if the survey passes it, with the reason for a refusal if it does not."""
     names = [(head.layer, head.head, head.module) for head in survey.heads]
     yield bool(names), "it has no heads"
     yield (
@@ -52,12 +44,7 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
 
 
 def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of counts and sums, True if they pass it, with the reason for a refusal if they do not.
-
-    Args:
-        tallies: the counts and sums.
-        metric_maxima: the largest number that each metric can have, ``(metrics,)``.
-    """
+    """Yields, for each check of counts and sums, True if they pass it, with the reason for a refusal if they do not."""
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
     yield all((array >= 0).all() for array in (*counts, tallies.beside_count)), "a count is negative"
     text_counts = (tallies.count, tallies.beside_count)
@@ -95,13 +82,8 @@ def _squares_fit_means(tallies: Tallies) -> bool:
 
 
 def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of the example texts, True if they pass it, with the reason for a refusal if they do not.
-
-    A check may rely on the checks before it, so the caller must stop at the first that fails.
-
-    Args:
-        examples: the examples.
-        metric_maxima: the largest number that each metric can have, ``(metrics,)``.
+    """Yields, for each check of the example texts, True if they pass it, with the reason for a refusal if they do
+    not.
     """
     has_text = examples.ids != NO_TEXT
     yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"

@@ -74,12 +74,7 @@ class Examples:
 
     @classmethod
     def none(cls, heads: int, metrics: int) -> Self:
-        """Returns examples without texts, the identity of ``+``.
-
-        Args:
-            heads: the number of heads.
-            metrics: the number of metrics.
-        """
+        """Returns examples without texts, the identity of ``+``."""
         shape = heads, metrics, TOP
         return cls(
             values=np.full(shape, -np.inf, dtype=np.float32),
@@ -95,9 +90,7 @@ class Examples:
         """Returns the examples of a batch: the texts with the largest numbers, and those with the smallest hashes.
 
         Args:
-            numbers: the metrics of each text of the batch.
             ids: the number of each text in the corpus, ascending, ``(texts,)``.
-            text_of: returns the text at an index of the batch.
         """
         values = numbers.values.astype(np.float32)
         ranked_values = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)  # (heads, metrics, texts)

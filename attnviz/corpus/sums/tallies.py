@@ -93,12 +93,7 @@ class Tallies:
 
     @classmethod
     def zeros(cls, heads: int, metrics: tuple[Metric, ...]) -> Self:
-        """Returns tallies of no text, the identity of ``+``.
-
-        Args:
-            heads: the number of heads.
-            metrics: the metrics, whose units decide the bits of the sums.
-        """
+        """Returns tallies of no text, the identity of ``+``."""
         shape = heads, len(metrics)
         sum_bits, square_bits = unit_bits(metrics)
         return cls(
@@ -120,13 +115,7 @@ class Tallies:
 
     @classmethod
     def of(cls, numbers: TextNumbers, metrics: tuple[Metric, ...], tokens: int) -> Self:
-        """Returns the tallies of a batch.
-
-        Args:
-            numbers: the numbers of each text.
-            metrics: the metrics, in the order of the numbers.
-            tokens: the number of tokens in the batch, without padding.
-        """
+        """Returns the tallies of a batch."""
         sum_bits, square_bits = unit_bits(metrics)
         is_defined = ~np.isnan(numbers.values)
         has_common_sink = (numbers.sinks == numbers.sinks[0]).all(axis=0)
@@ -177,13 +166,7 @@ def _missing_position_bins(rows: IntArray) -> tuple[int, int]:
 
 
 def _histogram(values: Float64Array, is_defined: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
-    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``.
-
-    Args:
-        values: the metrics, ``(texts, heads, metrics)``.
-        is_defined: True for values that count, of the same shape.
-        metrics: the metrics, whose units decide the bins.
-    """
+    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``."""
     _, heads, metric_count = values.shape
     bins = np.empty(values.shape, dtype=np.int64)
     for number, metric in enumerate(metrics):

@@ -101,15 +101,7 @@ class PackedChunk(NamedTuple):
 def batches_of(
     chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first_id: int, remaining: int | None
 ) -> PackedChunk:
-    """Returns the batches of a chunk of texts, with the counts of its windows, tokens and skipped texts.
-
-    Args:
-        chunk: the texts.
-        model: the reader that tokenizes them.
-        options: the options of the survey.
-        first_id: the number in the corpus of the first window of the chunk.
-        remaining: the number of tokens after which no window is added; ``None`` for no limit.
-    """
+    """Returns the batches of a chunk of texts, with the counts of its windows, tokens and skipped texts."""
     windows, tokens, too_long = list[TextWindow](), 0, 0
     windows_of_texts = model.read_windows([text.text for text in chunk], options.window)
     for text, text_windows in zip(chunk, windows_of_texts, strict=True):
@@ -151,10 +143,6 @@ def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
 
     A batch, padded to its longest text, has at most `BATCH_TOKENS` tokens and `BATCH_CELLS` cells, unless it is one
     text. There is no batch if there is no text.
-
-    Args:
-        lengths: the number of tokens of each text.
-        device: the type of the device, such as ``cuda``.
     """
     batches: list[list[int]] = []
     max_tokens = BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])

@@ -16,10 +16,6 @@ Chooser = Callable[[Sequence[str]], str]  # returns the column that holds the te
 def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
     """Yields for each row the name of the text column and the text as bytes; ``None`` for a row without a text.
 
-    Args:
-        path: the path of the file.
-        choose: returns the name of the column that holds the texts, given the names of all columns.
-
     Raises:
         AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
         MemoryError: if memory runs out.
@@ -43,10 +39,6 @@ def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | Non
 
     The file is an Arrow stream, the format in which Hugging Face's `datasets` caches tables.
 
-    Args:
-        path: the path of the file.
-        choose: returns the name of the column that holds the texts, given the names of all columns.
-
     Raises:
         AttnvizError: if the file cannot be read, holds a text of more than `MAX_TEXT_BYTES`, or pyarrow is missing.
     """
@@ -61,21 +53,14 @@ def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | Non
 
 
 def _refusal(path: Path, kind: str, error: Exception) -> Exception:
-    """Returns the error to raise for a file that pyarrow cannot read, as pyarrow raises errors of many types.
-
-    A refusal of this package and a lack of memory are returned unchanged.
-    """
+    """Returns the error to raise for a file that pyarrow cannot read, as pyarrow raises errors of many types."""
     if isinstance(error, AttnvizError) or is_out_of_memory(error):
         return error
     return AttnvizError(f"{str(path)!r} is not a readable {kind}: {str(error) or type(error).__name__}")
 
 
 def _import_pyarrow(path: Path) -> Any:
-    """Imports pyarrow with its modules for files and returns it.
-
-    Raises:
-        AttnvizError: if pyarrow is not installed; the message names the file.
-    """
+    """Imports pyarrow with its modules for files and returns it."""
     try:
         import pyarrow.compute
         import pyarrow.ipc
@@ -94,17 +79,7 @@ def _refuse_large_rows(path: Path, metadata: Any) -> None:
 
 
 def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
-    """Yields the text of each row of a column as bytes, ``None`` for a row without one; checks every offset first.
-
-    Args:
-        library: pyarrow.
-        path: the path of the file, for refusals.
-        array: the column; if its type is not text, each row is ``None``.
-
-    Raises:
-        AttnvizError: if a text is longer than `MAX_TEXT_BYTES`.
-        ArrowInvalid: if an offset or an index of the column is out of range.
-    """
+    """Yields the text of each row of a column as bytes, ``None`` for a row without one; checks every offset first."""
     texts = _as_bytes(library, array)
     if texts is None:
         yield from (None for _ in range(len(array)))
@@ -121,14 +96,7 @@ def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
 
 
 def _as_bytes(library: Any, array: Any) -> Any:
-    """Returns a column of texts with the type bytes, since texts need not be valid UTF-8; ``None`` for other types.
-
-    A dictionary-encoded column of texts stays dictionary-encoded.
-
-    Args:
-        library: pyarrow.
-        array: the column.
-    """
+    """Returns a column of texts with the type bytes, since texts need not be valid UTF-8; ``None`` for other types."""
     types, array_type = library.types, array.type
     if types.is_dictionary(array_type):
         values = _as_bytes(library, array.dictionary)

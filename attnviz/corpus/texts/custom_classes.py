@@ -46,10 +46,6 @@ def parse_classes(definitions: Sequence[str]) -> dict[str, str]:
 def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[BoolArray]:
     """Returns for each text a mask ``(classes, tokens)``, True for tokens that share a character with a class's match.
 
-    Args:
-        texts: the tokens of each text.
-        classes: the regular expression of each class, by its name; without classes the masks are ``(0, tokens)``.
-
     Raises:
         AttnvizError: if a search takes longer than its limit.
     """
@@ -57,10 +53,7 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
 
     def find_matches() -> str:
-        """Returns the spans of all matches of the enclosing function's ``classes`` in its ``texts``, as JSON.
-
-        It is JSON because a process with a time limit can hand back only a string.
-        """
+        """Returns the spans of all matches of the enclosing function's ``classes`` in its ``texts``, as JSON."""
         patterns = [re.compile(pattern) for pattern in classes.values()]
         spans = []
         for tokens in texts:
@@ -75,12 +68,7 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
 
 
 def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
-    """Returns a mask of the tokens that share a character with a match, ``(tokens,)``.
-
-    Args:
-        tokens: the tokens of the text.
-        spans: start and end of each match in characters of the text.
-    """
+    """Returns a mask of the tokens that share a character with a match, ``(tokens,)``."""
     is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
     for start, stop in spans:
         is_matched[start:stop] = 1

@@ -30,9 +30,6 @@ def picture_files(paths: Sequence[str]) -> list[str]:
 
     A folder that holds a text file is a folder of texts; its pictures are left out, as are all other files.
 
-    Args:
-        paths: files, folders, or patterns such as ``photos/*.jpg``.
-
     Raises:
         AttnvizError: if some paths name pictures and others do not.
     """
@@ -48,10 +45,7 @@ def picture_files(paths: Sequence[str]) -> list[str]:
 
 
 def _picture_files_of(path: str) -> list[str]:
-    """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern.
-
-    [] if there are none, or the folder holds a text file.
-    """
+    """Returns the picture files that a path names: itself, those of a folder, or those that match a pattern."""
     suffixes = (*IMAGE_SUFFIXES, *OTHER_SUFFIXES)
     if not Path(path).exists() and any(character in path for character in "*?["):
         from glob import glob
@@ -148,12 +142,7 @@ def _without_picture(tokens: Tokens) -> Tokens:
 
 
 def picture_batches(chunk: Sequence[CorpusText], first_id: int) -> PackedChunk:
-    """Returns a batch for each picture of a chunk, with the numbers of pictures and tokens.
-
-    Args:
-        chunk: the pictures.
-        first_id: the number of the first of them in the corpus.
-    """
+    """Returns a batch for each picture of a chunk, with the numbers of pictures and tokens."""
     batches, token_count = list[Batch](), 0
     for number, picture in enumerate(chunk, first_id):
         assert picture.tokens is not None

@@ -92,11 +92,7 @@ class CorpusReader:
                     yield CorpusText(name, row, text)
 
     def _rows(self, file: str) -> "Iterator[str | Skipped]":
-        """Yields the text of each row of a file, or the reason why a row has none.
-
-        Raises:
-            AttnvizError: if the file cannot be read, or standard input is closed.
-        """
+        """Yields the text of each row of a file, or the reason why a row has none."""
         if file == STANDARD_INPUT:
             if sys.stdin is None:
                 raise AttnvizError("standard input is closed; give a file")
@@ -176,17 +172,7 @@ def corpus_files(path: str) -> list[str]:
 
 
 def _files_in_folder(folder: Path, name: str) -> list[str]:
-    """Returns the files in a folder and its subfolders whose suffix is read, sorted.
-
-    Files that `datasets` derived from others are left out.
-
-    Args:
-        folder: the folder.
-        name: the path or name that the user gave for it, for the refusal.
-
-    Raises:
-        AttnvizError: if there are none.
-    """
+    """Returns the files in a folder and its subfolders whose suffix is read, sorted."""
     readable_files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
     original_files = [
         file for file in readable_files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))
@@ -226,10 +212,7 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
-    """Yields each line without its line ending; ``Skipped`` for one with a NUL character or bytes that are not UTF-8.
-
-    A byte order mark before the first line is dropped.
-    """
+    """Yields each line without its line ending;"""
     is_first = True
     for line in _bounded_lines(file):
         try:
@@ -249,12 +232,8 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the column.
-
-    A blank line is yielded as a blank text.
-
-    Raises:
-        AttnvizError: if the file cannot be read, or the first value is an object without the column.
+    """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the
+    column.
     """
     column_name = column or DEFAULT_COLUMN
     has_checked_column = False
@@ -275,11 +254,7 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
 
 
 def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each row of a table whose first line names the columns, or the reason to skip the row.
-
-    Raises:
-        AttnvizError: if the table lacks the column, cannot be read, or has a row of more than `MAX_ROW_BYTES`.
-    """
+    """Yields the text of each row of a table whose first line names the columns, or the reason to skip the row."""
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with open_file(path) as file:
@@ -339,16 +314,7 @@ def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _text_column(path: Path, column: str | None, names: Sequence[str]) -> str:
-    """Returns the name of the column that holds the text.
-
-    Args:
-        path: the path of the table, for refusals.
-        column: the column that the user names; ``None`` for the only column, or ``text``.
-        names: the names of all columns.
-
-    Raises:
-        AttnvizError: if there is no such column, or several columns have the name.
-    """
+    """Returns the name of the column that holds the text."""
     default_name = names[0] if len(names) == 1 else DEFAULT_COLUMN
     column_name = column or default_name
     if column_name not in names:
@@ -359,12 +325,7 @@ def _text_column(path: Path, column: str | None, names: Sequence[str]) -> str:
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
-    """Returns the text of a cell; ``Skipped`` with the reason if the cell holds no text, or text that is not UTF-8.
-
-    Args:
-        value: the cell; bytes are decoded.
-        column: the name of the column, for the reason.
-    """
+    """Returns the text of a cell; ``Skipped`` with the reason if the cell holds no text, or text that is not UTF-8."""
     text = value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
     if not isinstance(text, str):
         return Skipped(f"without a text in {column!r}")
@@ -373,13 +334,7 @@ def _text_of(value: Any, column: str) -> "str | Skipped":
 
 
 def _missing_column_error(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
-    """Returns the error for a table that lacks a column; its message lists the names of all columns.
-
-    Args:
-        path: the path of the table.
-        column_name: the name of the column that the table lacks.
-        names: the names of the columns that it has.
-    """
+    """Returns the error for a table that lacks a column; its message lists the names of all columns."""
     present_names = list(names)
     if not present_names:
         return AttnvizError(f"{str(path)!r} has no columns; give a table with a column {column_name!r}")

@@ -40,12 +40,6 @@ def open_survey_model(
 ) -> Reader:
     """Returns the reader of a model, opened for many texts or for pictures.
 
-    Args:
-        settings: the name of the model, and the settings that load it.
-        selection: the layers and heads to survey.
-        window: the most tokens of a text that run at once; ``None`` for no limit. Pictures do not use it.
-        pictures: True for a model that reads pictures.
-
     Raises:
         AttnvizError: if there is no such model, it is untrained, a setting applies to single texts only, a selected
             layer or head does not exist, or the window is longer than the model reads.

@@ -124,9 +124,6 @@ def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
     """Returns the metrics of a survey of texts: those of `attnviz heads`, of token classes, and of the user's classes.
 
     The metrics of pairs of texts and of patches of images are left out.
-
-    Args:
-        custom_classes: the regular expression of each class that the user defined, by its name.
     """
     metrics = tuple(
         metric for name, metric in METRICS.items() if name not in OMITTED_METRICS and Need.PATCHES not in metric.needs
@@ -140,12 +137,7 @@ def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
 
 
 def custom_class_metric(name: str, pattern: str) -> Metric:
-    """Returns the metric of a class that the user defined: the share of the weight that is on the class's tokens.
-
-    Args:
-        name: the name of the class.
-        pattern: the regular expression that its tokens match, for the meaning of the metric.
-    """
+    """Returns the metric of a class that the user defined: the share of the weight that is on the class's tokens."""
 
     def cells_of_class(grid: Grid) -> Cells:
         """Returns the cells whose key is in the class ``name`` of the enclosing function."""

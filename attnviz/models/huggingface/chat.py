@@ -34,17 +34,7 @@ UNCODED = re.compile(r"\s+|</?think>|</?tool_response>")  # templates search a m
 
 @dataclass(eq=False)
 class _CharacterCoder:
-    """Replaces the characters of messages by codes, and remembers the turn and the character of each.
-
-    If there are more characters than codes, codes are used again from the first; the order tells them apart.
-
-    Attributes:
-        labels: the labels of the turns.
-        turns: the turn of each code.
-        characters: the character of each code.
-        indices: the index of each character in the text of its turn.
-        lengths: by label, the number of characters of each turn so far.
-    """
+    """Replaces the characters of messages by codes, and remembers the turn and the character of each."""
 
     labels: list[str] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
@@ -53,15 +43,7 @@ class _CharacterCoder:
     lengths: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, label: str, text: str) -> str:
-        """Returns a text with each character replaced by a code, and remembers the character of each code.
-
-        The text is appended to the turn ``label``. Blank texts, and parts that match ``UNCODED``, get no codes, because
-        templates search for them or strip them.
-
-        Args:
-            label: the label of the turn.
-            text: a part of the turn's text.
-        """
+        """Returns a text with each character replaced by a code, and remembers the character of each code."""
         start = self.lengths.get(label, 0)
         self.lengths[label] = start + len(text)
         if not text.strip():
@@ -88,15 +70,7 @@ class _CharacterCoder:
         return chr(PRIVATE_PLANES[plane] + index)
 
     def number_of_code(self, code_character: str, expected: int) -> int | None:
-        """Returns the number of the coded character for a code, or ``None`` for any other character.
-
-        Characters are numbered in the order in which they were coded. Codes repeat every ``CODE_COUNT`` characters; the
-        number nearest to ``expected`` is returned, or ``None`` if no character has that number yet.
-
-        Args:
-            code_character: a character that may be a code.
-            expected: the number that would follow the previous one.
-        """
+        """Returns the number of the coded character for a code, or ``None`` for any other character."""
         plane, index = divmod(ord(code_character) - PRIVATE_PLANES[0], PRIVATE_PLANES[1] - PRIVATE_PLANES[0])
         if plane not in (0, 1) or index >= PLANE_SIZE:
             return None
@@ -138,15 +112,7 @@ class RenderedChat:
 
 
 def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]) -> Groups:
-    """Returns groups of tokens from groups of characters.
-
-    A token has the group of its first grouped character, and none without one.
-
-    Args:
-        tokens: the tokens of the text.
-        numbers: ``(characters,)``, the group of each character; -1 for none.
-        labels: the labels of the groups.
-    """
+    """Returns groups of tokens from groups of characters."""
     grouped_characters = np.flatnonzero(numbers >= 0)
     starts, stops = tokens.offsets.T
     next_numbers = np.searchsorted(grouped_characters, starts)
@@ -156,11 +122,6 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
 
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
     """Returns the text that the model's chat template writes for a conversation, with its turns.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        conversation: the messages.
-        starts_answer: if true, the template also begins the model's answer, unless the last message is the model's.
 
     Raises:
         AttnvizError: if the model has no chat template, or the template fails or does not end.
@@ -173,10 +134,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
-        """Returns the texts for ``inputs`` and for ``coded_inputs`` as a JSON list of two.
-
-        The second text is "" if the template fails on the codes; if it fails on ``inputs``, its error is raised.
-        """
+        """Returns the texts for ``inputs`` and for ``coded_inputs`` as a JSON list of two."""
         text = _apply_template(tokenizer, inputs, is_answer_next)
         try:
             return json.dumps([text, _apply_template(tokenizer, coded_inputs, is_answer_next)])
@@ -243,11 +201,6 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
     """Returns the tokens of a prompt and its answer, with the prompt and the answer as groups.
 
     In a conversation the answer is also a turn, and after passages it is also a passage.
-
-    Args:
-        tokens: the tokens of the prompt, then those of the answer.
-        count: the number of tokens of the prompt.
-        example: the text, or the conversation, of the prompt.
     """
     labels: dict[str, str] = {}
     if example.conversation is not None:
@@ -263,13 +216,8 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 
 
 def _message_start(chat: RenderedChat, text: str) -> int:
-    """Returns the index of the message in the rendered text, minus the number of its leading spaces; may be negative.
-
-    Added to an index in the message, it gives the index in the rendered text, because the template strips the spaces
-    around a message.
-
-    Raises:
-        AttnvizError: if the template changes the message, so its passages cannot be found.
+    """Returns the index of the message in the rendered text, minus the number of its leading spaces; may be
+    negative.
     """
     stripped_message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
     start = int(np.argmax(chat.turns >= 0))  # the first character that is of a turn
@@ -286,13 +234,7 @@ def _unchanged(label: str, text: str) -> str:
 
 
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
-    """Returns the text that the chat template writes; errors of the template are raised unchanged.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        inputs: the messages, the definitions of tools, and the documents.
-        starts_answer: if true, the template also begins the model's answer.
-    """
+    """Returns the text that the chat template writes; errors of the template are raised unchanged."""
     return str(
         tokenizer.apply_chat_template(
             inputs.messages,
@@ -305,11 +247,7 @@ def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs
 
 
 def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
-    """Returns the coder's number of each character of a text, ``(characters,)``; -1 for characters of the template.
-
-    Returns ``None`` if the text is empty, or if the coded text does not become it when each code is replaced by its
-    character, plain throughout or escaped as in JSON or HTML.
-    """
+    """Returns the coder's number of each character of a text, ``(characters,)``; -1 for characters of the template."""
     for forms_of in (_plain_form, _escaped_forms):
         numbers = np.full(len(text), -1, dtype=np.int64)
         position = 0
@@ -331,14 +269,7 @@ def _character_numbers(text: str, coded_text: str, coder: _CharacterCoder) -> In
 
 
 def _passages_of(turns: IntArray, indices: IntArray, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
-    """Returns the passage of each character, -1 for none, ``(characters,)``.
-
-    Args:
-        turns: ``(characters,)``, the turn of each character.
-        indices: ``(characters,)``, the index of each character in the text of its turn; -1 for unknown.
-        conversation: the messages with their passages.
-        coder: the coder of the messages, which numbers the turns.
-    """
+    """Returns the passage of each character, -1 for none, ``(characters,)``."""
     passages = np.full(len(turns), -1, dtype=np.int64)
     for number, (turn_label, _, start, stop) in enumerate(conversation.passages):
         if turn_label in coder.labels:
@@ -360,16 +291,7 @@ def _escaped_forms(character: str) -> list[str]:
 
 
 def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
-    """Returns a mask of the characters of added tokens that the template wrote, such as ``<|im_end|>``.
-
-    The mask is ``(characters,)``. It leaves out added tokens with a character of a turn, and those that match
-    ``UNCODED``, such as white space.
-
-    Args:
-        text: the text that the template wrote.
-        turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
-        tokenizer: the model's tokenizer.
-    """
+    """Returns a mask of the characters of added tokens that the template wrote, such as ``<|im_end|>``."""
     is_template_token = np.zeros(len(text), dtype=bool)
     for token in tokenizer.get_added_vocab():
         if not token or UNCODED.fullmatch(token):
@@ -381,15 +303,7 @@ def _is_template_token(text: str, turns: IntArray, tokenizer: "PreTrainedTokeniz
 
 
 def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
-    """Returns the turns of characters with each gap of -1 filled if the turns before and after it are equal.
-
-    Gaps are spaces, and text that a template writes around the arguments of a tool call. Characters of the template's
-    own added tokens stay -1.
-
-    Args:
-        turns: ``(characters,)``, the turn, or the passage, of each character; -1 for none.
-        is_template_token: ``(characters,)``, True for characters of the template's own added tokens.
-    """
+    """Returns the turns of characters with each gap of -1 filled if the turns before and after it are equal."""
     indices_with_turn = np.flatnonzero(turns >= 0)
     if not len(indices_with_turn):
         return turns
@@ -404,16 +318,7 @@ def _without_gaps(turns: IntArray, is_template_token: BoolArray) -> IntArray:
 
 
 def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
-    """Returns the turn of each character, and its index in the turn's text, both ``(characters,)``; -1 for none.
-
-    Each turn's text is searched for after the previous match, in upper or lower case; without a match it has no
-    characters. Indices are -1 in a turn that the template escapes as JSON.
-
-    Args:
-        text: the text that the template wrote.
-        conversation: the messages.
-        coder: the coder of the messages, which numbers the turns.
-    """
+    """Returns the turn of each character, and its index in the turn's text, both ``(characters,)``; -1 for none."""
     turns, indices = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
     position = 0
     for label, message in conversation.turns().items():

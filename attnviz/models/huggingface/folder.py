@@ -36,12 +36,6 @@ MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s
 def find_model(name: str, built_in: Sequence[str] = (), images: bool = False, sounds: bool = False) -> Path:
     """Returns the folder of a model: a local folder, one in the hub's cache, or a new download.
 
-    Args:
-        name: the folder, or the model's name on the hub.
-        built_in: names of this package's models, which a refusal lists.
-        images: true for a model that reads images, which needs an image processor and no tokenizer.
-        sounds: true for a model that reads sounds, which needs a feature extractor.
-
     Raises:
         AttnvizError: if there is no such model, it cannot be loaded safely, or transformers is not installed. Without a
             network, the error comes within two seconds.
@@ -80,16 +74,7 @@ def needs_download(name: str) -> bool:
 
 
 def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
-    """Returns the folder of a model in the hub's cache; downloads the model if it is missing or incomplete.
-
-    Args:
-        name: the model's name on the hub.
-        built_in: names of this package's models, of which a refusal proposes one that is close.
-        images: true for a model that reads images or sounds, which is complete without a tokenizer.
-
-    Raises:
-        AttnvizError: if there is no such model, or it cannot be downloaded.
-    """
+    """Returns the folder of a model in the hub's cache; downloads the model if it is missing or incomplete."""
     from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached_folder = cached_model(name)
@@ -105,12 +90,6 @@ def _from_hub(name: str, built_in: Sequence[str], images: bool) -> Path:
 
 def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = False) -> dict[str, Any]:
     """Checks the folder of a model, and returns its configuration.
-
-    Args:
-        folder: the model's folder.
-        name: the model's name in messages.
-        images: true for a model that reads images, which needs an image processor and no tokenizer.
-        sounds: true for a model that reads sounds, which needs a feature extractor; a tokenizer is not required here.
 
     Raises:
         AttnvizError: if configuration or safetensors weights are missing, or the tokenizer, image processor or feature
@@ -148,11 +127,7 @@ def check_folder(folder: Path, name: str, images: bool = False, sounds: bool = F
 
 
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
-    """Returns the settings of a folder's image processor; ``None`` if it has none.
-
-    They are the file ``PROCESSOR``, or else the object ``image_processor`` of the file ``WHOLE_PROCESSOR``. Empty if
-    the file ``PROCESSOR`` holds no JSON object.
-    """
+    """Returns the settings of a folder's image processor; ``None`` if it has none."""
     if (folder / PROCESSOR).is_file():
         settings = read_json(folder / PROCESSOR)
         return settings if isinstance(settings, dict) else {}
@@ -164,10 +139,7 @@ def _processor_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, or one with a size above ``MAX_IMAGE_SIDE``.
-
-    A size that is an area may have the square of ``MAX_IMAGE_SIDE``.
-    """
+    """Raises AttnvizError if the folder has no image processor, or one with a size above ``MAX_IMAGE_SIDE``."""
     settings = _processor_settings(folder)
     if settings is None:
         raise AttnvizError(
@@ -187,10 +159,7 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
 
 
 def _refuse_without_extractor(folder: Path, name: str) -> None:
-    """Raises AttnvizError unless the folder has settings of a feature extractor within limits.
-
-    They need a sampling rate of at most ``MAX_RATE``, and no number above ``MAX_EXTRACTOR_NUMBER``.
-    """
+    """Raises AttnvizError unless the folder has settings of a feature extractor within limits."""
     path = folder / PROCESSOR
     settings = read_json(path) if path.is_file() else {}
     settings = settings if isinstance(settings, dict) else {}
@@ -207,12 +176,7 @@ def _refuse_without_extractor(folder: Path, name: str) -> None:
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
-    """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one.
-
-    Args:
-        files: the names of the model's files.
-        name: the model's name in messages.
-    """
+    """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
     for kind in PICKLES:
@@ -226,10 +190,7 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
 
 
 def _is_complete(folder: Path, images: bool = False) -> bool:
-    """True if a folder has its configuration, a weight file, all weight files of its index, and its tokenizer.
-
-    With ``images``, it needs an image processor instead of a tokenizer.
-    """
+    """True if a folder has its configuration, a weight file, all weight files of its index, and its tokenizer."""
     weight_files = {file for index in folder.glob("*.safetensors.index.json") for file in _weight_files(index)}
     has_weights = all((folder / name).is_file() for name in weight_files) and any(folder.glob("*.safetensors"))
     reads_input = (folder / PROCESSOR).is_file() if images else _has_tokenizer(folder)
@@ -284,11 +245,7 @@ def refuse_missing_library(library: str) -> None:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
-    """Returns the configuration of a model's folder.
-
-    Raises:
-        AttnvizError: if there is none, or it names no type of model.
-    """
+    """Returns the configuration of a model's folder."""
     path = folder / "config.json"
     if not path.is_file():
         raise AttnvizError(f"{name!r} has no config.json; give the folder of a Hugging Face model")

@@ -17,12 +17,6 @@ class FolderReader(Reader):
 
     Attributes:
         is_live: true if the caller has loaded the model, so that there is no folder.
-
-    Args:
-        settings: folder or name of the model, and settings of its run.
-        built_in: see ``Reader``.
-        use: see ``Reader``.
-        loaded: a model and its tokenizer or processor that are already loaded; ``None`` to load them from the folder.
     """
 
     def __init__(

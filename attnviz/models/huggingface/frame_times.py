@@ -97,12 +97,6 @@ def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: st
     Adjacent spans meet in the middle between the centres of their frames. Frames past the end of the sound begin at
     ``length`` or later. Costs about three forward passes of the encoder, and four runs of the extractor.
 
-    Args:
-        encoder: returns ``last_hidden_state``, ``(1, frames, features)``, for the features of a sound.
-        extract: the feature extractor, which returns features, ``(1, ...)``, for samples.
-        length: the number of samples of the sound, at the extractor's rate.
-        name: the name of the encoder's keyword argument that takes the features.
-
     Raises:
         UnevenFramesError: if frames do not follow each other evenly, such as patches of a spectrogram.
         AttnvizError: if the encoder's output is not a sequence of frames.
@@ -138,11 +132,6 @@ def clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -
     """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
 
     A click is one loud sample. Along the axis of time, the columns of the clicks are spaced most evenly.
-
-    Args:
-        features: the features of the samples, ``(1, ...)``.
-        extract: the feature extractor.
-        samples: the sound, ``(samples,)``, which is not changed.
     """
     values = features.double().cpu().numpy()
     changes = []
@@ -172,15 +161,7 @@ def _centre(change: Float64Array, axis: int) -> float:
 
 
 def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
-    """Returns the mean index near the largest value, weighted by the values there; NaN if all values are 0.
-
-    Values farther than two frames from the peak do not count: they come from layers that mix neighbours.
-
-    Args:
-        sums: ``(columns,)``, not negative.
-        first: the index of the first column.
-        width: the columns from one frame to the next.
-    """
+    """Returns the mean index near the largest value, weighted by the values there; NaN if all values are 0."""
     peak = int(np.convolve(sums, np.ones(width), "same").argmax())
     around = slice(max(peak - 2 * width, 0), peak + 2 * width + 1)
     weights, indices = sums[around], np.arange(len(sums))[around]
@@ -192,19 +173,7 @@ def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
 def _columns_of_frames(
     encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
 ) -> tuple[IntArray, Float64Array, int]:
-    """Returns the indices of some frames, the mean column that each comes from, and the number of frames.
-
-    The mean is over the columns at the peak of the frame's gradient; NaN if the gradient is 0.
-
-    Args:
-        encoder: the encoder, which runs in the dtype of the features, or in float32 if they are halves.
-        features: the features of a sound.
-        time_axis: the axis of time of the features.
-        name: the encoder's argument that takes the features.
-
-    Raises:
-        AttnvizError: if the encoder's output is not a sequence of frames, or has other frames than its attention.
-    """
+    """Returns the indices of some frames, the mean column that each comes from, and the number of frames."""
     dtype = torch.promote_types(features.dtype, torch.float32)
     leaf = features.detach().to(dtype, copy=True).requires_grad_()
     with in_precision(encoder, dtype), torch.inference_mode(mode=False), torch.enable_grad():
@@ -224,11 +193,7 @@ def _columns_of_frames(
 
 
 def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
-    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`.
-
-    Raises:
-        AttnvizError: if the output is not a sequence of frames, or has other frames than the encoder's attention.
-    """
+    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`."""
     with OwnFrameConvolution() as own_frames:
         output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
     if output is None or output.dim() != 3:

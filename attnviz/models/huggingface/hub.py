@@ -33,11 +33,6 @@ def cached_model(name: str) -> Path | None:
 def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> Path:
     """Downloads a model, except for files in the cache, and returns its folder.
 
-    Args:
-        name: the model's name on the hub.
-        check: called with the names of the model's files before the download; raises AttnvizError to refuse them.
-        is_incomplete: true if a part of the model is in the cache, which the error says if there is no network.
-
     Raises:
         AttnvizError: if the hub does not know the model or denies access, or the connection fails. Without a network,
             the error comes within two seconds.
@@ -52,16 +47,7 @@ def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> 
 
 
 def _download(name: str, check: FileCheck) -> Path:
-    """Downloads the model's files, weights last, and returns their folder.
-
-    Only files of ``MODEL_FILES`` outside subfolders are downloaded. They are downloaded in the calling thread, so an
-    interrupt ends the download at once.
-
-    Args:
-        name: the model's name on the hub.
-        check: called with the names of the files before the first download; raises AttnvizError to refuse the model,
-            such as one without weights.
-    """
+    """Downloads the model's files, weights last, and returns their folder."""
     from huggingface_hub import hf_hub_download, model_info
 
     all_files = [file.rfilename for file in model_info(name).siblings or ()]
@@ -77,13 +63,7 @@ def _download(name: str, check: FileCheck) -> Path:
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Turns every error of the hub's client in the block into an AttnvizError of one line.
-
-    AttnvizErrors and interrupts pass through.
-
-    Args:
-        name: the model's name on the hub, for messages.
-    """
+    """Turns every error of the hub's client in the block into an AttnvizError of one line."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -125,10 +105,7 @@ def _quiet_client() -> Iterator[None]:
 
 
 def _is_online() -> bool:
-    """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``.
-
-    Always false if the environment variable HF_HUB_OFFLINE is true.
-    """
+    """True if the hub, or a proxy that the environment names, accepts a connection within ``NETWORK_TIMEOUT``."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
@@ -145,12 +122,7 @@ def _is_online() -> bool:
 
 
 def _accepts_connection(host: str | None, port: int | None) -> bool:
-    """True if a host accepts a connection within ``NETWORK_TIMEOUT``; False if it does not, or cannot be reached.
-
-    Args:
-        host: the name of the host; ``None`` if the address has none.
-        port: the port; ``None`` for that of HTTPS.
-    """
+    """True if a host accepts a connection within ``NETWORK_TIMEOUT``; False if it does not, or cannot be reached."""
     try:
         socket.create_connection((host or "", port or HTTPS_PORT), NETWORK_TIMEOUT).close()
     except OSError:

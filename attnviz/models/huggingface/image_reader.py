@@ -147,11 +147,7 @@ class ImageReader(FolderReader):
         return replace(self._image_input(example), attention=self._attention())
 
     def _attention(self) -> "AttentionPart | None":
-        """The part of an encoder-decoder that the settings choose; ``None`` for all of its attention.
-
-        Raises:
-            AttnvizError: if the model has no such parts.
-        """
+        """The part of an encoder-decoder that the settings choose; ``None`` for all of its attention."""
         attention: Any = self.settings.attention
         has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
         if attention is None or (attention in ATTENTION_PARTS and has_parts):
@@ -215,11 +211,6 @@ class ImageReader(FolderReader):
         Places are known only of the tokens that the model outputs. If no recorded layer has them, tokens are numbered.
         If some have, and no layers are chosen, the others are left out. A remark says so.
 
-        Args:
-            example: the image.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
-
         Raises:
             AttnvizError: if the image cannot be read, a selected layer or head does not exist, or only some of the
                 chosen layers have the tokens of the model's output.
@@ -233,16 +224,7 @@ class ImageReader(FolderReader):
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
 
     def _placed_alone(self, recording: "Recording", maps: "Sequence[LayerMaps]", is_choice: bool) -> "Recording":
-        """Returns a recording of only the maps whose tokens have places; a remark names the layers left out.
-
-        Args:
-            recording: the recording.
-            maps: its maps whose tokens have places.
-            is_choice: true if layers are chosen.
-
-        Raises:
-            AttnvizError: if layers are chosen.
-        """
+        """Returns a recording of only the maps whose tokens have places; a remark names the layers left out."""
         placed = {layer_maps.layer for layer_maps in maps}
         other_maps = [layer_maps for layer_maps in recording.maps if layer_maps.layer not in placed]
         placed_layers, other_layers = (
@@ -270,13 +252,7 @@ class ImageReader(FolderReader):
         return pixels.to(device=device, dtype=next(self.module.parameters()).dtype)
 
     def _places(self, image: "PillowImage") -> "IntArray":
-        """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``.
-
-        Keeps the places for each size of images, so each is measured once.
-
-        Raises:
-            AttnvizError: if they cannot be measured, or the model fails on this image without the measurement too.
-        """
+        """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``."""
         from attnviz.models.huggingface.patch_places import measured_places
 
         if image.size in self._places_of_size:
@@ -294,13 +270,7 @@ class ImageReader(FolderReader):
 
 
 def _without_places(pixels: "torch.Tensor", title: str, error: AttnvizError) -> Prepared:
-    """Returns an image whose tokens will be numbered, with the reason why they have no places as a remark.
-
-    Args:
-        pixels: the input of the model.
-        title: the name of the image.
-        error: the reason.
-    """
+    """Returns an image whose tokens will be numbered, with the reason why they have no places as a remark."""
     # One token has the length of no layer, so that each layer numbers its own tokens.
     return Prepared({"pixel_values": pixels}, Tokens.numbered(1), title=title, remarks=(f"{NUMBERED} {error}.",))
 
@@ -362,7 +332,6 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
     Tokens without a place are special. They are labelled ``[CLS]`` if first, else ``[extra 1]``, ``[extra 2]``, ….
 
     Args:
-        image: the image.
         places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
     """
     has_place = places[:, 2] > 0

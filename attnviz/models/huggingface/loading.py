@@ -55,14 +55,6 @@ def load_model(
 ) -> "PreTrainedModel":
     """Loads the model with all weights that its attention needs, in evaluation mode on its device.
 
-    Args:
-        folder: the model's folder.
-        settings: dtype, device and generation settings.
-        with_head: if true, the model is loaded with its language head if it has one.
-        with_pictures: if true, a model with a language head is loaded as one that also reads pictures.
-        with_speech: if true, an encoder-decoder is loaded with the head by which it writes the spoken text.
-        with_labels: if true, a model that was saved as a classifier of images is loaded with the head for its labels.
-
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random, or the configuration describes a model
             that is far larger than its files, or than the memory.
@@ -99,14 +91,7 @@ def load_model(
 
 
 def _auto_class(config: Any, with_language_head: bool, with_pictures: bool, with_speech: bool) -> Any:
-    """Returns the Auto class of transformers that builds a model with the head that it needs.
-
-    Args:
-        config: the model's configuration.
-        with_language_head: true for a model that predicts tokens.
-        with_pictures: true for a model that reads pictures with a text; counts only with a language head.
-        with_speech: true for a model that reads speech; counts only for encoder-decoders, which write its text.
-    """
+    """Returns the Auto class of transformers that builds a model with the head that it needs."""
     import transformers
 
     if with_speech and config.is_encoder_decoder:
@@ -146,12 +131,6 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
     Builds the model on the meta device, because loading would allocate weights that no file holds. The memory is not
     checked with a device map, which may leave weights on disk.
-
-    Args:
-        folder: the model's folder.
-        settings: dtype and device settings.
-        auto_class: the Auto class that builds the model.
-        config: the model's configuration.
     """
     import torch
 
@@ -203,11 +182,6 @@ def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", rep
     """Raises AttnvizError if weights that change the maps are missing from the file, or have another shape there.
 
     A model that generates text also needs every weight of its language head.
-
-    Args:
-        settings: name of the model, and number of tokens to generate.
-        model: the loaded model.
-        report: the loading report of transformers.
     """
     # A mismatched key comes alone, or as a tuple with the two shapes.
     mismatched_keys = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
@@ -262,9 +236,6 @@ def quiet_library(folder: Path | None) -> Iterator[None]:
 
     The bar stays if a large model loads in a terminal. Also turns off the parallelism of tokenizers for good, because
     they warn if the process forks, unless TOKENIZERS_PARALLELISM is set.
-
-    Args:
-        folder: the model's folder, whose weights tell whether the model is large; ``None`` if it is loaded already.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
@@ -291,10 +262,6 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
     """Turns errors of libraries in the block into an AttnvizError about a model's files.
 
     Errors that this package raises, a lack of memory, and an interrupt pass through.
-
-    Args:
-        name: the model's name in messages.
-        task: what fails in the block, as the message begins.
     """
     from safetensors import SafetensorError
 
@@ -319,13 +286,7 @@ def refusals(name: str, task: str = "cannot load") -> Iterator[None]:
 
 
 def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:
-    """Raises AttnvizError if a module fails on its inputs; an error for lack of memory is raised unchanged.
-
-    Args:
-        module: the module to call.
-        inputs: its keyword arguments.
-        refusal: the message, to which the reason is added.
-    """
+    """Raises AttnvizError if a module fails on its inputs; an error for lack of memory is raised unchanged."""
     import torch
 
     try:

@@ -53,12 +53,6 @@ class OwnValueAttention(TorchFunctionMode):
         An attention kernel with as many queries as keys returns its values, repeated for each query head. A softmax
         over square scores returns the identity. With another number of keys, as for latents that read an image, both
         return zeros. Other functions run unchanged.
-
-        Args:
-            func: the function of torch.
-            types: the types of its arguments, as torch passes them; not used.
-            args: its positional arguments.
-            kwargs: its keyword arguments; ``None`` for none.
         """
         arguments = dict(kwargs or {})
         name = getattr(func, "__name__", "")
@@ -86,14 +80,7 @@ class CentralTaps(OwnValueAttention):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns the result of a function of torch, with attention and 2-D convolutions replaced.
-
-        Args:
-            func: the function of torch.
-            types: the types of its arguments, as torch passes them; not used.
-            args: its positional arguments.
-            kwargs: its keyword arguments; ``None`` for none.
-        """
+        """Returns the result of a function of torch, with attention and 2-D convolutions replaced."""
         if getattr(func, "__name__", "") == "conv2d" and len(args) > 3:  # input, weight, bias, stride, …
             strides = (args[3],) * 2 if isinstance(args[3], int) else args[3]
             args = (args[0], _central_taps(args[1], strides), *args[2:])
@@ -101,12 +88,7 @@ class CentralTaps(OwnValueAttention):
 
 
 def _central_taps(weight: "Tensor", strides: Sequence[int]) -> "Tensor":
-    """Returns the weight of a convolution, with zeros beside the middle of each axis whose windows overlap.
-
-    Args:
-        weight: ``(outputs, inputs, rows, columns)``.
-        strides: the strides of rows and columns.
-    """
+    """Returns the weight of a convolution, with zeros beside the middle of each axis whose windows overlap."""
     is_kept = torch.zeros_like(weight)
     rows, columns = (
         slice((size - 1) // 2, (size - 1) // 2 + 1) if size > stride else slice(None)
@@ -132,12 +114,7 @@ class PixelTokens:
 
 
 def _own_values(query: "Tensor", value: "Tensor") -> "Tensor":
-    """Returns the value of each query's own key, ``(batch, heads, queries, features)``; zeros for other keys.
-
-    Args:
-        query: ``(batch, heads, queries, features)``.
-        value: ``(batch, key heads, keys, features)``.
-    """
+    """Returns the value of each query's own key, ``(batch, heads, queries, features)``; zeros for other keys."""
     if query.shape[-2] == value.shape[-2]:
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
     return value.new_zeros(*query.shape[:-1], value.shape[-1])
@@ -154,14 +131,6 @@ def measured_places(
 
     The place of a token that overlaps others is the cell around its centre. Costs about three forward passes, or six
     for such tokens, and three runs of the image processor.
-
-    Args:
-        module: a vision model whose output has ``last_hidden_state``, ``(1, tokens, features)``.
-        pixels: its input, ``(1, 3, rows, columns)``.
-        process: the image processor.
-        size: width and height of the image.
-        measured_pixels: the results of `token_of_pixel` by the shape of the pixels, so that images of one shape share
-            its forward passes; a new result is added in place. ``None`` keeps nothing.
 
     Raises:
         UnknownPlacesError: if ``pixels`` has another shape, tokens overlap or have no place, the model's output
@@ -195,12 +164,7 @@ def measured_places(
 
 
 def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
-    """Raises AttnvizError if a rectangle is empty, since its patch is smaller than a pixel of the image.
-
-    Args:
-        boxes: ``(patches, 4)``, left, top, right and bottom of each patch.
-        size: width and height of the image.
-    """
+    """Raises AttnvizError if a rectangle is empty, since its patch is smaller than a pixel of the image."""
     if (boxes[:, [RIGHT, BOTTOM]] <= boxes[:, [LEFT, TOP]]).any():
         raise AttnvizError(
             f"an image of {size[0]} x {size[1]} pixels is too small or too thin: the model's patches are smaller than "
@@ -209,13 +173,7 @@ def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
 
 
 def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
-    """Returns edges rounded to whole pixels; edges near the image's border are moved to it.
-
-    Args:
-        edges: left and right edges, or upper and lower ones, in pixels of the image.
-        side: width or height of the image in pixels.
-        margin: the distance from the border, in pixels, within which an edge is moved.
-    """
+    """Returns edges rounded to whole pixels; edges near the image's border are moved to it."""
     # Near the border, filters of the processor bend the measured line from which the edges come.
     moved_to_far_border = np.where(edges > side - margin, side, edges)
     return np.rint(np.where(edges < margin, 0, moved_to_far_border)).astype(np.int64)
@@ -241,10 +199,8 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:
 
 
 def _nearest_tokens(numbers: IntArray) -> IntArray:
-    """Returns the token whose middle is nearest to each pixel, ``(rows, columns)``; -1 for all pixels without tokens.
-
-    Args:
-        numbers: ``(rows, columns)``, the tokens at their middles, which are a lattice; -1 at other pixels.
+    """Returns the token whose middle is nearest to each pixel, ``(rows, columns)``; -1 for all pixels without
+    tokens.
     """
     is_middle = numbers != NO_TOKEN
     if not is_middle.any():
@@ -269,10 +225,7 @@ def coded_gradients(
     gradient divided by the first is j + 1.
 
     Args:
-        module: the model, which computes in the dtype of the pixels, or in float32 if they are halves.
-        pixels: the model's input, of any shape; the gradients have the same shape.
         features_of: returns the features of each token, ``(tokens, features)``, for pixels.
-        attention: replaces attention while the model runs.
     """
     dtype = torch.promote_types(pixels.dtype, torch.float32)
     leaf = pixels.detach().to(dtype, copy=True).requires_grad_()
@@ -298,10 +251,6 @@ def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
     """Converts weights and buffers of a lower precision to ``dtype``; restores each old dtype after the block.
 
     The conversion loses no values. Tensors of ``dtype``, such as rotary frequencies in float32, are not changed.
-
-    Args:
-        module: a model, changed in place.
-        dtype: float32 or float64.
     """
     precision = torch.finfo(dtype).eps
     dtypes = [(tensor, tensor.dtype) for tensor in chain(module.parameters(), module.buffers())]
@@ -316,12 +265,7 @@ def in_precision(module: "nn.Module", dtype: torch.dtype) -> Iterator[None]:
 
 
 def _token_features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
-    """Returns the features of each token, ``(1, tokens, features)``; those of a feature map are its rows in turn.
-
-    Raises:
-        UnknownPlacesError: if the output has no ``last_hidden_state`` with one row or map of tokens, or the model draws
-            at random.
-    """
+    """Returns the features of each token, ``(1, tokens, features)``; those of a feature map are its rows in turn."""
     random_state = torch.get_rng_state()
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)
     if features is not None and features.dim() == 4:  # (1, features, rows, columns)
@@ -345,12 +289,6 @@ def whole_token_numbers(
     """Returns the token index of each input value, in the shape of the gradients; -1 for none or several tokens.
 
     Returns ``None`` if a larger share of the input values than ``max_unsure`` belongs to several tokens.
-
-    Args:
-        gradient: the gradient of Σ yⱼ, of any shape.
-        coded_gradient: the gradient of Σ (j + 1) yⱼ, of the same shape.
-        max_code_error: the largest distance of a ratio of the gradients from a whole number.
-        max_unsure: the largest share of input values that belong to several tokens; 1 for overlapping patches.
     """
     has_gradient = np.abs(gradient) > MIN_GRADIENT * np.abs(gradient).max()
     ratio = np.divide(coded_gradient, gradient, out=np.zeros_like(coded_gradient), where=has_gradient)
@@ -361,21 +299,7 @@ def whole_token_numbers(
 
 
 def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Measures where the pixels of the model's input lie in the image.
-
-    Args:
-        process: the image processor.
-        size: width and height of the image.
-        input_shape: rows and columns of the model's input.
-
-    Returns:
-        For columns and for rows, the left (upper) edge of the first pixel and the distance of neighbouring pixels, in
-        pixels of the image; and ``(rows, columns)``, true for pixels of the image, false for padding.
-
-    Raises:
-        UnknownPlacesError: if the processor does more than resize, crop and pad.
-        AttnvizError: if the processor leaves nothing of the image.
-    """
+    """Measures where the pixels of the model's input lie in the image."""
     from PIL import Image as Pillow
 
     black, white, ramp = (
@@ -404,11 +328,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
 
 
 def ramp_of(size: tuple[int, int]) -> "PillowImage":
-    """Returns an image whose red grows from left to right and green from top to bottom, with full blue everywhere.
-
-    Args:
-        size: width and height of the image.
-    """
+    """Returns an image whose red grows from left to right and green from top to bottom, with full blue everywhere."""
     from PIL import Image as Pillow
 
     width, height = size

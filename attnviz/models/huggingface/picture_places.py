@@ -52,11 +52,6 @@ class ModuleReached(Exception):
 def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments, by name, of the model's first call of a part with features of tokens.
 
-    Args:
-        model: the whole model, which runs until it calls the part.
-        module: the part: the decoder, or an attention module of the tower that reads pictures.
-        inputs: the model's keyword arguments.
-
     Raises:
         AttnvizError: if the model does not call the part with features of tokens.
     """
@@ -91,11 +86,6 @@ def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
 def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
     """Returns the features that a part of the model reads, ``(tokens, features)``; the tiles follow one another.
 
-    Args:
-        model: the whole model.
-        module: the part.
-        inputs: the model's keyword arguments.
-
     Raises:
         AttnvizError: if the model does not call the part with features of tokens.
     """
@@ -108,11 +98,6 @@ def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, A
     """Returns the token of each value of ``pixel_values``, -1 for none, the number of tokens, and whether they overlap.
 
     Of tokens that overlap because of convolutions, only the middle has values.
-
-    Args:
-        model: the whole model.
-        module: the part of the model that reads the tokens: the decoder, or an attention module of the tower.
-        inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
         UnknownPlacesError: if many values belong to several tokens.
@@ -143,13 +128,6 @@ def picture_places(
     A rectangle, of ``(tokens, 4)``, is left, top, right and bottom in pixels of the picture; all 0 for a token without
     a picture. Those of tokens that overlap are the cells around their centres. Costs one
     forward and two backward passes of the tower, and two runs of the image processor plus one for each picture.
-
-    Args:
-        model: the whole model.
-        module: the part of the model that reads the tokens: the decoder, or an attention module of the tower.
-        inputs: the model's keyword arguments, with ``pixel_values``.
-        process: the image processor, which returns ``pixel_values``.
-        sizes: width and height of each picture.
 
     Raises:
         UnknownPlacesError: if pixels belong to several tokens.
@@ -187,11 +165,7 @@ def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float6
 
 
 def _pixel_colours(numbers: Any) -> Any:
-    """Returns an array of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
-
-    With four axes or more, colours are the third axis from the end. Otherwise the last axis is a flattened patch: all
-    its reds, then its greens, then its blues.
-    """
+    """Returns an array of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel."""
     if numbers.ndim >= 4:
         return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
     return np.moveaxis(numbers.reshape(*numbers.shape[:-1], 3, -1), -2, -1).reshape(-1, 3)
@@ -203,15 +177,7 @@ def _extent(places: Float64Array) -> Float64Array:
 
 
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
-    """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels.
-
-    Width and height are the distances between the centres of neighbouring tokens of equal size. Edges near the
-    picture's border are moved to the border.
-
-    Args:
-        extents: ``(tokens, 4)``, left, top, right and bottom of the centres of each token's pixels.
-        size: width and height of the picture.
-    """
+    """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels."""
     boxes = np.zeros_like(extents)
     remaining = np.arange(len(extents))
     while len(remaining):  # tokens of one size at a time: thumbnails lie over tiles
@@ -230,15 +196,7 @@ def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
 
 
 def _shared_edges(centres: Float64Array, side: float) -> Float64Array:
-    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``.
-
-    Neighbours share the edge in the middle between them. The distance of other edges from the centre is half the median
-    distance between columns.
-
-    Args:
-        centres: ``(tokens,)``, not empty; those that differ by less than half a side are one column, or one row.
-        side: the mean distance of the first and the last pixel of a token.
-    """
+    """Returns the low and the high edge of each token along an axis, ``(2, tokens)``."""
     order = np.argsort(centres, kind="stable")
     column_of_token = np.empty(len(centres), dtype=np.int64)
     column_of_token[order] = np.cumsum(np.diff(centres[order], prepend=centres[order[0]]) > side / 2)

@@ -63,12 +63,6 @@ class PictureTextReader(FolderReader):
     ) -> None:
         """Keeps the settings.
 
-        Args:
-            settings: the name of the model, and the attention to record.
-            built_in: see ``Reader``.
-            use: see ``Reader``.
-            loaded: see ``FolderReader``.
-
         Raises:
             AttnvizError: if the settings choose an attention that only encoder-decoders have.
         """
@@ -220,10 +214,7 @@ class PictureTextReader(FolderReader):
         return self._with_metric(prepared_input) if self.use == "answers" else prepared_input
 
     def _with_metric(self, prepared_input: Prepared) -> Prepared:
-        """Returns the example with the logit of the model's next token as its metric; no metric without logits.
-
-        Effects are measured from the last token of a picture on; at all tokens if no token is of a picture.
-        """
+        """Returns the example with the logit of the model's next token as its metric; no metric without logits."""
         import numpy as np
         import torch
 
@@ -255,11 +246,6 @@ class PictureTextReader(FolderReader):
         For a decoder with cross-attention, the maps are of its self-attention if the settings choose ``text``, else of
         its cross-attention. The tower's maps have patches as tokens; layers whose keys are other tokens are left out,
         as a remark says.
-
-        Args:
-            example: the text and its pictures.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
             AttnvizError: if a selected layer or head does not exist.
@@ -297,16 +283,7 @@ class PictureTextReader(FolderReader):
         return self.decoder, replace(prepared_input, inputs=arguments)
 
     def _with_layers(self, recording: "Recording", maps: "Sequence[LayerMaps]", selection: Selection) -> "Recording":
-        """Returns the recording with only the maps of selected layers; all of the maps without a selection.
-
-        Args:
-            recording: the recording.
-            maps: the maps to select from.
-            selection: the selected layers; its heads are not used.
-
-        Raises:
-            AttnvizError: if no map is of a selected layer.
-        """
+        """Returns the recording with only the maps of selected layers; all of the maps without a selection."""
         layers = selection.chosen_layers
         chosen_maps = [layer_maps for layer_maps in maps if not layers or layer_maps.layer in layers]
         if not chosen_maps:
@@ -321,15 +298,7 @@ class PictureTextReader(FolderReader):
         return replace(recording, maps=tuple(chosen_maps))
 
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
-        """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap.
-
-        Args:
-            example: the text and its pictures.
-            maps: the maps of the tower, not empty, with numbered tokens and one number of keys.
-
-        Raises:
-            AttnvizError: if the places cannot be measured.
-        """
+        """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap."""
         from attnviz.media.image_file import image_of, open_image
         from attnviz.models.huggingface.picture_tower import tower_maps
 
@@ -360,10 +329,7 @@ class PictureTextReader(FolderReader):
 
     @property
     def _picture_ends(self) -> tuple[str, str]:
-        """The tokens that begin and end a picture; "" for each if the model has none.
-
-        A model that has them reads adjacent pictures without them as one.
-        """
+        """The tokens that begin and end a picture; "" for each if the model has none."""
         for names in PICTURE_ENDS:
             start, end = (getattr(self.loaded[0].config, name, None) for name in names)
             if start is not None and end is not None:
@@ -372,15 +338,7 @@ class PictureTextReader(FolderReader):
         return "", ""
 
     def _prompt(self, example: Example) -> str:
-        """Returns the text with a token for each picture.
-
-        If the text has none, the chat template places them; without a template they come before the text, and are left
-        to a processor that writes them itself.
-
-        Raises:
-            AttnvizError: if the text has such tokens, but not one for each picture, or adjacent ones that the model
-                would read as one picture.
-        """
+        """Returns the text with a token for each picture."""
         count, picture_mark = len(example.images), self._picture_token
         mark_count = example.text.count(picture_mark)
         if mark_count and mark_count != count:
@@ -423,10 +381,7 @@ class PictureTextReader(FolderReader):
         return self._picture_id in encoding["input_ids"][0].tolist()
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
-        """Returns the model's keyword arguments for a prompt and its pictures, without a cache.
-
-        Only tensors that the model takes are kept. They are on the model's device, and the pixels have its dtype.
-        """
+        """Returns the model's keyword arguments for a prompt and its pictures, without a cache."""
         encoding = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
         parameter_names = self._parameter_names
         tensors = {
@@ -448,10 +403,7 @@ class PictureTextReader(FolderReader):
     def _places(
         self, module: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
     ) -> "tuple[IntArray, IntArray, bool]":
-        """Returns the picture of each token of the inputs, -1 for none, its rectangle, and whether tokens overlap.
-
-        If places cannot be measured, all tokens of the text are without one.
-        """
+        """Returns the picture of each token of the inputs, -1 for none, its rectangle, and whether tokens overlap."""
         import numpy as np
 
         from attnviz.models.huggingface.patch_places import UnknownPlacesError
@@ -474,11 +426,7 @@ class PictureTextReader(FolderReader):
             raise
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
-        """Returns the ids of greedily generated tokens.
-
-        Raises:
-            AttnvizError: if one of them stands for a picture, since the model could not read it again.
-        """
+        """Returns the ids of greedily generated tokens."""
         model: Any = self.module
         count = inputs["input_ids"].shape[1]
         arguments = {name: value for name, value in inputs.items() if name != "use_cache"}
@@ -494,10 +442,7 @@ class PictureTextReader(FolderReader):
         return new_ids
 
     def _inputs_with_generated(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
-        """Returns a copy of the inputs with generated tokens after the prompt.
-
-        The attention mask is extended by 1, token types by 0, and the mask of cross-attention by its last row.
-        """
+        """Returns a copy of the inputs with generated tokens after the prompt."""
         import torch
 
         new_tokens = torch.tensor([new_ids]).to(inputs["input_ids"])
@@ -511,12 +456,7 @@ class PictureTextReader(FolderReader):
         return inputs | longer_inputs
 
     def _remarks(self, picture_numbers: "IntArray", generated_count: int) -> tuple[str, ...]:
-        """Returns remarks on the parts of pictures, and on generated tokens if there are any.
-
-        Args:
-            picture_numbers: the picture of each token, -1 for none.
-            generated_count: the number of generated tokens.
-        """
+        """Returns remarks on the parts of pictures, and on generated tokens if there are any."""
         count = int((picture_numbers >= 0).sum())
         noun = "pictures" if picture_numbers.max(initial=0) else "picture"
         part_remark = f"{count} tokens are parts of the {noun}."
@@ -562,11 +502,6 @@ class JoinedProcessor:
 
         The inputs are those of tokenizer and image processor, and ``mm_token_type_ids``: 1 for tokens of pictures, 0
         for others. Repeated tokens are separated by spaces if a space precedes one of the text's picture tokens.
-
-        Args:
-            images: the pictures, one for each ``image_token`` of the text.
-            text: the text.
-            return_tensors: the library of the tensors, such as ``pt``.
         """
         pixels = dict(self.image_processor(images, return_tensors=return_tensors))
         counts = iter((pixels["image_grid_thw"].prod(-1) // self.image_processor.merge_size**2).tolist())

@@ -19,10 +19,6 @@ def tower_maps(
     """Returns the maps with patches as tokens, at their places; maps of tiles without a picture are left out.
 
     Args:
-        maps: the maps of the tower, one for each layer and tile, with numbered tokens and one number of keys; ``item``
-            is the tile's number.
-        images: the pictures.
-        picture_numbers: the picture of each token of all tiles, -1 for none.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
     """
     tokens_of_tiles: dict[int, Tokens] = {}
@@ -40,15 +36,7 @@ def tower_maps(
 
 
 def _with_tile_tokens(maps: LayerMaps, tokens: "Tokens") -> LayerMaps:
-    """Returns maps with the tokens of their tile as queries and keys.
-
-    If the queries are other tokens, only the keys are replaced; a single query, of an attention pooling, is labelled
-    ``[probe]``.
-
-    Args:
-        maps: the maps of one layer and one tile.
-        tokens: the tokens of the tile.
-    """
+    """Returns maps with the tokens of their tile as queries and keys."""
     if len(maps.query_tokens) == len(tokens):
         return replace(maps, query_tokens=tokens, key_tokens=tokens)
     return with_probe(replace(maps, key_tokens=tokens))

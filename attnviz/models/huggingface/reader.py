@@ -194,10 +194,6 @@ class HuggingFaceReader(FolderReader):
         """Splits each text into windows of tokens.
 
         A slow tokenizer gives one window for each text, or none if the text has more tokens than allowed.
-
-        Args:
-            texts: texts that are read separately.
-            window: the most tokens of a window, including special ones; ``None`` for one window per text.
         """
         from attnviz.models.huggingface.tokens import tokenize_windows
         from attnviz.models.reading.windows import windows_of
@@ -230,10 +226,7 @@ class HuggingFaceReader(FolderReader):
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
 
     def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
-        """Returns the keyword arguments of the forward pass over one text.
-
-        With a context, the encoder reads the context and the decoder the tokens.
-        """
+        """Returns the keyword arguments of the forward pass over one text."""
         encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
         inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
         if model_input.context is not None:
@@ -280,15 +273,7 @@ class HuggingFaceReader(FolderReader):
     def _model_input(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
-        """Returns the tokens of an example, followed by generated tokens if the settings ask for them.
-
-        A server's answer is not tokenized: its tokens have the ids that the server returned (see `_read_answer`). For
-        an encoder-decoder, see `_read_encoder_decoder`.
-
-        Raises:
-            AttnvizError: if the example or the settings need an encoder-decoder or a picture, and there is none, or the
-                prompt of generated tokens is longer than the model reads.
-        """
+        """Returns the tokens of an example, followed by generated tokens if the settings ask for them."""
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
 
@@ -315,11 +300,7 @@ class HuggingFaceReader(FolderReader):
         return ModelInput(tokens_with_answer, remarks=(remark, *remarks), generated_ids=tuple(new_ids))
 
     def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
-        """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any.
-
-        Raises:
-            AttnvizError: if the model is an encoder-decoder, or lacks one of the ids.
-        """
+        """Returns the tokens of a server's answer, and the check of its log-probabilities if it has any."""
         from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 
         if self.text_model.config.is_encoder_decoder:
@@ -333,14 +314,7 @@ class HuggingFaceReader(FolderReader):
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
-        """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text.
-
-        The decoder reads its generated tokens if the settings ask for some, else the text.
-
-        Raises:
-            AttnvizError: if the settings name an attention of models that read pictures, or decoder or cross attention
-                without a context and without generated tokens.
-        """
+        """Returns the tokens for an encoder-decoder; the encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
 
@@ -396,11 +370,6 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
 
     Changes ``model.generation_config``: it keeps only ``KEPT_GENERATION_SETTINGS``, because the others may ask for
     sampling, beams or penalties.
-
-    Args:
-        model: the model.
-        tokens: the tokens of the prompt, or of the encoder's text.
-        count: the largest number of tokens to generate; fewer if an end token comes first.
     """
     import torch
     from transformers import GenerationConfig

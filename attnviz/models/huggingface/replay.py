@@ -25,10 +25,6 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
 
     An id that the tokenizer lacks is labelled by its number, ``[50300]``, and has no text. There are no groups if the
     prompt or the answer is empty.
-
-    Args:
-        tokenizer: the model's tokenizer; ``None`` to label each token by its id and leave the text empty.
-        answer: the ids of the prompt and of the answer.
     """
     ids = list(answer.all_ids)
     if tokenizer is None:
@@ -44,13 +40,7 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
 
 
 def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> None:
-    """Raises AttnvizError if the model's embedding has no row for an id of the prompt or of the answer.
-
-    Args:
-        answer: the ids of the prompt and of the answer.
-        rows: the number of rows of the embedding; ``None`` if it takes any id.
-        name: the model's name for the message.
-    """
+    """Raises AttnvizError if the model's embedding has no row for an id of the prompt or of the answer."""
     largest = max(answer.all_ids)
     if rows is not None and largest >= rows:
         raise AttnvizError(
@@ -80,9 +70,6 @@ class LogprobCheck:
 
         The remark says that nothing was compared if the output holds no logits, ``(batch, positions, vocabulary)``.
 
-        Args:
-            output: the output of the model, or its logits.
-
         Raises:
             AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average, or the server gave only NaN.
         """
@@ -103,11 +90,7 @@ class LogprobCheck:
         )
 
     def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
-        """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``.
-
-        Args:
-            logits: ``(positions, vocabulary)``, of at least the last ``kept_logits`` positions.
-        """
+        """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``."""
         rows = logits[-self.kept_logits : -1]  # the row before a token predicts it
         # Rows become double precision one at a time: all rows of a long answer take much memory.
         return np.array(
@@ -119,11 +102,8 @@ class LogprobCheck:
 
 
 def _verdict(mean_difference: float) -> str:
-    """Returns the start of a remark: the model agrees with the server's log-probabilities, or roughly agrees with them.
-
-    Args:
-        mean_difference: in nats; from ``CLOSE_MEAN_DIFFERENCE`` on, the agreement is rough, and the server's model may
-            be quantised.
+    """Returns the start of a remark: the model agrees with the server's log-probabilities, or roughly agrees with
+    them.
     """
     if mean_difference < CLOSE_MEAN_DIFFERENCE:
         return "This is the model that wrote the answer: it agrees with"

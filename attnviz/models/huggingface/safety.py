@@ -40,10 +40,6 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
     """Raises AttnvizError if an entry that a library would open is no file, is too large, or links outside the folder.
 
     Weight files may have any size. In the hub's cache, links to the model's ``blobs`` folder are allowed.
-
-    Args:
-        folder: the model's folder.
-        name: the model's name in messages.
     """
     resolved_folder = folder.resolve()
     allowed_folders = [resolved_folder]
@@ -67,11 +63,6 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
     """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
 
     An adapter without safetensors weights is refused too. Indexes that libraries do not read are not checked.
-
-    Args:
-        folder: the model's folder.
-        name: the model's name in messages.
-        config: the content of the folder's ``config.json``.
     """
     weights_file = config.get("transformers_weights")
     if weights_file is not None:
@@ -105,10 +96,6 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError if a configuration counts more layers, heads or other parts than any real model has.
 
     The limits are ``MAX_LAYERS`` for layers and ``MAX_COUNT`` for anything else, also in nested settings.
-
-    Args:
-        name: the model's name in messages.
-        config: the content of its ``config.json``.
     """
     for key, value in _named_values(config):
         limit = _limit_of(key)
@@ -182,15 +169,7 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
 
 
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
-    """Raises AttnvizError unless a name of weights is a file's name with a permitted suffix, and the file exists.
-
-    Args:
-        folder: the model's folder.
-        name: the model's name for the message.
-        source: the file in which the name of the weights stands.
-        file: the name of the weights, which may be any value of JSON.
-        suffixes: the permitted suffixes.
-    """
+    """Raises AttnvizError unless a name of weights is a file's name with a permitted suffix, and the file exists."""
     is_file_name = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
     if not is_file_name:
         raise AttnvizError(

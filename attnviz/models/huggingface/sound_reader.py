@@ -141,11 +141,6 @@ class SoundReader(FolderReader):
 
         These heads are also added to the recording's settings, as ``alignment_heads``.
 
-        Args:
-            example: the sound, with or without a text.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
-
         Raises:
             AttnvizError: if the example cannot be read, or a selected layer or head does not exist.
         """
@@ -172,15 +167,7 @@ class SoundReader(FolderReader):
         return features.to(device=device, dtype=next(self.module.parameters()).dtype)
 
     def _frames(self, sound: "Sound", samples: "FloatArray") -> Tokens:
-        """Returns the frames of the encoder as tokens; its patches if it cuts a spectrogram into patches.
-
-        Args:
-            sound: the sound at the rate of its file.
-            samples: its samples at the model's rate.
-
-        Raises:
-            AttnvizError: if neither spans of frames nor places of patches can be measured.
-        """
+        """Returns the frames of the encoder as tokens; its patches if it cuts a spectrogram into patches."""
         from attnviz.models.huggingface.frame_times import UnevenFramesError, measured_spans
 
         model = self.loaded.model
@@ -209,14 +196,8 @@ class SoundReader(FolderReader):
             raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
 
     def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
-        """Returns the decoder's start tokens, then the text with an end token, or the generated tokens if it is empty.
-
-        Args:
-            features: the model's input, from which a text is generated.
-            text: the spoken text; empty to generate it.
-
-        Raises:
-            AttnvizError: if a text is given and has no tokens.
+        """Returns the decoder's start tokens, then the text with an end token, or the generated tokens if it is
+        empty.
         """
         tokenizer = self.loaded.tokenizer
         assert tokenizer is not None
@@ -231,15 +212,7 @@ class SoundReader(FolderReader):
         return max(1, int(positions) - MOST_START_IDS)
 
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
-        """Returns the ids that the decoder begins with, and the ids that it generates.
-
-        The generated ids include the end token unless their number reaches the limit.
-
-        Args:
-            features: the model's input.
-            text: the transcript if it is known; at most ``MOST_START_IDS`` ids are then generated. Empty if the model
-                generates the transcript.
-        """
+        """Returns the ids that the decoder begins with, and the ids that it generates."""
         import torch
 
         # The ids are read from the decoder's inputs, since models differ in what their output leaves out.
@@ -298,11 +271,6 @@ def move_leading_special_ids(
     """Returns ``start_ids`` followed by the leading special ids of ``ids``, and the remaining ``ids``.
 
     Leading special ids name the language or the task. None are moved if all ``ids`` are special.
-
-    Args:
-        tokenizer: the decoder's tokenizer.
-        start_ids: the ids that the decoder begins with.
-        ids: the ids that it generates after them.
     """
     added_tokens = tokenizer.added_tokens_decoder
     special_ids = {token_id for token_id, token in added_tokens.items() if token.special}
@@ -315,11 +283,6 @@ def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], i
     """Returns a decoder's tokens: its start tokens, the text, and the end token if it is the last of ``ids``.
 
     Start and end tokens are special and have no characters.
-
-    Args:
-        tokenizer: the decoder's tokenizer.
-        start_ids: the ids that the decoder begins with.
-        ids: the ids of the text, at least one, which may end with the end token's id.
     """
     from attnviz.models.huggingface.tokens import with_generated
 
@@ -344,7 +307,6 @@ def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
     A frame whose middle lies after the end of the sound is padding: a special token without a place.
 
     Args:
-        sound: the sound.
         spans: ``(frames, 2)``, the first sample of each frame and the sample after its last, at the sound's rate.
     """
     middles = spans.mean(axis=1)

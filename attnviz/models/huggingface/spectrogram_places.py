@@ -51,14 +51,6 @@ def spectrogram_tokens(
     Band 0 is the lowest. Patches after the end of the sound, and tokens such as ``[CLS]``, are special and have no
     place. Costs about five forward passes of the encoder, in float64.
 
-    Args:
-        encoder: returns ``last_hidden_state``, ``(1, tokens, features)``, for the features of a sound.
-        extract: the feature extractor, which returns features, ``(1, ...)``, for samples.
-        samples: the sound, at the extractor's rate.
-        rate: samples per second.
-        title: the name of the sound.
-        name: the name of the encoder's keyword argument that takes the features.
-
     Raises:
         UnevenFramesError: if the features are no spectrogram, or its patches are no lattice.
         AttnvizError: if the extractor cuts off the end of the sound.
@@ -98,13 +90,8 @@ def spectrogram_tokens(
 
 
 def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
-    """Returns the features' axis of time, the number of samples per column, and the sample at the middle of column 0.
-
-    If the clicks do not move evenly, half the length is tried, since clicks after the extractor's window change
-    nothing.
-
-    Raises:
-        UnevenFramesError: if clicks move evenly in no sound.
+    """Returns the features' axis of time, the number of samples per column, and the sample at the middle of column
+    0.
     """
     while length >= MIN_SAMPLES:
         samples = noise_of(length)
@@ -117,26 +104,12 @@ def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
 
 
 def _time_across(values: Any, time_axis: int) -> Any:
-    """Returns a spectrogram with time to the right and high bands at the top.
-
-    Args:
-        values: ``(columns, bands)`` or ``(bands, columns)``.
-        time_axis: 1 or 2, the axis of time of the features, whose axis 0 is the batch.
-    """
+    """Returns a spectrogram with time to the right and high bands at the top."""
     return (values.T if time_axis == 1 else values)[::-1]
 
 
 def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple[IntArray, int]:
-    """Returns the token that alone reads each input value, -1 for none, and the number of tokens.
-
-    Args:
-        encoder: the encoder, which runs in float64 and gets its dtypes and device back.
-        features: the features of a sound, ``(1, ...)``.
-        name: the encoder's argument that takes the features.
-
-    Raises:
-        UnevenFramesError: if the encoder's output is not one row of tokens.
-    """
+    """Returns the token that alone reads each input value, -1 for none, and the number of tokens."""
     device = features.device
     exact_device = "cpu" if device.type == "mps" else device  # which has no float64
 
@@ -158,15 +131,7 @@ def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple
 
 
 def _boxes(numbers: IntArray, count: int) -> Float64Array:
-    """Returns left, top, right and bottom of each patch, ``(tokens, 4)``, in columns and bands; all 0 for no place.
-
-    Args:
-        numbers: ``(bands, columns)``, the token that alone reads each number; -1 for none.
-        count: the number of tokens.
-
-    Raises:
-        UnevenFramesError: if fewer than two tokens have a place, or two tokens have one place.
-    """
+    """Returns left, top, right and bottom of each patch, ``(tokens, 4)``, in columns and bands; all 0 for no place."""
     boxes = np.array([extent_of(numbers == token) for token in range(count)], dtype=np.float64)
     has_place = boxes[:, 2] > 0
     if has_place.sum() < 2:
@@ -182,13 +147,7 @@ def _boxes(numbers: IntArray, count: int) -> Float64Array:
 
 
 def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":
-    """Returns a spectrogram as an image in shades of grey; each band has enough rows to stay within ``MAX_ASPECT``.
-
-    Args:
-        spectrogram: ``(bands, columns)``.
-        title: the title of the image.
-        seconds: the length of the sound.
-    """
+    """Returns a spectrogram as an image in shades of grey; each band has enough rows to stay within ``MAX_ASPECT``."""
     from PIL import Image as Pillow
 
     low, high = np.percentile(spectrogram, SHADES)

@@ -30,13 +30,6 @@ def tokenize_text(
 ) -> Tokens:
     """Returns the tokens of a text, or of a pair of texts, from the model's tokenizer.
 
-    Args:
-        tokenizer: the model's tokenizer.
-        text: the text.
-        pair: the second text of a pair; ``None`` for a single text.
-        chat: if true, the text comes from a chat template with its special tokens, so none are added.
-        target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
-
     Raises:
         AttnvizError: if the text is too long or has no tokens, or ``pair`` is given and the tokenizer does not separate
             the texts of a pair.
@@ -69,12 +62,6 @@ def tokenize_windows(
 
     Windows without tokens, or with more tokens than ``limit``, are left out, so a text's list may be empty. If a text
     has several windows, the text of each is cut to the part that its tokens cover.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        texts: texts that are read separately.
-        window: the most tokens of a window, including special ones; ``None`` for one window per text.
-        limit: the most tokens that the model reads; ``None`` for any number.
     """
     window_options: dict[str, Any] = {}
     if window is not None:
@@ -93,13 +80,7 @@ def tokenize_windows(
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
-    """Returns the token type id of each token: the number of its text in a pair; ``None`` if the tokenizer has none.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        text: the text, or the first text of a pair.
-        pair: the second text; ``None`` for a single text.
-    """
+    """Returns the token type id of each token: the number of its text in a pair; ``None`` if the tokenizer has none."""
     types: list[int] | None = _encode(tokenizer, text, pair).get("token_type_ids")
     return types
 
@@ -111,15 +92,7 @@ def _encode(
     special: bool = True,
     target: bool = False,
 ) -> Any:
-    """Returns the tokenizer's encoding of a text or a pair, without truncation or padding.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        text: the text.
-        pair: the second text of a pair; ``None`` for a single text. Unused for a decoder.
-        special: if true, special tokens are added.
-        target: if true, the text is for a decoder.
-    """
+    """Returns the tokenizer's encoding of a text or a pair, without truncation or padding."""
     texts = {"text_target": text} if target else {"text": text, "text_pair": pair}
     return tokenizer(**texts, add_special_tokens=special, truncation=False, padding=False)
 
@@ -128,11 +101,6 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     """Returns the tokens of ids with their places in a text, for a tokenizer that returns no offsets.
 
     The decoded ids are aligned with the text as sequences. Bytes of one character share its place.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        text: the text; both texts with a newline between them if it is a pair.
-        ids: the ids of the text's tokens.
     """
     names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
     unknown = None if special_mask(tokenizer, [tokenizer.unk_token_id]).any() else tokenizer.unk_token_id
@@ -152,11 +120,6 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
     """Returns the tokens of a prompt, then the generated tokens; their decoded text follows the prompt's text.
 
     Generated ids that are bytes of one character share the place of this character.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        tokens: the tokens of the prompt.
-        ids: the generated ids; if empty, the tokens of the prompt are returned.
     """
     is_last = (tokens.offsets == tokens.offsets[-1:]).all(axis=1) if len(tokens) else np.zeros(0, dtype=bool)
     is_last[: int(np.flatnonzero(~is_last)[-1]) + 1 if not is_last.all() else 0] = False
@@ -192,11 +155,6 @@ def decoded_pieces(
     """Yields the text of each id, or of the fewest ids that make whole characters, and the number of these ids.
 
     An id that is a part of no whole character is decoded alone, so that a broken one changes no other.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        ids: the ids.
-        ids_before: the ids that precede; a tokenizer drops the space at the start of a text.
     """
     names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
     start, limit = 0, _id_limit(tokenizer)
@@ -271,13 +229,7 @@ def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
-    """Returns the input of a decoder: the start token, then the tokens, without the end token if they have one.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        tokens: the tokens of the decoder's text, at least one.
-        start: id of the start token.
-    """
+    """Returns the input of a decoder: the start token, then the tokens, without the end token if they have one."""
     ids = tokens.ids.tolist()
     has_end = ids[-1] == tokenizer.eos_token_id
     without_end = tokens.first(len(ids) - 1 if has_end else len(ids))

@@ -29,16 +29,6 @@ def record_module(
     The pass ends after the last chosen layer, unless ``prepared.check`` needs the output. The remarks of this check
     come first in the recording.
 
-    Args:
-        module: the module to call.
-        prepared: the module's inputs, and the tokens of its maps.
-        selection: the layers and heads to record.
-        values: if true, value norms are kept, from which contributions are computed.
-        dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
-        factors: if true, queries and keys are kept for whole maps too.
-        refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model fails without the
-            capture too.
-
     Raises:
         AttnvizError: if a chosen layer or head does not exist, the model cannot run on the inputs, or the check of its
             output fails.

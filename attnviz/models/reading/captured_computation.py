@@ -29,11 +29,6 @@ ARRAYS_AT_ONCE = 6  # arrays (heads, queries, keys) that are in memory together
 class LayerCalls:
     """Collects the attention calls of one layer in a forward pass, and the output projection that follows.
 
-    Args:
-        model: the model.
-        layer: number of the layer.
-        attention: ``encoder``, ``decoder`` or ``cross`` attention of an encoder-decoder; ``None`` for other models.
-
     Attributes:
         calls: each call of the layer, with its place in the model.
         value_norms: ``(heads, keys)``, the norms of values after the output projection; ``None`` if none was captured.
@@ -62,9 +57,6 @@ class LayerCalls:
 
         Also stores value norms and the result of the output projection if the projection is found.
 
-        Args:
-            inputs: keyword arguments of the model.
-
         Raises:
             AttnvizError: if the model has no attention, or the layer does not exist or makes not exactly one call.
         """
@@ -83,30 +75,14 @@ class LayerCalls:
         return self.calls[0]
 
     def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
-        """Stores a call of the layer, and asks for the linear map that reads the call's output.
-
-        Asks for none if the call's output or values are unknown, or if another step changes the output first.
-
-        Args:
-            site: the place of the call in the model.
-            heads: unused; all heads are chosen.
-            call: the call.
-            first: unused; the number of the call's head 0.
-        """
+        """Stores a call of the layer, and asks for the linear map that reads the call's output."""
         self.calls.append((site, call))
         search = self.block.capture.observer.search
         if search is not None and call.output is not None and call.values is not None and call.postprocess is None:
             search.expect(call.output, self._receive_projection)
 
     def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
-        """Stores the output projection's value norms and result, and whether it has a bias.
-
-        If several linear maps read the call's output, none is its projection: value norms and result become ``None``.
-
-        Args:
-            projection: the linear map that reads the call's output.
-            place: unused; the operand of the map that holds the output.
-        """
+        """Stores the output projection's value norms and result, and whether it has a bias."""
         from attnviz.capture.assembly.contributions import call_value_norms
 
         self.readers += 1
@@ -123,12 +99,6 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
 
     Arrays that the capture does not see are empty: the features before the projections, the query weights, and the
     output if no output projection is found.
-
-    Args:
-        model: the model.
-        prepared_input: the model's inputs, and the tokens of its maps.
-        layer: number of the layer.
-        name: name of the model.
 
     Raises:
         AttnvizError: if the layer does not exist, its attention is of a kind that is not explained, or its maps need
@@ -183,12 +153,7 @@ def _query_and_key_tokens(prepared_input: "Prepared") -> "tuple[Tokens, Tokens]"
 
 
 def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
-    """Returns queries, keys, scores, weights and visible cells of all heads, named as the fields of ``Computation``.
-
-    Args:
-        call: the attention call, which gives the weights.
-        factors: the same call with its queries and keys, from which the scores are computed.
-    """
+    """Returns queries, keys, scores, weights and visible cells of all heads, named as the fields of ``Computation``."""
     heads = call.shape[1]
     maps = factors.maps(range(heads))
     weights = array_of(call.maps(range(heads)).weights[0])  # exactly the model's, if its softmax ran in Python
@@ -210,12 +175,7 @@ def _vocabulary_size(model: "nn.Module") -> int:
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
-    """Returns a call with its queries and keys: arguments of a kernel, or recovered from the computation of scores.
-
-    Raises:
-        AttnvizError: if the scores are not products of queries and keys, each head is a separate module, or the heads
-            have sinks.
-    """
+    """Returns a call with its queries and keys: arguments of a kernel, or recovered from the computation of scores."""
     from attnviz.capture.assembly.recovered_factors import factors_of
 
     factors = factors_of(call, list(range(call.shape[1])))
@@ -233,11 +193,7 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
 
 
 def _values_and_mixed_values(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
-    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``.
-
-    Raises:
-        AttnvizError: if the values were not captured.
-    """
+    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``."""
     if call.values is None:
         raise AttnvizError("the values of this attention were not captured; use attnviz show")
     values = expanded_to_heads(call.values, call.shape[1])
@@ -274,14 +230,7 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
 
 
 def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
-    """Raises AttnvizError if the layer attends over other axes than the tokens, such as windows of the text.
-
-    Args:
-        factors: the call of the layer.
-        queries: the number of tokens of the queries.
-        keys: the number of tokens of the keys.
-        layer: number of the layer.
-    """
+    """Raises AttnvizError if the layer attends over other axes than the tokens, such as windows of the text."""
     shape = factors.shape[2:]
     if shape != (queries, keys):
         raise AttnvizError(

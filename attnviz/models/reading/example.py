@@ -94,12 +94,7 @@ class Example:
         return self.messages is not None and bool(self.messages.passages)
 
     def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
-        """Returns the tokens with the passages of the example as groups; unchanged if it has no passages.
-
-        Args:
-            tokens: the tokens, whose text contains the example's text.
-            start: the index of the character in the tokens' text at which the example's text begins.
-        """
+        """Returns the tokens with the passages of the example as groups; unchanged if it has no passages."""
         if not self.passages:
             return tokens
         from attnviz.text.named_groups import PASSAGES
@@ -113,9 +108,6 @@ class Example:
 
         Among the turns of a chat, the question is the last message of the user, such as ``3 user``. Among passages, it
         is the text after them.
-
-        Args:
-            by: the name of the groups of tokens.
         """
         from attnviz.text.named_groups import PASSAGES, QUESTION, TURNS
 

@@ -24,10 +24,6 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", picture_indices: "I
     pictures, the label begins with the picture's number, from 1: ``2:r3c7``.
 
     Args:
-        tokens: all tokens, whose medium is the text.
-        images: the pictures.
-        picture_indices: the index of each token's picture, -1 for a token outside all pictures; it may end before the
-            last tokens, which are generated.
         places: a rectangle for each of these tokens, ``(tokens, 4)``; it is read where the token is in a picture.
     """
     boxes, medium = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64), tokens.medium.copy()
@@ -57,8 +53,6 @@ def picture_keys(images: "Sequence[Image]", picture_indices: "IntArray", places:
     A token outside all pictures is special and labelled ``[CLS]``; the others are labelled by row and column.
 
     Args:
-        images: the pictures.
-        picture_indices: the index of each token's picture, -1 for a token outside all pictures.
         places: ``(tokens, 4)``, the rectangle of each token in its picture.
     """
     tokens = with_pictures(Tokens.numbered(len(places)), images, picture_indices, places)
@@ -68,15 +62,7 @@ def picture_keys(images: "Sequence[Image]", picture_indices: "IntArray", places:
 
 
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
-    """Returns a label for each part of a picture, by the index of its token; an empty dictionary without parts.
-
-    The label is row and column, such as ``r0c1``. Parts wider than ``MAX_SIZE_RATIO`` times the narrowest are numbered
-    apart and labelled ``whole r0c1``, since they belong to a thumbnail of the whole picture.
-
-    Args:
-        parts: the indices of the tokens that are parts of one picture.
-        boxes: ``(tokens, 4)``, the rectangle of each token: left, top, right, bottom.
-    """
+    """Returns a label for each part of a picture, by the index of its token; an empty dictionary without parts."""
     widths = boxes[parts, 2] - boxes[parts, 0]
     labels = {}
     is_narrow = widths <= MAX_SIZE_RATIO * widths.min(initial=np.iinfo(np.int32).max)  # no minimum without parts

@@ -39,13 +39,6 @@ class Reader(ABC):
         is_trained: true if its weights were trained, so that removing heads shows what they learned.
         has_example: true if it has a built-in example, for commands without a text.
         keeps_factors: true to record queries and keys beside whole maps too, from which a page explains scores.
-
-    Args:
-        settings: settings that build or load the model, and run it.
-        built_in: names of the models of this package, for messages.
-        use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, ``texts`` of a corpus,
-            many at once, maps of ``images``, of texts with ``pictures``, or of ``sounds``; ``labels`` that a classifier
-            gives to images, or ``answers`` to texts with pictures, to measure.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)
@@ -155,21 +148,13 @@ class Reader(ABC):
 
         A text does not fit if its only window has more tokens than the model reads, or if special tokens alone fill a
         window.
-
-        Args:
-            texts: texts that are read separately.
-            window: the most tokens of a window, including special ones; ``None`` for one window per text.
         """
         from attnviz.models.reading.windows import windows_of
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
     def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """Returns the module's keyword arguments for several texts, padded at the end.
-
-        Args:
-            texts: the tokens of each text, at least one text.
-        """
+        """Returns the module's keyword arguments for several texts, padded at the end."""
         import numpy as np
 
         width = max(map(len, texts))
@@ -184,7 +169,6 @@ class Reader(ABC):
         """Returns the module's keyword arguments for one text in which some tokens are hidden from later tokens.
 
         Args:
-            tokens: the tokens of the text.
             hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
 
         Raises:
@@ -201,10 +185,6 @@ class Reader(ABC):
 
     def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
         """Returns the first token of a text that has this label, else one that has it with spaces around it.
-
-        Args:
-            label: the label of a token, such as ``cat``.
-            tokens: the tokens of the text.
 
         Raises:
             AttnvizError: if no token has this label; a subclass also refuses a label that is several tokens.
@@ -266,11 +246,7 @@ class Reader(ABC):
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Does nothing; a subclass raises AttnvizError if the model fails without the capture too.
-
-        Args:
-            inputs: the module's keyword arguments in a run that failed.
-        """
+        """Does nothing; a subclass raises AttnvizError if the model fails without the capture too."""
         return
 
     @property
@@ -291,11 +267,6 @@ class Reader(ABC):
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """Returns the recording of one example, with the model's name, its settings and all remarks.
-
-        Args:
-            example: the example.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
             AttnvizError: if the example cannot be read, a selected layer or head does not exist, or the model fails.
@@ -329,11 +300,6 @@ class Reader(ABC):
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
         """Returns one recording of several examples, run as one batch.
 
-        Args:
-            examples: the examples.
-            selection: the layers and heads to record.
-            values: if true, value norms are kept, from which contributions are computed.
-
         Raises:
             AttnvizError: if the model reads one text at a time, as all models but the seeded one do.
         """
@@ -341,10 +307,6 @@ class Reader(ABC):
 
     def compute(self, example: "Example", layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays that were not captured are empty.
-
-        Args:
-            example: the example.
-            layer: number of the layer.
 
         Raises:
             AttnvizError: if the example cannot be read, or the layer does not exist or cannot be explained.

@@ -12,11 +12,6 @@ from attnviz.text.tokens import Tokens
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:
     """Cuts tokens into windows; each window begins and ends with the special tokens of the whole text.
 
-    Args:
-        tokens: the tokens of the whole text.
-        window: the most tokens of a window, including special ones; ``None`` for one window.
-        limit: the most tokens that the model reads; ``None`` for any number.
-
     Returns:
         The windows: one if the text fits into a window; none if special tokens alone fill a window, or if ``window`` is
         ``None`` and the text is longer than ``limit``.

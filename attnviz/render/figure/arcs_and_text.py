@@ -177,12 +177,6 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
 
     The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. The
     page's width and height fit the content unless the look gives them.
-
-    Args:
-        picture: the picture with its words.
-        fill: lays out the content for a font size and a width.
-        bars: the colour bars; only the first is drawn.
-        ruler: measures the text.
     """
     page = page_size(picture.look)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
@@ -239,18 +233,7 @@ def _placed_layout(
     points: float,
     scale: float,
 ) -> TokenLayout:
-    """Returns a layout with its content, title, remarks and bars moved to their places on the page.
-
-    Args:
-        content: the content.
-        page: the width and height of the page in inches.
-        corner: the upper left corner of the content on the page.
-        margin: the free space at every edge in inches.
-        blocks: the title above the content, and the remarks below it.
-        bars: the colour bars; only the first is placed, at the right of the content.
-        points: the font size of tokens.
-        scale: the size of other fonts relative to those of a slide.
-    """
+    """Returns a layout with its content, title, remarks and bars moved to their places on the page."""
     left, top = corner
     title, remarks = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
@@ -290,17 +273,7 @@ def _shifted_word(word: Word, x: float, y: float) -> Word:
 def _largest_content(
     picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """Returns the largest font size of tokens at which the content fits an area, and the content at this size.
-
-    A font size that the user chose is returned even if the content does not fit. If no size fits, returns the smallest.
-
-    Args:
-        picture: the picture.
-        fill: lays out the content for a font size and a width.
-        area: the width and height of the area in inches.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the largest font size of tokens at which the content fits an area, and the content at this size."""
     width, height = area
     chosen_size = picture.look.font_size
     largest = math.inf if page_size(picture.look).is_fixed else MAX_DEFAULT_TOKEN_POINTS
@@ -313,17 +286,7 @@ def _largest_content(
 
 
 def _arcs_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them.
-
-    A legend of strengths follows if all heads share a scale.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the arcs of heads: queries at the left, keys at the right, and lines for the weights between them."""
     row_height, max_label_width = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label_width = min(max(ruler.longest_width(axis.labels, points) for axis in axes), max_label_width)
@@ -382,10 +345,7 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
 
 
 def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns the arcs of several heads between the same two columns of tokens, each head in its hue.
-
-    The heads' names on their hues stand above the columns.
-    """
+    """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
     row_height = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     first_panel = replace(picture.panels[0], title="")
@@ -421,11 +381,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns the title of each head with the end of its scale, on the head's hue, and the height of all titles.
-
-    Returns:
-        The titles, one below another from y = 0 downwards, and their height in inches with half a row under them.
-    """
+    """Returns the title of each head with the end of its scale, on the head's hue, and the height of all titles."""
     row_height, padding = points * ROW_HEIGHT * LINE_SPACING / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
     for panel_index, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
@@ -437,31 +393,15 @@ def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word
 
 
 def _box_around(x: float, y: float, width: float, row_height: float) -> Box:
-    """Returns the rectangle behind a token, from ``x`` to the right; its middle is at height ``y``, in inches.
-
-    Args:
-        x: the left edge.
-        y: the height of the middle.
-        width: the width of the rectangle.
-        row_height: the height of a row, of which the rectangle fills the share ``WORD_HEIGHT``.
-    """
+    """Returns the rectangle behind a token, from ``x`` to the right; its middle is at height ``y``, in inches."""
     return Box(x, y - row_height * WORD_HEIGHT / 2, width, row_height * WORD_HEIGHT)
 
 
 def _legend_of_strengths(
     panel: Panel, width: float, y: float, points: float, row_height: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its strength.
-
-    Strengths up to ``MIN_LEGEND_STRENGTH`` are left out. If the other weights do not all fit, only the largest stay.
-
-    Args:
-        panel: a head, with the scale of the strengths.
-        width: the width in inches in which the legend is centred.
-        y: the vertical place of the legend's middle in inches.
-        points: the font size of the legend.
-        row_height: the height of a row of tokens in inches.
-        ruler: measures the text.
+    """Returns the words and lines of the legend of strengths: weights side by side, each with a line of its
+    strength.
     """
     stroke_length, gap = STROKE_ROWS * row_height, STROKE_GAP_ROWS * row_height
     ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
@@ -481,15 +421,7 @@ def _legend_of_strengths(
 
 
 def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row_height: float) -> Strokes:
-    """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`; the strongest is last, on top.
-
-    Args:
-        panel: the weights of a head.
-        left: the horizontal place of the queries' column in inches.
-        right: the horizontal place of the keys' column in inches.
-        top: the vertical place of the first token in inches.
-        row_height: the height of a row of tokens in inches.
-    """
+    """Returns a line for each visible weight whose strength is above `MIN_STRENGTH`; the strongest is last, on top."""
     strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
     strengths = strengths_of_cells[pairs[:, 0], pairs[:, 1]]
@@ -528,19 +460,7 @@ def _paragraph(
     ruler: Ruler,
     colors: ByteArray | None = None,
 ) -> Iterator[Word]:
-    """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards.
-
-    A masked token has no colour. The token of the query is marked, if it is one of the keys.
-
-    Args:
-        panel: the weights of one query, whose columns are the tokens.
-        y: the middle of the first line.
-        points: the font size.
-        width: the width of a line in inches.
-        row_height: the height of a line in inches.
-        ruler: measures the text.
-        colors: red, green and blue of each token, ``(tokens, 3)``; ``None`` for the colours of the panel's scale.
-    """
+    """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards."""
     token_colors = panel.scale.rgb(panel.levels)[0] if colors is None else colors
     padding, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
     first_token, x = panel.columns.edges[0], 0.0

@@ -57,11 +57,6 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     """Returns a colour bar for each scale of the panels, or an empty list for more than `MAX_BARS` scales.
 
     Each bar is as wide as needed for its ticks and its name. Its place is (0, 0) and its height 0 until it is placed.
-
-    Args:
-        picture: the panels with their scales.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
     """
     bars = []
     points = AXIS_NAME_POINTS * scale
@@ -79,13 +74,6 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
     """Returns the bars placed one below another, each under its name, from the upper edge of the panels downwards.
 
     The bars may reach below the panels. Without bars, returns ``()``.
-
-    Args:
-        bars: the colour bars.
-        panels: the places of the panels.
-        x: the left edge of the bars in inches.
-        lowest: the lower edge of the space for the bars in inches.
-        scale: the size of fonts relative to those of a slide.
     """
     if not bars:
         return ()
@@ -110,12 +98,6 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
     """Returns the height in inches of colour bars side by side under the panels, with names and ticks.
 
     Returns 0 without bars.
-
-    Args:
-        bars: the colour bars.
-        width: the width in inches that the bars share equally.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
     """
     if not bars:
         return 0.0
@@ -125,13 +107,7 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
 
 
 def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """Returns a bar's name wrapped into lines for a place under the panels.
-
-    Args:
-        bar: the bar, whose name is wrapped for a place beside the panels.
-        width: the width of the new place in inches.
-        ruler: measures the text.
-    """
+    """Returns a bar's name wrapped into lines for a place under the panels."""
     points = bar.points * LEGEND_POINTS / AXIS_NAME_POINTS
     return tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * width))
 
@@ -140,12 +116,6 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
     """Returns the bars placed side by side in an area under the panels, each horizontal and under its name.
 
     Without bars, returns ``()``.
-
-    Args:
-        bars: the colour bars.
-        area: the rectangle that the bars share.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
     """
     placed_bars = []
     points = LEGEND_POINTS * scale
@@ -164,11 +134,6 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
 
 
 def _separate_ticks(bar: Bar, letter_share: float) -> tuple[tuple[float, str], ...]:
-    """Returns about ``MAX_LEGEND_TICKS`` ticks of a vertical bar, or fewer if they would touch, with their texts.
-
-    Args:
-        bar: the bar.
-        letter_share: the height of a letter as a share of the bar's height.
-    """
+    """Returns about ``MAX_LEGEND_TICKS`` ticks of a vertical bar, or fewer if they would touch, with their texts."""
     max_ticks = max(int(MIN_TICK_SHARE / letter_share), 1)
     return bar.quantity.ticks(bar.scale, min(max_ticks, MAX_LEGEND_TICKS))

@@ -60,11 +60,6 @@ PHOTO_COMPRESSION = 2  # of zlib, for PNG: three times as fast as the default of
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as PNG, SVG or PDF; the same report gives the same bytes.
 
-    Args:
-        report: the report to draw.
-        suffix: ``.png``, ``.svg`` or ``.pdf``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if the report has nothing to draw, or its content does not fit the page, or a PNG would have too
             many pixels.
@@ -84,13 +79,6 @@ def write_picture(
 ) -> None:
     """Writes a picture to a file. Thumbnails in a PNG are drawn without matplotlib, everything else with it.
 
-    Args:
-        report: the report, whose type says how the picture is drawn.
-        picture: the content to draw.
-        suffix: ``.png``, ``.svg`` or ``.pdf``.
-        file: the open file to write to.
-        letters: ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes. For SVG only.
-
     Raises:
         AttnvizError: if the content does not fit the page, or a PNG would have too many pixels.
     """
@@ -103,11 +91,7 @@ def write_picture(
 
 
 def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
-    """Returns the figure of a survey, drawn in installed fonts that have its characters.
-
-    Raises:
-        AttnvizError: if the survey is drawn as points, and no head has numbers on both axes.
-    """
+    """Returns the figure of a survey, drawn in installed fonts that have its characters."""
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
     families, missing = fonts_of(report)
@@ -130,18 +114,7 @@ def _save(
     file: IO[bytes],
     letters: Literal["none", "path"] = "none",
 ) -> None:
-    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata.
-
-    Args:
-        matplotlib_figure: the figure.
-        picture: the content of the figure, with its resolution; it has no panels for a survey.
-        suffix: the format, such as ``.png``.
-        file: the open file to write to.
-        letters: ``path`` writes the letters of an SVG as shapes; ``none`` writes them as text. For SVG only.
-
-    Raises:
-        AttnvizError: if a PNG would have too many pixels.
-    """
+    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata."""
     is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
     png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
@@ -191,15 +164,8 @@ def _drawable_report(report: Report) -> DrawnReport:
 
 
 def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigure":
-    """Returns the figure of a report: thumbnails, arcs, shaded text, or else maps, in fonts that have its characters.
-
-    Args:
-        report: the report, whose type says how the picture is drawn.
-        picture: the content to draw.
-        is_vector: True for SVG and PDF, in which the cells of maps stay sharp when they are enlarged.
-
-    Raises:
-        AttnvizError: if the content does not fit the page.
+    """Returns the figure of a report: thumbnails, arcs, shaded text, or else maps, in fonts that have its
+    characters.
     """
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     readable_picture = with_readable_texts(picture, fonts)
@@ -232,13 +198,7 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
-    """Returns the figure of a layout of maps.
-
-    Args:
-        layout: the maps, colour bars and texts with their places.
-        look: the colours and the resolution.
-        is_vector: True for SVG and PDF, in which each cell is a shape if there are at most `MAX_SHAPES` cells.
-    """
+    """Returns the figure of a layout of maps."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     from attnviz.render.figure.own_figure import OwnFigure
@@ -265,11 +225,7 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
 
 
 def _draw_sheet(picture: Picture) -> "OwnFigure":
-    """Returns a figure of all thumbnails as one image, with text over it.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit the page.
-    """
+    """Returns a figure of all thumbnails as one image, with text over it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     from attnviz.render.figure.own_figure import OwnFigure
@@ -331,10 +287,7 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
 
 
 def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Theme) -> None:
-    """Draws a token, on its colour if it has one, and in a frame if it is marked.
-
-    A token that has a box but no colour is masked, and is faint. A token without a box is plain text.
-    """
+    """Draws a token, on its colour if it has one, and in a frame if it is marked."""
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
@@ -363,14 +316,7 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
 
 
 def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) -> None:
-    """Draws the visible cells of a panel in the colours of their values; masked cells stay transparent.
-
-    Args:
-        axes: the axes of the panel.
-        panel: the cells.
-        is_vector: True for SVG and PDF: small maps become an enlarged image, which viewers cannot blur.
-        as_shapes: True to draw each cell as a shape, not all cells as one image.
-    """
+    """Draws the visible cells of a panel in the colours of their values; masked cells stay transparent."""
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if as_shapes:
@@ -397,14 +343,7 @@ def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
-    """Draws every visible cell as a square with a thin outline of its colour; draws nothing for masked cells.
-
-    Without the outline, viewers of vector graphics show a gap between neighbouring squares.
-
-    Args:
-        axes: the axes of the panel.
-        colors: ``(rows, columns, 4)``, red, green, blue and opacity from 0 to 255; opacity 0 for masked cells.
-    """
+    """Draws every visible cell as a square with a thin outline of its colour; draws nothing for masked cells."""
     from matplotlib.collections import PolyCollection
 
     visible_cells = np.argwhere(colors[..., 3] > 0)
@@ -464,10 +403,7 @@ def _label_axis(
 
 
 def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
-    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal.
-
-    With ``bar.name_beside``, the first line of the name stands at the right of the bar; else all lines stand above it.
-    """
+    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
     axes = _add_axes(matplotlib_figure, bar.box, layout, theme)
     is_flat = bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
@@ -523,10 +459,7 @@ def _draw_text(
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    """Returns the metadata of a PNG, SVG or PDF: title, caption and remarks, under the keys of that format.
-
-    ``None`` leaves out what matplotlib would add: a date, or its version, which would change the bytes of the file.
-    """
+    """Returns the metadata of a PNG, SVG or PDF: title, caption and remarks, under the keys of that format."""
     description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
         return {"Title": picture.title, "Description": description, "Software": None}

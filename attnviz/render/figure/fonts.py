@@ -184,9 +184,8 @@ def _font_package(character: str) -> str:
 
 @cache
 def _font_files() -> dict[str, str]:
-    """Returns the file of each installed font family that matplotlib can draw, by name; preferred families are first.
-
-    Each file has upright letters, of the weight nearest to regular. Silences matplotlib's warnings about fonts.
+    """Returns the file of each installed font family that matplotlib can draw, by name; preferred families are
+    first.
     """
     from matplotlib.font_manager import fontManager
 

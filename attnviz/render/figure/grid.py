@@ -94,41 +94,21 @@ class PanelGrid:
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
-    """Returns the grid whose cells are largest, with panels that belong together side by side.
-
-    Args:
-        picture: the panels, and the number of them that belong side by side.
-        area: the area that they may fill.
-        ruler: measures the labels.
-    """
+    """Returns the grid whose cells are largest, with panels that belong together side by side."""
     count, group = len(picture.panels), picture.across or 1
     candidates = [_grid_across(picture, area, across, ruler) for across in range(group, count + group, group)]
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
 def needs_query_labels(panels: tuple[Panel, ...], panel_index: int, across: int, labelling: Labelling) -> bool:
-    """True if a panel needs query labels: it is the first of its row, or its left neighbour has other labels.
-
-    Args:
-        panels: all panels, row by row.
-        panel_index: the index of the panel.
-        across: the number of panels side by side.
-        labelling: the style of the labels.
-    """
+    """True if a panel needs query labels: it is the first of its row, or its left neighbour has other labels."""
     if panel_index % across == 0:
         return True
     return not _have_same_labels(panels[panel_index - 1].rows, panels[panel_index].rows, labelling)
 
 
 def needs_key_labels(panels: tuple[Panel, ...], panel_index: int, across: int, labelling: Labelling) -> bool:
-    """True if a panel needs key labels: it is the last of its column, or the panel below has other labels.
-
-    Args:
-        panels: all panels, row by row.
-        panel_index: the index of the panel.
-        across: the number of panels side by side.
-        labelling: the style of the labels.
-    """
+    """True if a panel needs key labels: it is the last of its column, or the panel below has other labels."""
     index_below = panel_index + across
     if index_below >= len(panels):
         return True
@@ -143,12 +123,7 @@ def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
 
 
 def axis_depth(label_inches: float, scale: float) -> float:
-    """Returns the space in inches beside a panel for the labels and the name of an axis together.
-
-    Args:
-        label_inches: the inches for the labels.
-        scale: the size of fonts relative to those of a slide.
-    """
+    """Returns the space in inches beside a panel for the labels and the name of an axis together."""
     return label_inches + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
@@ -162,10 +137,7 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
-    """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
-
-    Sizes too small to read are left out. If the user chose a font size, no other size is tried.
-    """
+    """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels."""
     font_size = picture.look.font_size
     has_positions = any(panel.rows.pooled or panel.columns.pooled for panel in picture.panels)
     needs_small_labels = picture.look.mark is not None or page_size(picture.look).is_column or has_positions
@@ -224,11 +196,7 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth.
-
-    The size of cells and the number of labels depend on each other. If they still change after `MAX_LABEL_ROUNDS`
-    rounds, the cells leave space for all labels.
-    """
+    """Returns the grid with the largest cells that leave space for their labels: all labels, or every nth."""
     grid = _grid_at_strides(picture, area, across, labelling, ruler, {})
     strides = first_strides = _strides(picture, grid, ruler)
     if max(first_strides.values()) == 1:  # every token has its label
@@ -250,16 +218,7 @@ def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
 def _grid_at_strides(
     picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
 ) -> PanelGrid:
-    """Returns the grid with the largest cells that leave space for labels at the ``strides``.
-
-    Args:
-        picture: the panels.
-        area: the area that they may fill.
-        across: the largest number of panels side by side.
-        labelling: the style of the labels.
-        ruler: measures the labels.
-        strides: the step from one labelled token to the next, by ``id`` of the axis; 1 for an axis that is absent.
-    """
+    """Returns the grid with the largest cells that leave space for labels at the ``strides``."""
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     column_count = min(across, len(panels))
     row_count = math.ceil(len(panels) / column_count)
@@ -300,17 +259,7 @@ def _title_height(lines: int) -> float:
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    """Returns the width and height of a cell in inches, in whole pixels if it has at least two.
-
-    On a page of a given size, square cells are stretched along the side that has free space, by up to `MAX_STRETCH`.
-    On other pages cells keep their ratio, and are at most `MAX_CELL_INCHES` large.
-
-    Args:
-        picture: the panels.
-        area: the area that they may fill.
-        grid: the panels' labels and gaps, with cells of size 0.
-        ruler: measures the numbers in cells.
-    """
+    """Returns the width and height of a cell in inches, in whole pixels if it has at least two."""
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
     height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)

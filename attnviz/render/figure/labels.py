@@ -69,12 +69,6 @@ def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1)
     """Returns the depth in inches of the labels beside a panel, perpendicular to the axis.
 
     For labels along the axis, it is the height of a line; for others, the widest label's width, at most the limit.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        ruler: measures the text.
-        stride: the step from one labelled token to the next.
     """
     if axis.marks:
         return min(ruler.longest_width(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
@@ -82,14 +76,7 @@ def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1)
 
 
 def labels_fit(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if every cell has space for its label; landmarks and positions always fit.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        cell: the size of a cell along the axis in inches.
-        ruler: measures the text.
-    """
+    """True if every cell has space for its label; landmarks and positions always fit."""
     if axis.marks or labelling.shows_positions(axis):
         return True
     return label_distance(axis, labelling, ruler) <= cell
@@ -99,11 +86,6 @@ def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Returns the smallest distance in inches between the middles of two labels that do not touch.
 
     For labels along the axis, it is the widest label's width plus a gap; for others, the height of a line.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        ruler: measures the text.
     """
     if not axis.marks and _is_flat(axis, labelling):
         gap = HEADS_GAP if axis.name == "heads" else TOKENS_GAP
@@ -115,12 +97,6 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """Returns the labels that fit on an axis: landmarks if it has any, else positions if it shows these, else tokens.
 
     If labels of all tokens would touch, every nth token has one, and the axis' name says so.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        cell: the size of a cell along the axis in inches.
-        ruler: measures the text.
     """
     if axis.marks:
         return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
@@ -135,40 +111,17 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
-    """Returns the smallest step from one labelled token to the next at which labels do not touch; at least 1.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        cell: the size of a cell along the axis in inches.
-        ruler: measures the text.
-    """
+    """Returns the smallest step from one labelled token to the next at which labels do not touch; at least 1."""
     return max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - ROUNDING))
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis with landmarks.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        cell: the size of a cell along the axis in inches.
-        ruler: measures the text.
-    """
+    """True if fewer than one in `MAX_LABEL_STRIDE` tokens could have a label; False for an axis with landmarks."""
     return not axis.marks and label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    """Returns the labels of landmarks, except those too close to the label before.
-
-    If a label is left out, the axis' name counts the others.
-
-    Args:
-        axis: the axis with its landmarks.
-        labelling: the style of the labels.
-        min_distance: the smallest distance between two labels, in cells.
-        ruler: measures the text.
-    """
+    """Returns the labels of landmarks, except those too close to the label before."""
     places: list[float] = []
     texts: list[str] = []
     for token, label in axis.marks:
@@ -181,21 +134,13 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
 
 
 def _places_on_axis(axis: Axis, positions: Any) -> Any:
-    """Returns the places of tokens along an axis in cells; 0 is the middle of the first cell.
-
-    Args:
-        axis: the axis; on a pooled one, a token stands between the two sides of its cell.
-        positions: the token's position, or an array of positions, which may be fractions.
-    """
+    """Returns the places of tokens along an axis in cells; 0 is the middle of the first cell."""
     half_cell = 0.5 if axis.pooled else 0.0
     return np.interp(positions, axis.edges, np.arange(len(axis.edges))) - half_cell
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so.
-
-    Frames of a sound whose times are known have labels of round seconds instead.
-    """
+    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so."""
     start, stop = axis.edges[0], axis.edges[-1]
     min_tokens = min_distance * (stop - start) / len(axis.labels)
     if axis.seconds is not None and axis.seconds[1] > 0:
@@ -209,12 +154,8 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
 
 
 def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
-    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart, and an axis name that says so.
-
-    Args:
-        axis: the axis of frames.
-        seconds: the second at frame 0, and the seconds between two frames.
-        min_tokens: the smallest distance between two labels, in frames.
+    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart, and an axis name that says
+    so.
     """
     start, seconds_per_frame = seconds
     round_steps = (size * 10.0**power for power in range(-2, 6) for size in ROUND_STEPS)
@@ -235,16 +176,7 @@ def _is_flat(axis: Axis, labelling: Labelling) -> bool:
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """Returns the width in inches of the widest token label that an axis shows, at most the labelling's limit.
-
-    For positions, returns the width of as many zeros as the last position has digits.
-
-    Args:
-        axis: the axis with its labels.
-        labelling: the style of the labels.
-        ruler: measures the text.
-        stride: the step from one labelled token to the next.
-    """
+    """Returns the width in inches of the widest token label that an axis shows, at most the labelling's limit."""
     if labelling.shows_positions(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
     return min(ruler.longest_width(axis.labels[::stride], labelling.points), labelling.limit)

@@ -111,10 +111,6 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
 
     Numbers that would be too small to read are left out, with a remark.
 
-    Args:
-        picture: the maps and their words.
-        ruler: measures the text.
-
     Raises:
         AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
     """
@@ -133,10 +129,7 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
-    """Returns the layout on the smallest page on which numbers, or maps without numbers, are large enough.
-
-    If no page makes them large enough, returns the layout on the largest.
-    """
+    """Returns the layout on the smallest page on which numbers, or maps without numbers, are large enough."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _page_layout(picture, factor, ruler)
@@ -153,16 +146,7 @@ def _smallest_map_side(layout: Layout) -> float:
 
 
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    """Returns the layout of the title, the remarks, the panels and the colour bars on a page.
-
-    The page's width and height fit the content unless the look gives them. The colour bars stand at the right of the
-    panels, or below them if the look gives only a width.
-
-    Args:
-        picture: the maps and their words.
-        factor: enlarges a page whose size the content chooses.
-        ruler: measures the text.
-    """
+    """Returns the layout of the title, the remarks, the panels and the colour bars on a page."""
     page = page_size(picture.look, factor)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
@@ -257,17 +241,7 @@ def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, r
 def _panel_places(
     picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: tuple[float, int], ruler: Ruler
 ) -> Iterator[Place]:
-    """Yields the places of the panels, row by row.
-
-    Args:
-        picture: the panels.
-        grid: the grid of the panels.
-        left: the left edge of the grid in inches.
-        top: the upper edge of the grid in inches.
-        scale: the size of fonts relative to those of a slide.
-        titles: the font size of titles, and the largest number of their lines.
-        ruler: measures the text.
-    """
+    """Yields the places of the panels, row by row."""
     title_points, title_lines = titles
     max_cell_width, max_cell_height = grid.cell
     dpi = picture.look.pixels_per_inch
@@ -298,16 +272,7 @@ def _panel_places(
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """Returns the labels of an axis. A name longer than the axis loses its note, such as "every 2nd", and may be cut.
-
-    Args:
-        axis: the axis.
-        grid: the grid, with the style of the labels.
-        cell: the size of a cell along the axis in inches.
-        length: the length of the axis in inches.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the labels of an axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
     if ruler.width(labels.name, points) <= length:

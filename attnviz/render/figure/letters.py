@@ -57,17 +57,7 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
 
 
 def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Writes letters into the pixels, in shades from paper to ink; pixels under no letter stay as they are.
-
-    Parts of letters outside the edges are left out.
-
-    Args:
-        pixels: ``(height, width)``, indices of colours, which are changed.
-        letters: the letters, from 0 (paper) to 255 (ink).
-        x: the column of the letters' left edge.
-        y: the row of their upper edge.
-        ink: the index of the first of `INK_STEPS` shades.
-    """
+    """Writes letters into the pixels, in shades from paper to ink; pixels under no letter stay as they are."""
     target = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
     letters_inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
     steps = letters_inside.astype(np.uint16) * (INK_STEPS - 1) // 255
@@ -75,25 +65,13 @@ def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> N
 
 
 def text_width(text: str, size: int, bold: bool = False) -> float:
-    """Returns the width of a text in pixels.
-
-    Args:
-        text: one line of text.
-        size: the font size in pixels.
-        bold: True for bold letters.
-    """
+    """Returns the width of a text in pixels."""
     return sum(float(_font(size, bold, file).getlength(run)) for run, file in font_runs(text))
 
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """Returns a font, read from its file without importing matplotlib.
-
-    Args:
-        size: the font size in pixels; a size below `MIN_FONT_PIXELS` becomes this minimum.
-        bold: True for bold letters of DejaVu Sans; ignored for another font.
-        file: the font's file; ``None`` for DejaVu Sans, which comes with matplotlib.
-    """
+    """Returns a font, read from its file without importing matplotlib."""
     font_size = max(size, MIN_FONT_PIXELS)
     if file is not None:
         return ImageFont.truetype(file, font_size)
@@ -106,13 +84,7 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
 
 @cache
 def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
-    """Returns a text in lines broken at spaces; no line for a blank text.
-
-    Args:
-        text: the text.
-        limit: the largest width of a line in pixels; a longer word stands alone on its line.
-        size: the font size in pixels.
-    """
+    """Returns a text in lines broken at spaces; no line for a blank text."""
     lines: list[str] = []
     for word in text.split():
         longer_line = f"{lines[-1]} {word}" if lines else word

@@ -41,13 +41,7 @@ def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) -> None:
-    """Draws an image under its weights, with an outline around marked patches and a frame around the query, if any.
-
-    Args:
-        matplotlib_figure: the figure.
-        image: the image with its weights and its place.
-        theme: the colours.
-    """
+    """Draws an image under its weights, with an outline around marked patches and a frame around the query, if any."""
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path
     from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
@@ -78,15 +72,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) ->
 
 
 def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images of equal size, each under its title, in the order of the panels.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens, on which the size of an image depends.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns rows of images of equal size, each under its title, in the order of the panels."""
     panels = picture.panels
     across = _images_across([panel.group for panel in panels])
     gap = min(GAP * scale, MAX_GAP_SHARE * width / across)
@@ -122,16 +108,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size up to `TITLE_POINTS` at which titles fit, or the smallest if none does.
-
-    The smallest is `MIN_TITLE_POINTS`, or less if the name of a head is wider than its image.
-
-    Args:
-        panels: the panels.
-        width: the width of an image in inches.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the largest font size up to `TITLE_POINTS` at which titles fit, or the smallest if none does."""
     names = tuple(panel.title.removeprefix("head ").partition(NOTE)[0].rpartition(" ")[2] for panel in panels)
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
     title_width, name_width = (
@@ -142,14 +119,7 @@ def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ru
 
 
 def _titles(panels: Sequence[Panel], points: float, width: float, ruler: Ruler) -> list[list[str]]:
-    """Returns the lines of each panel's title: one, or up to `MAX_TITLE_LINES` if a title would be cut.
-
-    Args:
-        panels: the panels.
-        points: the font size.
-        width: the width of an image in inches.
-        ruler: measures the text.
-    """
+    """Returns the lines of each panel's title: one, or up to `MAX_TITLE_LINES` if a title would be cut."""
     short_titles = tuple(panel.title.removeprefix("head ") for panel in panels)
     fits = ruler.longest_width(short_titles, points) <= width + ROUNDING_INCHES
     max_lines = 1 if fits else MAX_TITLE_LINES
@@ -196,14 +166,7 @@ def _band_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[Tex
 
 
 def _images_across(groups: list[str]) -> int:
-    """Returns the number of images side by side.
-
-    Each row is a layer if there are several layers, all with the same number of heads, at most `MAX_LAYER_ACROSS`. Else
-    the images form about a square of `MIN_ACROSS` to `MAX_ACROSS` columns, or one row if they are fewer.
-
-    Args:
-        groups: the layer of each image; images of one layer follow each other.
-    """
+    """Returns the number of images side by side."""
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
         return max(layer_sizes)

@@ -35,14 +35,7 @@ def arrange_sounds(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
-    """Draws the envelope of a sound, the weights of its frames below, and an axis of seconds at the bottom.
-
-    Args:
-        matplotlib_figure: the figure.
-        placed_sound: the panel of the sound with its place.
-        layout: the layout, with the size of the page.
-        theme: the colours.
-    """
+    """Draws the envelope of a sound, the weights of its frames below, and an axis of seconds at the bottom."""
     box, panel = placed_sound.box, placed_sound.panel
     weights_share = 1 - ENVELOPE_SHARE - SECONDS_SHARE
     bottoms_and_heights = ((SECONDS_SHARE, weights_share), (SECONDS_SHARE + weights_share, ENVELOPE_SHARE))
@@ -71,10 +64,7 @@ def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: T
 
 
 def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
-    """Draws the colour of each frame's weight, and returns the seconds at which the first begins and the last ends.
-
-    Frames without a place in the sound are left out.
-    """
+    """Draws the colour of each frame's weight, and returns the seconds at which the first begins and the last ends."""
     sound, places = panel.columns.canvas, panel.columns.places
     assert isinstance(sound, Sound)
     assert places is not None
@@ -86,15 +76,7 @@ def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
 
 
 def _sounds_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns one sound below another, each under its title.
-
-    Args:
-        picture: the heads to draw.
-        points: the font size of tokens, on which the size of a sound depends.
-        width: the maximum width of the content in inches.
-        scale: the size of other fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns one sound below another, each under its title."""
     margin = max(0.0, MARGIN * scale - page_size(picture.look).margin)
     sound_width = min(width, WIDTH * points / LARGEST_FONT)
     height = HEIGHT * scale * min(MAX_GROWTH, max(1.0, points / (LARGEST_FONT * scale)))

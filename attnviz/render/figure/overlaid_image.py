@@ -14,12 +14,7 @@ from attnviz.report.picture.panels import Panel
 
 
 class OverlaidImage(BboxImage):
-    """The image of a panel, coloured by its weights; its pixels are those of the output, so that edges are sharp.
-
-    Args:
-        panel: a panel of one row over the patches of an image.
-        area: the area of the figure to fill, in its pixels.
-    """
+    """The image of a panel, coloured by its weights; its pixels are those of the output, so that edges are sharp."""
 
     def __init__(self, panel: Panel, area: BboxBase) -> None:
         super().__init__(area)
@@ -30,11 +25,6 @@ class OverlaidImage(BboxImage):
         """Returns the pixels, and the x and y of their lower left corner in pixels of the figure.
 
         The pixels are ``(rows, columns, 4)``, red to opacity as uint8, the lowest row first.
-
-        Args:
-            renderer: the renderer of matplotlib; not used.
-            magnification: the pixels of the output for each pixel of the figure.
-            unsampled: not used; no file format scales these pixels.
         """
         extents = np.multiply(self.get_window_extent().extents, magnification)
         left, bottom, right, top = np.rint(extents).astype(int).tolist()

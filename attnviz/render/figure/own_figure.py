@@ -22,11 +22,7 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def own_settings(settings: dict[Any, Any] | None = None) -> Iterator[None]:
-    """Draws and saves by matplotlib's defaults and `SETTINGS` alone, whatever matplotlibrc, styles and rcParams say.
-
-    Args:
-        settings: further settings, such as the fonts.
-    """
+    """Draws and saves by matplotlib's defaults and `SETTINGS` alone, whatever matplotlibrc, styles and rcParams say."""
     # A backend is no setting of a figure, and setting it would close the user's windows.
     defaults: dict[Any, Any] = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
     with matplotlib.rc_context({**defaults, **SETTINGS, **(settings or {})}):

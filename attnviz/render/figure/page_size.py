@@ -44,10 +44,6 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
 
     With a width and a height it is fixed; with a width alone it is a column, whose content chooses the height. Without
     a width, the content chooses the size, up to that of a slide times ``factor``.
-
-    Args:
-        look: the look.
-        factor: enlarges a page whose size the content chooses; other pages ignore it.
     """
     if look.inches is not None:
         width, height = look.inches

@@ -12,23 +12,13 @@ CACHED_WIDTHS = 8192  # texts; a notebook draws many figures with the same ones
 
 
 class Ruler:
-    """Measures text in some font families.
-
-    Args:
-        families: the names of the families, in the order in which they are tried for each character.
-    """
+    """Measures text in some font families."""
 
     def __init__(self, families: tuple[str, ...]) -> None:
         self._families = families
 
     def width(self, text: str, points: float, bold: bool = False) -> float:
-        """Returns the width of a text in inches.
-
-        Args:
-            text: one line of text.
-            points: the font size.
-            bold: True for bold letters.
-        """
+        """Returns the width of a text in inches."""
         return _width_per_point(self._families, text, bold) * points
 
     def longest_width(self, texts: tuple[str, ...], points: float) -> float:
@@ -39,12 +29,6 @@ class Ruler:
         """Returns a text unchanged if it fits, else its longest beginning that fits with an ellipsis after it.
 
         Returns the ellipsis alone if no character fits.
-
-        Args:
-            text: one line of text.
-            points: the font size.
-            limit: the largest width in inches.
-            bold: True for bold letters.
         """
         if self.width(text, points, bold) <= limit:
             return text
@@ -61,12 +45,6 @@ class Ruler:
         """Returns a text in lines, broken at spaces; no line if it is blank.
 
         A word that is too wide is broken after a hyphen if it has one, else anywhere.
-
-        Args:
-            text: the text.
-            points: the font size.
-            limit: the largest width of a line in inches.
-            bold: True for bold letters.
         """
         lines, line_width, space_width = [""], 0.0, self._advance(" ", points, bold)
         for word in text.split():
@@ -90,15 +68,7 @@ class Ruler:
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, limit: float, max_lines: int, bold: bool = False) -> list[str]:
-        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis in the last line.
-
-        Args:
-            text: the text.
-            points: the font size.
-            limit: the largest width of a line in inches.
-            max_lines: the largest number of lines.
-            bold: True for bold letters.
-        """
+        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis in the last line."""
         lines = self.wrap(text, points, limit, bold)
         if len(lines) <= max_lines:
             return lines

@@ -79,11 +79,6 @@ class SlideBox:
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as slides; the same report gives the same bytes.
 
-    Args:
-        report: the report to write.
-        suffix: ``.pptx``.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if python-pptx is not installed, the report has no maps or they do not fit a slide, there are more
             than `MAX_SLIDES` slides, or the look's size is no size of a slide.
@@ -142,10 +137,7 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide: as many heads as the look asks for, with all their panels.
-
-    All thumbnails, and all heads that are drawn over each other, share one slide.
-    """
+    """Returns the report of each slide: as many heads as the look asks for, with all their panels."""
     if isinstance(report, Thumbnails):
         return [report]
     count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
@@ -154,11 +146,7 @@ def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
 
 
 def _new_deck(report: DrawnReport) -> "Presentation":
-    """Returns a deck without slides, with the report's size and properties.
-
-    Raises:
-        AttnvizError: if python-pptx is not installed, or the look's size is no size of a slide.
-    """
+    """Returns a deck without slides, with the report's size and properties."""
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -200,16 +188,7 @@ def _origin_lines(report: DrawnReport) -> list[str]:
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
-    """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes.
-
-    A note that fits on one line becomes the heading, and the usual heading a remark; a longer note becomes a remark.
-
-    Args:
-        deck: the deck that gets the slide.
-        part: the heads of the slide.
-        remarks: the remarks under the picture; the longest are left out if they do not fit.
-        note: a sentence about the slide; "" for none.
-    """
+    """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes."""
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
@@ -251,10 +230,7 @@ def _slide_heading(part: DrawnReport) -> str:
 
 
 def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays.
-
-    Nothing is lost, since the title slide and the notes have all of the report's remarks.
-    """
+    """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays."""
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
@@ -265,10 +241,7 @@ def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
-    """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out.
-
-    The notes have all rows.
-    """
+    """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out."""
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
@@ -310,10 +283,7 @@ def _write_cell(cell: Any, text: str, color: "RGBColor") -> None:
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    """Adds an SVG to the PNG picture of a slide.
-
-    Programs that know this extension of Office 2016 show the SVG; all others show the PNG.
-    """
+    """Adds an SVG to the PNG picture of a slide."""
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
     from pptx.oxml import parse_xml
@@ -327,16 +297,7 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide.
-
-    Several panels have their titles; a single panel has none. Except for thumbnails, the picture is drawn smaller than
-    its place, and the slide enlarges its letters.
-
-    Args:
-        part: the heads of the slide.
-        size: the width and height of the picture on the slide in inches.
-        suffix: ``.png`` or ``.svg``.
-    """
+    """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = _picture_dpi(part.look)
     reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
@@ -373,16 +334,7 @@ def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideB
 def _write_lines(
     shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str
 ) -> None:
-    """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box.
-
-    Args:
-        shape: a shape of python-pptx with a text.
-        report: the report, with the theme of the colours.
-        lines: the lines; they are cut if they fit in no size.
-        box: the place of the shape.
-        sizes: the font sizes to try, the largest first.
-        ink: the name of the colour in the theme.
-    """
+    """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
@@ -416,14 +368,7 @@ class FittedText:
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
-    """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits.
-
-    Args:
-        text: the text; line breaks separate paragraphs.
-        width: the width of the box in inches.
-        height: the height of the box in inches.
-        sizes: the font sizes to try, the largest first.
-    """
+    """Returns a text in the largest font size at which it fits; cut with an ellipsis in the smallest if none fits."""
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line_height = points * LINE_HEIGHT / POINTS_PER_INCH

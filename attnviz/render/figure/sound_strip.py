@@ -24,12 +24,6 @@ def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> 
     """Draws the envelope of a sound above a map, over the same seconds as its columns.
 
     Draws nothing if the columns are not frames of a sound.
-
-    Args:
-        map_axes: the axes of the map.
-        panel: the map.
-        share: the height of the strip as a share of the map's height.
-        theme: the colours.
     """
     if panel.columns.seconds is None:
         return
@@ -45,13 +39,8 @@ def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> 
 
 
 def draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], theme: Theme) -> None:
-    """Draws the envelope of a sound between two seconds as an area around a middle line, and sets the axes' y limits.
-
-    Args:
-        axes: the axes to draw in.
-        panel: a panel whose columns are frames of the sound.
-        seconds: the first and the last second.
-        theme: the colours.
+    """Draws the envelope of a sound between two seconds as an area around a middle line, and sets the axes' y
+    limits.
     """
     sound = panel.columns.canvas
     assert isinstance(sound, Sound)

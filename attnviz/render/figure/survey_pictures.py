@@ -34,13 +34,7 @@ class PicturePlace(NamedTuple):
 
 
 def picture_places(images: list[Image], width: float, words_height: float) -> tuple[list[PicturePlace], float]:
-    """Returns the places of pictures in rows, each below its words, and the height of all rows in inches.
-
-    Args:
-        images: the pictures.
-        width: the width of a row in inches.
-        words_height: the height of the words above a picture in inches.
-    """
+    """Returns the places of pictures in rows, each below its words, and the height of all rows in inches."""
     across = min(len(images), MOST_ACROSS)
     column_width = (width - GAP * (across - 1)) / across
     places, top = list[PicturePlace](), 0.0
@@ -68,10 +62,7 @@ def picture_panel(tokens: Tokens, weights: "Float64Array | None", query: int | N
     """Returns the panel of one row of weights over a picture; its colours end at the largest weight on the picture.
 
     Args:
-        tokens: the tokens of the picture.
         weights: ``(tokens,)``; ``None`` for a picture without colours.
-        query: the index of the query; ``None`` for the mean of all.
-        cmap: the name of the colormap; ``None`` for the default.
     """
     image = shown_image(tokens)
     in_image = tokens.medium == tokens.media.index(image)

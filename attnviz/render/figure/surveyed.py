@@ -50,11 +50,6 @@ PICTURE_WORDS_LINE = 0.18  # height of a line of words above a picture
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "OwnFigure":
     """Returns the figure of a survey: its cards if the report has any, otherwise its points.
 
-    Args:
-        report: the survey's heads.
-        families: the font families, in the order in which they are tried for each character.
-        missing: a readable name for each character that no font has, by code point.
-
     Raises:
         AttnvizError: if it draws points, and no head has numbers on both axes.
     """
@@ -78,14 +73,7 @@ def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
 
 @dataclass(eq=False)
 class _Sheet:
-    """A figure that is filled from top to bottom; lengths are inches on a page 11 inches wide, scaled to its size.
-
-    Attributes:
-        report: the survey's heads.
-        ruler: measures the text.
-        missing: a readable name for each character that no font has, by code point.
-        height: the height of the page; 0 until `draw_frame` sets it.
-    """
+    """A figure that is filled from top to bottom; lengths are inches on a page 11 inches wide, scaled to its size."""
 
     report: SurveyedHeads
     ruler: Ruler
@@ -117,25 +105,11 @@ class _Sheet:
         return matplotlib_figure
 
     def inches_at(self, x: float, y: float) -> tuple[float, float]:
-        """Returns the point of the figure, in inches from its lower left corner, for a point of the page.
-
-        Args:
-            x: the inches from the left edge of the page.
-            y: the inches from the upper edge of the page.
-        """
+        """Returns the point of the figure, in inches from its lower left corner, for a point of the page."""
         return x * self.scale, self.figure.get_figheight() - y * self.scale
 
     def write_text(self, x: float, y: float, text: str, points: float, color: str = "ink", **style: Any) -> None:
-        """Writes a line of text, with a readable name for each character that no font has.
-
-        Args:
-            x: the left edge in inches of the page.
-            y: the upper edge in inches of the page, from the top.
-            text: the text.
-            points: the font size.
-            color: the name of a colour of the theme, or a colour.
-            **style: further properties of matplotlib's text.
-        """
+        """Writes a line of text, with a readable name for each character that no font has."""
         words = text.translate(self.missing)
         left, bottom = self.inches_at(x, y)
         style = {"va": "top", "color": self.theme.get(color, color)} | style
@@ -143,14 +117,7 @@ class _Sheet:
         self.figure.text(left, bottom, words, fontsize=points * self.scale, transform=inches, parse_math=False, **style)
 
     def add_axes(self, x: float, y: float, width: float, height: float) -> "Axes":
-        """Adds axes with a grid and without an outline to the figure, and returns them.
-
-        Args:
-            x: the left edge in inches of the page.
-            y: the upper edge in inches of the page, from the top.
-            width: the width in inches of the page.
-            height: the height in inches of the page.
-        """
+        """Adds axes with a grid and without an outline to the figure, and returns them."""
         left, bottom = self.inches_at(x, y + height)
         page_width, page_height = self.figure.get_figwidth(), self.figure.get_figheight()
         axes = self.figure.add_axes(
@@ -181,13 +148,7 @@ class _Sheet:
         return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
 
     def draw_frame(self, height: float) -> None:
-        """Sets the height of the page, and writes the title, the caption and the remarks around the content.
-
-        Writes none of them if the look is bare.
-
-        Args:
-            height: the height of the content in inches.
-        """
+        """Sets the height of the page, and writes the title, the caption and the remarks around the content."""
         remark_lines = self.remark_lines()
         remarks_height = len(remark_lines) * SMALL * LINE_HEIGHT / POINTS_PER_INCH
         self.height = self.header_height + height + REMARKS_GAP + remarks_height + REMARKS_GAP
@@ -201,14 +162,7 @@ class _Sheet:
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "OwnFigure":
-        """Draws heads as points over two metrics, and returns the figure.
-
-        ``report.axes`` names the metrics of x, y, sizes and colours, in this order. Without a third name points are
-        equally large; without a fourth colours show the layer. A head without x or without y has no point.
-
-        Raises:
-            AttnvizError: if no head has both metrics.
-        """
+        """Draws heads as points over two metrics, and returns the figure."""
         self.draw_frame(POINTS_HEIGHT + 0.55)  # with the ticks and the name of the x axis
         names = self.report.axes
         x_values, y_values = (self.numbers(name) for name in names[:2])
@@ -248,16 +202,7 @@ class _Sheet:
         return f"{name} ({metric.meaning}{unit})"
 
     def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
-        """Writes the names of at most `MAX_NAMED_POINTS` heads at their points.
-
-        Chooses the points with the largest sum of distances to their three nearest neighbours.
-
-        Args:
-            axes: the axes with the points.
-            x_values: ``(heads,)``, the numbers on the x axis.
-            y_values: ``(heads,)``, the numbers on the y axis.
-            has_both: ``(heads,)``, True for heads with both numbers.
-        """
+        """Writes the names of at most `MAX_NAMED_POINTS` heads at their points."""
         heads_with_points = np.flatnonzero(has_both)
         positions = np.stack(
             [_scaled_to_unit(x_values[heads_with_points]), _scaled_to_unit(y_values[heads_with_points])], axis=1
@@ -277,12 +222,7 @@ class _Sheet:
             )
 
     def draw_legend(self, color_name: str, size_name: str | None) -> None:
-        """Draws the legend of the colours at the right of the points, and of the sizes if these show a metric.
-
-        Args:
-            color_name: the metric of the colours, or ``layer``.
-            size_name: the metric of the sizes; ``None`` if all points are equally large.
-        """
+        """Draws the legend of the colours at the right of the points, and of the sizes if these show a metric."""
         numbers = self.numbers(color_name)
         axes = self.add_axes(WIDTH - MARGIN - 0.75, self.header_height + 0.3, width=0.16, height=1.8)
         axes.grid(visible=False)
@@ -353,11 +293,8 @@ class _Sheet:
         return pictures, [example for example in examples if example not in pictures]
 
     def draw_card(self, head: int, top: float) -> None:
-        """Draws the card of a head: charts by offset if it has any, by class of token and by decile, then its examples.
-
-        Args:
-            head: the index of the head in the frame.
-            top: the upper edge of the card in inches of the page.
+        """Draws the card of a head: charts by offset if it has any, by class of token and by decile, then its
+        examples.
         """
         report, row = self.report, self.report.frame.rows[head]
         self.write_text(MARGIN, top, f"{row.name}  {row.pattern}", CARD_TITLE, weight="bold")
@@ -392,16 +329,7 @@ class _Sheet:
         return tokens
 
     def draw_pictures(self, pictures: Sequence[HeadExample], name: str, top: float) -> float:
-        """Draws example pictures side by side, each below its reason and its place in the corpus.
-
-        Args:
-            pictures: the examples.
-            name: the name of the metric.
-            top: the upper edge in inches of the page.
-
-        Returns:
-            The height of all of them in inches.
-        """
+        """Draws example pictures side by side, each below its reason and its place in the corpus."""
         places, total_height = self.picture_places(pictures)
         for example, place in zip(pictures, places, strict=True):
             words = f"{example.reason}  {name} {example.value:.3f}", self.report.texts[example.text].place
@@ -418,14 +346,7 @@ class _Sheet:
         return total_height
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's mean weight by offset from query to key, with at most `MAX_NAMED_BARS` ticks.
-
-        Args:
-            head: the index of the head in the frame.
-            x: the left edge of the chart in inches.
-            y: the upper edge of the chart in inches.
-            width: the width of the chart in inches.
-        """
+        """Draws the chart of a head's mean weight by offset from query to key, with at most `MAX_NAMED_BARS` ticks."""
         axes = self.add_chart(x, y, width, "mean weight by offset (key − query)")
         # A range of offsets is named by the offset nearest to 0.
         names = [str(first if first >= 0 else last) for first, last in self.report.offsets]
@@ -437,14 +358,7 @@ class _Sheet:
         axes.set_xticks(named_bars, [names[index] for index in named_bars])
 
     def draw_by_class(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's shares by class of token, with margins; leaves out classes without a share.
-
-        Args:
-            head: the index of the head in the frame.
-            x: the left edge of the chart in inches.
-            y: the upper edge of the chart in inches.
-            width: the width of the chart in inches.
-        """
+        """Draws the chart of a head's shares by class of token, with margins; leaves out classes without a share."""
         axes = self.add_chart(x, y, width, "share by class of token")
         names = [name for name in self.report.classes if not np.isnan(self.numbers(name)[head])]
         shares = [float(self.numbers(name)[head]) for name in names]
@@ -456,14 +370,7 @@ class _Sheet:
         axes.set_xlim(0, 1)
 
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of a head's deciles over the examples, for the metric that its card is about.
-
-        Args:
-            head: the index of the head in the frame.
-            x: the left edge of the chart in inches.
-            y: the upper edge of the chart in inches.
-            width: the width of the chart in inches.
-        """
+        """Draws the chart of a head's deciles over the examples, for the metric that its card is about."""
         name = self.report.shown_by[head]
         axes = self.add_chart(x, y, width, f"{name}: deciles over the {self.report.frame.example_noun}")
         frame = self.report.frame
@@ -479,22 +386,14 @@ class _Sheet:
             axes.set_ylim(-0.03, 1.03)  # markers at 0 and 1 stay whole
 
     def add_chart(self, x: float, y: float, width: float, title: str) -> "Axes":
-        """Adds the axes of a chart of `CHART_HEIGHT` with its title above, and returns them.
-
-        Args:
-            x: the left edge of the chart in inches.
-            y: its upper edge in inches.
-            width: its width in inches.
-            title: its title.
-        """
+        """Adds the axes of a chart of `CHART_HEIGHT` with its title above, and returns them."""
         axes = self.add_axes(x, y, width, CHART_HEIGHT)
         axes.set_title(title, fontsize=TINY * self.scale, color=self.theme["faint"], loc="left", pad=4 * self.scale)
         return axes
 
     def wrapped_tokens(self, example: HeadExample) -> list[list[int]]:
-        """Returns the indices of an example's tokens in lines that fit the page; at most the first `MAX_LINES` lines.
-
-        A token wider than the page stands alone on its line.
+        """Returns the indices of an example's tokens in lines that fit the page; at most the first `MAX_LINES`
+        lines.
         """
         lines: list[list[int]] = [[]]
         x = 0.0
@@ -517,18 +416,7 @@ class _Sheet:
         return 0.0 if self.report.texts[example.text].spaces[token] == "-" else SPACE_WIDTH
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by its `query_weights` if any; a frame marks its query.
-
-        Colours grow with the square root of the weight, so small weights can be seen.
-
-        Args:
-            example: the example.
-            lines: the indices of the example's tokens, line by line.
-            y: the upper edge of the text in inches of the page.
-
-        Returns:
-            The lower edge of the text in inches of the page.
-        """
+        """Draws the text of an example, shaded by its `query_weights` if any; a frame marks its query."""
         from matplotlib.patches import Rectangle
 
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.drawn_theme])

@@ -42,14 +42,7 @@ class TextBlock:
 
 
 def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
-    """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
-
-    Args:
-        picture: the picture with its title and source.
-        width: the width of the block in inches.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
+    """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut."""
     sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, MAX_TITLE_LINES, bold=True)
@@ -69,13 +62,6 @@ def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, ma
     """Returns the summary, and under it the remarks, of which as many lines stay as fit the height, at least one.
 
     Without a summary and remarks, the block has no line and the height 0.
-
-    Args:
-        picture: the picture with its summary and remarks.
-        width: the width of the block in inches.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-        max_height: the largest height of the block in inches.
     """
     points = REMARK_POINTS * scale
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
@@ -115,15 +101,7 @@ def _title_and_note(title: str, points: float, width: float, ruler: Ruler) -> st
 
 
 def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_words: int = 1) -> str:
-    """Returns a text unchanged if it fits, else cut after as many words as fit; within a word if they are too few.
-
-    Args:
-        text: one line of text.
-        points: the font size.
-        width: the largest width in inches.
-        ruler: measures the text.
-        min_words: the smallest number of words before the cut.
-    """
+    """Returns a text unchanged if it fits, else cut after as many words as fit; within a word if they are too few."""
     words = text.split(" ")
     counts = range(len(words) - 1, min_words - 1, -1)
     texts = (text, *(" ".join(words[:count]).rstrip(" ·,") + ELLIPSIS for count in counts))
@@ -132,16 +110,7 @@ def _cut_after_word(text: str, points: float, width: float, ruler: Ruler, min_wo
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary under a picture, and sentences to add to the remarks.
-
-    Without a summary, both are empty. For more than `MAX_SUMMARY_ROWS` heads, a sentence replaces the cells.
-
-    Args:
-        picture: the picture with its summary.
-        width: the width of the table in inches; its letters become smaller if they need more.
-        points: the largest font size.
-        ruler: measures the text.
-    """
+    """Returns the cells of the summary under a picture, and sentences to add to the remarks."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)

@@ -205,14 +205,7 @@ def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
 
 
 def _sheet_plan(picture: Picture) -> SheetPlan:
-    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left.
-
-    Thumbnails of a filled picture follow one another, row by row; in other pictures each group starts a row. If titles
-    over the thumbnails are not legible, head numbers stand over the columns, or a remark says why there are none.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit on a page of the look's size.
-    """
+    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
     page = page_size(picture.look)
     width, height = _page_pixels(page, picture.look.pixels_per_inch)
     unit = 1.0
@@ -262,17 +255,7 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
 def _plan_without_titles(
     plan: SheetPlan, advice: str, has_given_width: bool, may_number_columns: bool = True
 ) -> SheetPlan:
-    """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered.
-
-    Args:
-        plan: a plan whose thumbnails are too small for titles.
-        advice: the remark that says how to get numbers.
-        has_given_width: True if the user gave the page's width, with or without a height.
-        may_number_columns: True if one number may stand for all heads of a column.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit a page of the user's size.
-    """
+    """Returns a plan without titles: with head numbers over the columns, or a remark if these cannot be numbered."""
     unit, width = plan.frame.unit, plan.page[0]
     are_columns_numbered = may_number_columns and bool(_column_numbers(plan.groups))
     foot_text = plan.foot_text if are_columns_numbered else f"{plan.foot_text} {advice}"
@@ -287,10 +270,7 @@ def _plan_without_titles(
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns the plan with its thumbnails in the middle of the page if the user gave its width and height.
-
-    Otherwise the page fits the content, but keeps a width that the user gave.
-    """
+    """Returns the plan with its thumbnails in the middle of the page if the user gave its width and height."""
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.is_fixed:
@@ -329,25 +309,13 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
 
 
 def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
-    """Returns the height in pixels of the remarks at the foot of the page, with the margin below them.
-
-    Args:
-        foot_text: the remarks.
-        width: the width of the page in pixels.
-        margin: the free space at every edge in pixels.
-        unit: the size of fonts relative to a slide at 200 pixels per inch.
-    """
+    """Returns the height in pixels of the remarks at the foot of the page, with the margin below them."""
     lines = wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))
     return margin + round(len(lines) * SMALL_TEXT_PIXELS * LINE_SPACING * unit)
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns rows of panels, each group in one row, or in several if thumbnails then are at least twice as large.
-
-    Args:
-        groups: the panels of each group, such as a layer.
-        area: the height and width that the thumbnails may fill, in pixels.
-    """
+    """Returns rows of panels, each group in one row, or in several if thumbnails then are at least twice as large."""
     height, width = area
     columns = max(map(len, groups))
     sides = [
@@ -360,12 +328,7 @@ def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[lis
 
 
 def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the panels in rows, in their order, in as many rows as make thumbnails largest.
-
-    Args:
-        panels: the panels.
-        area: the height and width that the thumbnails may fill, in pixels.
-    """
+    """Returns the panels in rows, in their order, in as many rows as make thumbnails largest."""
     height, width = area
     height_with_title = 1 + LINE_SPACING * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
@@ -377,20 +340,7 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 
 
 def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, has_given_width: bool) -> Frame:
-    """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels.
-
-    If the user gave no width, the longer side of a thumbnail has at most `MAX_THUMBNAIL_PIXELS`, or a pixel for each
-    cell if that is more. The font size of titles is 0 if titles of a legible size do not fit over the thumbnails.
-
-    Args:
-        groups: the panels of each row.
-        area: the height and width that the thumbnails may fill, in pixels.
-        unit: the size of texts and gaps relative to a slide at 200 pixels per inch.
-        has_given_width: True if the user gave the page's width, with or without a height.
-
-    Raises:
-        AttnvizError: if the thumbnails do not fit a page of the user's size.
-    """
+    """Returns the geometry with thumbnails as large as the area allows; cells may be cut to whole pixels."""
     rows, columns = len(groups), max(map(len, groups))
     shapes = [panel.values.shape for panels in groups for panel in panels]
     max_rows, max_columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
@@ -478,16 +428,7 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
 def _draw_panels(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Draws every thumbnail into the pixels, and yields their titles, and the names of rows at their left.
-
-    Args:
-        pixels: ``(height, width)``, indices of colours, which are changed.
-        groups: the panels of each row.
-        frame: the geometry; thumbnails have no titles if the font size of titles is 0.
-        left: the left edge of the thumbnails in pixels.
-        top: their upper edge in pixels.
-        named: True if rows have names; a row has none if the titles of its thumbnails begin with its layer.
-    """
+    """Draws every thumbnail into the pixels, and yields their titles, and the names of rows at their left."""
     title_height = round(frame.title_size * LINE_SPACING)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + title_height
@@ -505,10 +446,7 @@ def _draw_panels(
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels.
-
-    Masked cells are hatched, and NaN has its own colour.
-    """
+    """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels."""
     fractions = panel.scale.fraction(panel.levels)
     is_nan = np.isnan(fractions)
     without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
@@ -526,12 +464,7 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
 
 
 def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
-    """Returns the index of the cell that each pixel along one side of a thumbnail shows, ``(pixels,)``.
-
-    Args:
-        count: the number of cells along that side.
-        cell: the size of a cell in pixels.
-    """
+    """Returns the index of the cell that each pixel along one side of a thumbnail shows, ``(pixels,)``."""
     pixels = max(int(count * cell), 1)
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 
@@ -549,16 +482,7 @@ def _bar_ticks(panels: tuple[Panel, ...]) -> list[tuple[float, str]]:
 def _draw_bar(
     pixels: ByteArray, panels: tuple[Panel, ...], x: int, top: int, height: int, unit: float
 ) -> Iterator[Mark]:
-    """Draws a vertical colour bar into the pixels, and yields the lines of its name, above it, and its ticks.
-
-    Args:
-        pixels: ``(height, width)``, indices of colours, which are changed.
-        panels: the panels, whose colour scale the bar shows.
-        x: the left edge of the bar in pixels.
-        top: the upper edge of the name in pixels.
-        height: the height for name and bar in pixels; if it is too low for the shortest bar, that bar is drawn.
-        unit: the size of fonts relative to a slide at 200 pixels per inch.
-    """
+    """Draws a vertical colour bar into the pixels, and yields the lines of its name, above it, and its ticks."""
     size = round(TEXT_PIXELS * unit)
     name_lines = wrap_text(panels[0].color_quantity.name, LEGEND_PIXELS * unit - size, size)
     for line_index, line in enumerate(name_lines):
@@ -576,16 +500,7 @@ def _draw_bar(
 def _draw_flat_bar(
     pixels: ByteArray, panels: tuple[Panel, ...], left: int, top: int, width: int, unit: float
 ) -> Iterator[Mark]:
-    """Draws a horizontal colour bar into the pixels, and yields its name, above it, and its ticks.
-
-    Args:
-        pixels: ``(height, width)``, indices of colours, which are changed.
-        panels: the panels, whose colour scale the bar shows.
-        left: the left edge of the bar in pixels.
-        top: the upper edge of the name in pixels.
-        width: the largest width of the bar in pixels.
-        unit: the size of fonts relative to a slide at 200 pixels per inch.
-    """
+    """Draws a horizontal colour bar into the pixels, and yields its name, above it, and its ticks."""
     size = round(SMALL_TEXT_PIXELS * unit)
     width_of_bar = min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)
@@ -599,14 +514,7 @@ def _draw_flat_bar(
 
 
 def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
-    """Yields a mark with the title; if it is too wide, it becomes smaller, down to 70 %, and then is cut.
-
-    Args:
-        title: the title; "" for none, which yields an empty mark.
-        margin: the free space at every edge in pixels.
-        limit: the largest width in pixels.
-        unit: the size of fonts relative to a slide at 200 pixels per inch.
-    """
+    """Yields a mark with the title; if it is too wide, it becomes smaller, down to 70 %, and then is cut."""
     size = round(TITLE_PIXELS * unit)
     while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
         size -= 2

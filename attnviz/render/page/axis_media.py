@@ -19,10 +19,6 @@ def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
     """Returns the JSON values with which the page draws the images or the sound of an axis.
 
     Returns {} without images, unless all tokens of the page are frames of a sound, at least three.
-
-    Args:
-        tokens: the tokens of the axis.
-        edges: the first token of each cell of the page, and the token after the last.
     """
     images: list[dict[str, Any]] = []
     has_words = False
@@ -46,15 +42,7 @@ def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
 
 
 def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[IntArray, IntArray]:
-    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``.
-
-    Cells that also hold tokens outside of the image have no patches.
-
-    Args:
-        tokens: the tokens of the axis.
-        edges: the first token of each cell of the page, and the token after the last.
-        in_image: ``(tokens,)``, True for the patches of the image among the tokens of the page.
-    """
+    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``."""
     starts = np.array(edges) - edges[0]
     cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
     is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
@@ -62,11 +50,7 @@ def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[Int
 
 
 def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
-    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames.
-
-    ``seconds`` are the second at the middle of frame 0 of the axis, and the seconds from one frame to the next. Empty
-    if the axis has fewer than three frames, whose distance is unknown.
-    """
+    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames."""
     seconds = seconds_of_frames(tokens)
     if seconds is None or not seconds[1]:
         return {}
@@ -75,13 +59,7 @@ def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
 
 
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
-    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches.
-
-    Args:
-        image: the image.
-        cells: ``(patches,)``, the cell of each patch, which is its token or the block that holds it.
-        places: ``(patches, 4)``, left, top, right and bottom in pixels.
-    """
+    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches."""
     import base64
     import io
 

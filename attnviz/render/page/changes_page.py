@@ -11,32 +11,21 @@ DIGITS = 6  # significant digits of a number, of which the page shows three deci
 
 
 def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) -> None:
-    """Writes changes between two surveys as a page; the same report gives the same bytes.
-
-    Args:
-        report: the title, the caption and the remarks.
-        changes: the changes, the clearest first.
-        file: the open file to write to.
-    """
+    """Writes changes between two surveys as a page; the same report gives the same bytes."""
     file.write(opening(report, "changes", "two surveys", report.remarks, _about(changes)))
     file.write(b"</body>\n</html>\n")
 
 
 def _about(changes: HeadChanges) -> dict[str, Any]:
-    """Returns the page's JSON values: names of metrics, heads, and a table of heads by metrics for each kind of number.
-
-    A number is ``null`` if a head has no change of a metric.
+    """Returns the page's JSON values: names of metrics, heads, and a table of heads by metrics for each kind of
+    number.
     """
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
     heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
     by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}
 
     def table(number_name: str) -> list[list[float | None]]:
-        """Returns a number of each change: a row for each of the ordered heads, a column for each of the metrics.
-
-        Args:
-            number_name: ``before``, ``after`` or ``margin``.
-        """
+        """Returns a number of each change: a row for each of the ordered heads, a column for each of the metrics."""
         return [
             [_short_number(by_head_and_metric.get((name, metric_name)), number_name) for metric_name in metric_names]
             for _, _, name in heads
@@ -53,11 +42,6 @@ def _about(changes: HeadChanges) -> dict[str, Any]:
 
 
 def _short_number(change: NumberChange | None, number_name: str) -> float | None:
-    """Returns a number of a change with `DIGITS` significant digits; ``None`` without a change or a finite number.
-
-    Args:
-        change: the change, or ``None``.
-        number_name: ``before``, ``after`` or ``margin``.
-    """
+    """Returns a number of a change with `DIGITS` significant digits; ``None`` without a change or a finite number."""
     value = math.nan if change is None else float(getattr(change, number_name))
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

@@ -43,11 +43,6 @@ SIDES = {"": "", "_a": "A", "_b": "B"}
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as a page; the same report gives the same bytes.
 
-    Args:
-        report: the report to write.
-        suffix: the ending of the file's name, for the refusal.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: if the report has no page, gives colour limits for contributions, or has weights outside 0 to 1
             and too many cells to store them as float32.
@@ -74,12 +69,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes the page of a report of heads: its HTML, the script of its worker, then the packed numbers.
-
-    Raises:
-        AttnvizError: if the report gives colour limits for contributions, or has weights outside 0 to 1 and too many
-            cells to store them as float32.
-    """
+    """Writes the page of a report of heads: its HTML, the script of its worker, then the packed numbers."""
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
@@ -170,13 +160,7 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
 
 
 class _AxisTexts:
-    """The texts of a page's axes; heads with the same tokens share one text.
-
-    Attributes:
-        plan: the plan of the page, which says how many tokens a cell has.
-        descriptions: the distinct texts, as JSON values.
-        index_of_identity: the index of each text by its tokens, media and spoken words.
-    """
+    """The texts of a page's axes; heads with the same tokens share one text."""
 
     def __init__(self, plan: PagePlan) -> None:
         self.plan = plan
@@ -184,14 +168,7 @@ class _AxisTexts:
         self.index_of_identity: dict[tuple[Any, ...], int] = {}
 
     def index_of(self, tokens: Tokens, span: slice, frames: Tokens | None = None) -> int:
-        """Returns the index of the text of a span of an axis; adds the text if no head had it before.
-
-        Args:
-            tokens: the tokens of the axis.
-            span: the range of tokens.
-            frames: the key tokens, if the axis is that of the queries. If they are frames of a sound and cells are
-                single tokens, the text says when each of its words is spoken.
-        """
+        """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
         media = tuple(id(medium) for medium in tokens.media if not isinstance(medium, Text))
         spoken_seconds = () if frames is None or self.plan.block > 1 else _spoken_seconds(tokens, span, frames)
         identity = (tokens.text, tokens.labels, span.start, span.stop, media, spoken_seconds)
@@ -203,11 +180,7 @@ class _AxisTexts:
 
 
 def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[float, ...], ...]:
-    """Returns for each spoken word in a span: first token, token after the last, and start and end in seconds.
-
-    Tokens count from the start of the span; the first is negative for a word that begins before the span.
-    Empty if no word of the span is spoken in the sound.
-    """
+    """Returns for each spoken word in a span: first token, token after the last, and start and end in seconds."""
     from attnviz.metrics.alignment import spoken_words
 
     return tuple(
@@ -239,10 +212,7 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 
 
 def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the indices of special tokens as ``special``, and the words as ``words``, within a span of an axis.
-
-    ``special`` is absent if none or all of the tokens are special, ``words`` if every word is a single token.
-    """
+    """Returns the indices of special tokens as ``special``, and the words as ``words``, within a span of an axis."""
     about: dict[str, Any] = {}
     special = np.flatnonzero(tokens.special[span]).tolist()
     if 0 < len(special) < span.stop - span.start:
@@ -267,14 +237,7 @@ def _block_label(labels: tuple[str, ...]) -> str:
 def _about_head(
     head: HeadCells, packed_head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts
 ) -> dict[str, Any]:
-    """Returns the JSON values of a head, without the numbers of its cells.
-
-    Args:
-        head: the head, with its ranges of queries and keys.
-        packed_head: the same head, packed for the page.
-        texts: the texts of all axes; those of this head are added.
-        visible_counts: the numbers of visible keys; those of this head are added.
-    """
+    """Returns the JSON values of a head, without the numbers of its cells."""
     maps = head.maps
     query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
     rows, columns = len(query_edges) - 1, len(key_edges) - 1
@@ -307,22 +270,13 @@ def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
 
 
 def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:
-    """Returns the numbers of rows and columns of a head's thumbnail.
-
-    Args:
-        head: the packed head; if it is packed as queries and keys, its thumbnail is their overview.
-        rows: the number of rows of its map.
-        columns: the number of columns of its map.
-    """
+    """Returns the numbers of rows and columns of a head's thumbnail."""
     factors = head.sides[0].factors
     return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    """Returns remarks on pooled, masked and NaN cells; none if the page has no such cells.
-
-    If cells are pooled and the page cannot compute single cells, another remark says so.
-    """
+    """Returns remarks on pooled, masked and NaN cells; none if the page has no such cells."""
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]

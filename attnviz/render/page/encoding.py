@@ -80,8 +80,6 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
     Args:
         weights: ``(queries, keys)``.
         visible: ``(queries, keys)``, False for masked cells.
-        precision: the type of the codes.
-        high: the weight that the largest code stands for; larger weights have this code as well.
 
     Raises:
         AttnvizError: if there are codes and a visible weight is below 0, or above 1 by more than `MAX_EXCESS`.

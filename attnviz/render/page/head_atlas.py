@@ -70,12 +70,8 @@ def _hex(rgb: list[int]) -> str:
 
 
 def _metric_table(panel: Panel, metric: Measure, rows: dict[str, HeadRow]) -> str:
-    """Returns the HTML of one metric: its description, and a table with a row for each layer, a column for each head.
-
-    Args:
-        panel: the numbers of the metric by layers and heads.
-        metric: the metric.
-        rows: the row of each head, by its name, with the pattern for its tooltip.
+    """Returns the HTML of one metric: its description, and a table with a row for each layer, a column for each
+    head.
     """
     limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
@@ -102,15 +98,7 @@ def _scrolling_tag(name: str) -> str:
 
 
 def _cell_html(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
-    """Returns the HTML of a cell: the number on its shade, with a tooltip; an empty cell for NaN.
-
-    Args:
-        panel: the panel of the metric.
-        name: the name of the head, for the tooltip.
-        value: the number.
-        shade: the position of the number on the colour scale, 0 to `SHADE_CLASSES` - 1.
-        row: the row of the head, whose pattern is added to the tooltip; ``None`` if the head has no row.
-    """
+    """Returns the HTML of a cell: the number on its shade, with a tooltip; an empty cell for NaN."""
     if math.isnan(value):
         return "<td></td>"
     number = panel.quantity.cell(value)

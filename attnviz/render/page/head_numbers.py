@@ -64,12 +64,6 @@ class VisibleCounts:
         """Returns the index of the entry for a range of queries of a head.
 
         Adds an entry if no head had the same counts before.
-
-        Args:
-            maps: the maps of the head.
-            head: the number of the head in its layer.
-            queries: the range of queries.
-            edges: the first query of each block, and the end; a block's count is its mean.
         """
         identity = id(maps), head, queries.start, queries.stop
         if identity not in self.index_of_queries:
@@ -87,10 +81,7 @@ class VisibleCounts:
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:
-    """Returns counts as JSON values: the first count and the step if they are linear, otherwise each count.
-
-    Counts are linear with a causal mask and without a mask.
-    """
+    """Returns counts as JSON values: the first count and the step if they are linear, otherwise each count."""
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
     if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
         return {"first": float(counts[0]), "step": step}

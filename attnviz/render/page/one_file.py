@@ -28,16 +28,7 @@ def opening(
     data: Mapping[str, Any],
     frame_html: str = "",
 ) -> bytes:
-    """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these.
-
-    Args:
-        report: gives the title, the caption and the look.
-        name: the name of the page's HTML frame and of its script, ``page``, ``survey`` or ``changes``.
-        kind: the words after the title that say what the page shows.
-        remarks: the sentences below the caption.
-        data: the JSON values that the script starts with.
-        frame_html: further HTML for the frame.
-    """
+    """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these."""
     style, script = style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
     fields = {
         "policy": policy_of(script, style),
@@ -70,13 +61,7 @@ def style_of(look: Look, *sheets: str) -> str:
 
 
 def write_data(file: IO[bytes], name: str, content: bytes) -> None:
-    """Writes an element of data, which the browser does not run.
-
-    Args:
-        file: the open file to write to.
-        name: the id of the element.
-        content: the text of the element.
-    """
+    """Writes an element of data, which the browser does not run."""
     file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 

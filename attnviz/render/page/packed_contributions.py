@@ -40,11 +40,6 @@ def pack_contributions(
 
     Their unit is a common bound of all contributions.
 
-    Args:
-        heads: the heads of the page.
-        packed_heads: the weights of these heads, packed.
-        plan: the plan of the page.
-
     Returns:
         ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights or have no norms.
     """

@@ -59,13 +59,7 @@ class KeyPool:
         self.are_exact: list[bool] = []
 
     def index(self, factors: Factors, head_index: int, head: HeadCells) -> int:
-        """Returns the index of a head's keys in the pool; packs and adds them if the pool does not have them.
-
-        Args:
-            factors: the factors of the layer.
-            head_index: the index of the head in the factors.
-            head: the head, with its range of keys.
-        """
+        """Returns the index of a head's keys in the pool; packs and adds them if the pool does not have them."""
         key_head = factors.key_heads[head_index]
         identity = (id(factors), key_head, head.keys.start, head.keys.stop)
         if identity not in self.index_of_keys:
@@ -110,14 +104,7 @@ def page_factors(maps: LayerMaps) -> Factors | None:
 
 
 def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedFactors:
-    """Returns the queries, keys and rules of one head of one recording, packed; adds its keys to the pool if needed.
-
-    Args:
-        maps: the maps of the head.
-        factors: the factors of the maps.
-        head: the head, with its ranges of queries and keys.
-        key_pool: the keys of the page, to which those of the head are added.
-    """
+    """Returns the queries, keys and rules of one head of one recording, packed; adds its keys to the pool if needed."""
     [head_index] = maps.head_indices((head.head,))
     half_queries, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
     keys_index = key_pool.index(factors, head_index, head)
@@ -161,10 +148,6 @@ def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
 
     The overview has a small share of the factors' bytes, sides from `MIN_OVERVIEW_SIDE` to `MAX_OVERVIEW_SIDE`, and at
     most a pixel for each token.
-
-    Args:
-        head: the head, with its ranges of queries and keys.
-        features: the number of features of a query.
     """
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
     # A pixel is a byte, and a feature as float16 is two.
@@ -177,11 +160,6 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
     """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN.
 
     The row and the column count from the starts of the head's ranges.
-
-    Args:
-        maps: the maps of the head.
-        head: the head, with its ranges of queries and keys.
-        overview: the head's cells, pooled; only the pixel with the largest maximum is searched.
     """
     # -1 is below every weight.
     maxima = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
@@ -206,15 +184,7 @@ def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
 
 
 def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray | None:
-    """Returns the bias of each distance key − query on the page; ``None`` if the bias has no rule by distance.
-
-    The first entry is for the distance from the last query to the first key of the page.
-
-    Args:
-        bias: the bias of the maps.
-        head_index: the index of the head in the bias.
-        head: the head, with its ranges of queries and keys.
-    """
+    """Returns the bias of each distance key − query on the page; ``None`` if the bias has no rule by distance."""
     if bias.relative is None:
         return None
     start = bias.origin + head.keys.start - (head.queries.stop - 1)

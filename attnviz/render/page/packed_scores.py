@@ -36,10 +36,6 @@ class PackedScores:
 def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | None:
     """Returns the queries and keys of the heads, packed, from which a page explains scores.
 
-    Args:
-        heads: the heads of the page.
-        plan: the plan of the page.
-
     Returns:
         ``None`` if the queries or keys of a head are unknown or together have too many numbers for a page. Also
         ``None`` for a page that has queries and keys instead of weights, and for a page that pools tokens.
@@ -84,13 +80,7 @@ def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16],
 
 
 def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers as float16, divided by a power of two and rounded to `KEPT_BITS` bits of their fraction.
-
-    Numbers that are not finite stay.
-
-    Returns:
-        The rounded numbers, the exponent of the power, and True if no number was rounded.
-    """
+    """Returns numbers as float16, divided by a power of two and rounded to `KEPT_BITS` bits of their fraction."""
     half_numbers, exponent, is_exact = scaled_float16(numbers)
     step = np.uint16(1 << (FRACTION_BITS - KEPT_BITS))
     bits = half_numbers.view(np.uint16)

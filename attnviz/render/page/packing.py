@@ -138,10 +138,6 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     have them; weights in fewer bits; means and maxima of the smallest blocks of tokens that fit. Maps that are pooled
     are always stored in blocks. A cell in 8 bits counts as one byte: compression leaves about six bits, and the letters
     that encode these in a page take a quarter more.
-
-    Args:
-        heads: the heads of the page.
-        budget: the largest number of bytes of their numbers.
     """
     all_heads = tuple(heads)
     cells, bytes_of_factors = _total_cells(all_heads, 1), factored_bytes(all_heads)
@@ -192,13 +188,7 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool:
 
 
 def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
-    """Returns the first look at a head whose cells the page computes from queries and keys.
-
-    Args:
-        maps: the maps of the head.
-        head: the head, with its ranges of queries and keys.
-        overview: the head's cells, pooled.
-    """
+    """Returns the first look at a head whose cells the page computes from queries and keys."""
     high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)  # above 0, since codes are divided by it
     highs = _code_highs(overview, high)
     return FirstLook(
@@ -229,13 +219,7 @@ def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """Returns the cells of a head at every query and key, with scores, or with log-sum-exps if the page has codes.
-
-    Args:
-        maps: the maps of the head.
-        head: the head, with its ranges of queries and keys.
-        plan: the precision of the page.
-    """
+    """Returns the cells of a head at every query and key, with scores, or with log-sum-exps if the page has codes."""
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
     if plan.precision.is_exact:
@@ -246,13 +230,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """Returns the cells of a head pooled over blocks of tokens.
-
-    Args:
-        maps: the maps of the head.
-        head: the head, with its ranges of queries and keys.
-        plan: the size of the blocks.
-    """
+    """Returns the cells of a head pooled over blocks of tokens."""
     height, width = _blocks_shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
     visible_key_counts = _mean_visible_key_counts(maps, head, height)
@@ -282,9 +260,7 @@ def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> F
     """Returns the first look at a head whose cells are stored in the page.
 
     Args:
-        cells: the cells of the head.
         weights: ``(queries, keys)``, the weights, with -1 for masked cells.
-        high: the weight that the largest code stands for.
     """
     thumbnail = _thumbnail(cells)
     highs = _code_highs(thumbnail, high)
@@ -297,24 +273,13 @@ def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> F
 
 
 def _mean_visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
-    """Returns the mean number of keys that a query can see in each of ``rows`` blocks of queries, ``(rows,)``.
-
-    Queries that see no key do not count.
-    """
+    """Returns the mean number of keys that a query can see in each of ``rows`` blocks of queries, ``(rows,)``."""
     first, stop = head.queries.start, head.queries.stop
     return mean_visible_key_counts(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
 def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_key_counts: Float64Array) -> float:
-    """Returns the largest visible weight of queries that see several keys; of all queries if none does.
-
-    Returns 0 if all of them are masked or NaN.
-
-    Args:
-        largest: ``(queries, keys)``, the weights, or maxima of blocks.
-        visible: ``(queries, keys)``, False for masked cells.
-        visible_key_counts: ``(queries,)``, the number of keys that each query can see.
-    """
+    """Returns the largest visible weight of queries that see several keys; of all queries if none does."""
     sees_several_keys = visible_key_counts > 1
     # A slice from the first such query on is a view: most maps need no copy.
     rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
@@ -385,11 +350,7 @@ def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
 
 
 def _peak_of_cells(weights: FloatArray) -> tuple[int, int, float] | None:
-    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN.
-
-    Args:
-        weights: ``(queries, keys)``, with -1 for masked cells.
-    """
+    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
     numbers = without_nan(weights)
     row, column = divmod(int(numbers.argmax()), numbers.shape[1])
     largest = float(numbers[row, column])

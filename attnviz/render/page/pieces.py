@@ -24,7 +24,6 @@ def half_pieces(half: NDArray[np.float16], last_arrays: Iterable[NDArray[Any]] =
 
     Args:
         half: ``(tokens, features)``, the queries or keys.
-        last_arrays: the arrays of one more piece at the end; there is none without arrays.
     """
     spans, last_arrays = row_spans(len(half), 2 * half.shape[1]), list(last_arrays)
     return _encoded_pieces([*(planes(half[span]) for span in spans), *([last_arrays] if last_arrays else [])])

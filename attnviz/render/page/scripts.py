@@ -52,10 +52,6 @@ def read_asset(name: str) -> str:
 def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
     """Returns one script in strict mode, joined from a module and all modules that it imports.
 
-    Args:
-        entry: the file name of the module.
-        read: returns the text of a module by its file name.
-
     Raises:
         graphlib.CycleError: if modules import each other in a circle.
         ValueError: if the modules cannot be joined, for example because two declare the same name.
@@ -78,11 +74,7 @@ def _add_with_imports(
 
 
 def _check_names(modules: dict[str, ScriptModule]) -> None:
-    """Raises ValueError if the modules cannot be joined to one script.
-
-    They cannot if an import has no braces or an export declares nothing, if an imported name is not exported or not
-    used, or if two modules declare the same name.
-    """
+    """Raises ValueError if the modules cannot be joined to one script."""
     owners: dict[str, str] = {}
     for name, module in modules.items():
         if other_statement := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):

@@ -68,15 +68,7 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey.
-
-    They are its classes, offsets, positions and axes, the examples of each head, the metric that each head is shown by,
-    and the noun that names an example.
-
-    Args:
-        report: the survey.
-        frame: the applicable metrics of the heads; a class that is not among them is left out.
-    """
+    """Returns the JSON values of a survey."""
     return {
         "noun": frame.example_noun,
         "classes": [name for name in report.classes if name in frame.names],

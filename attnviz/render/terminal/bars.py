@@ -9,11 +9,6 @@ def bar(value: float, full_value: float, width: int) -> str:
     """Returns a bar of blocks, padded with blanks to ``width`` columns.
 
     It is all blanks if the value is not finite or ``full_value`` is not above 0.
-
-    Args:
-        value: the number to show; its sign is ignored.
-        full_value: the number whose bar fills the whole width, as the bars of larger numbers do.
-        width: columns of the terminal.
     """
     if not math.isfinite(value) or not full_value > 0:
         return " " * width

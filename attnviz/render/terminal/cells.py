@@ -44,14 +44,7 @@ class CellGrid:
 
 
 def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields the spans of one row of a map: each number on the colour of its value, a dot for a masked cell.
-
-    Args:
-        panel: the map.
-        row: the index of the row.
-        grid: the geometry of the panels.
-        look: unused; the function has the parameters of ``block_cells``.
-    """
+    """Yields the spans of one row of a map: each number on the colour of its value, a dot for a masked cell."""
     papers = panel.scale.rgb(panel.levels[row])
     inks = ink_on(papers).tolist()
     for column, paper in enumerate(papers.tolist()):
@@ -66,12 +59,6 @@ def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[
     """Yields the spans of one row of a map: blanks on the colours of values, and a dot for a masked cell.
 
     In ASCII or without colours, yields one span: characters of shades, and blanks for masked cells.
-
-    Args:
-        panel: the map.
-        row: the index of the row.
-        grid: the geometry of the panels.
-        look: the number of colours, and whether only ASCII is written.
     """
     values, visible = panel.levels[row], panel.visible[row]
     if not look.colors or look.ascii:
@@ -88,14 +75,7 @@ def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[
 
 
 def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields the spans of two rows of a map on one line, as upper and lower halves of blocks.
-
-    Args:
-        panel: the map.
-        row: the index of the upper row.
-        grid: unused; the function has the parameters of ``block_cells``.
-        look: unused.
-    """
+    """Yields the spans of two rows of a map on one line, as upper and lower halves of blocks."""
     upper, lower = (_row_colors(panel, index) for index in (row, row + 1))
     yield from map(half_block, upper, lower)
 
@@ -109,25 +89,15 @@ def half_block(upper_color: Rgb | None, lower_color: Rgb | None) -> Span:
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
-    """Returns a character of the ramp for each value: the last for the largest value of the scale, ``?`` for NaN.
-
-    Args:
-        values: ``(values,)``, the numbers to show.
-        scale: the scale from the first to the last character.
-        ramp: the characters, from the lightest to the darkest.
-    """
+    """Returns a character of the ramp for each value: the last for the largest value of the scale, ``?`` for NaN."""
     fraction = scale.fraction(values)
     steps = np.rint(np.nan_to_num(fraction) * (len(ramp) - 1)).astype(int)
     return ["?" if np.isnan(position) else ramp[step] for position, step in zip(fraction, steps, strict=True)]
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """Returns the legend of a scale as one line: colours with their numbers, and the quantity's name if there is space.
-
-    Args:
-        quantity: the quantity that the colours show.
-        scale: the scale of the colours.
-        look: the width of the terminal, its colours and characters.
+    """Returns the legend of a scale as one line: colours with their numbers, and the quantity's name if there is
+    space.
     """
     has_no_ticks = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
     ticks = quantity.ticks(scale, 1 if has_no_ticks else LEGEND_TICKS)

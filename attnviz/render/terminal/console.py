@@ -18,10 +18,6 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
     """Returns a look with the size and the colours of the terminal; in ASCII if standard output is not in UTF-8.
 
     A pipe gets the size of the terminal in which the command runs, or 80 x 24 without a terminal.
-
-    Args:
-        look: the options that the user chose.
-        reserved_lines: the number of lines that other output needs.
     """
     from rich.console import Console
 

@@ -35,11 +35,6 @@ MAX_MAP_CELLS = 120  # rows or columns; a larger map does not fit a screen
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as UTF-8 text with escape sequences for colours, or as plain ASCII.
 
-    Args:
-        report: the report to write.
-        suffix: unused; every format has these parameters.
-        file: the open file to write to.
-
     Raises:
         AttnvizError: for the heads of a survey, which need a picture.
     """

@@ -37,14 +37,7 @@ Line = list[Span]
 
 
 def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
-    """Writes lines to a file as UTF-8 with escape sequences for colours, or as plain ASCII.
-
-    Args:
-        lines: the lines to write.
-        look: the number of colours; ``ascii`` asks for plain ASCII, ``moves_cursor`` for moves of the cursor after
-            text of disputed width.
-        file: the open file to write to.
-    """
+    """Writes lines to a file as UTF-8 with escape sequences for colours, or as plain ASCII."""
     if look.ascii:
         texts = (_plain_text(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
@@ -154,12 +147,7 @@ def _has_disputed_width(word: str) -> bool:
 
 
 def _escaped_text(line: Line, colors: int) -> str:
-    """Returns a line as text, with escape sequences around each styled run of spans; unstyled blanks at its end go.
-
-    Args:
-        line: the spans.
-        colors: the number of colours of the terminal; 0 returns plain text without escape sequences.
-    """
+    """Returns a line as text, with escape sequences around each styled run of spans; unstyled blanks at its end go."""
     if not colors:
         return _plain_text(line)
     escaped_text = ""
@@ -181,10 +169,5 @@ def _style_codes(span: Span, colors: int) -> str:
 
 @cache
 def _color_code(color: Rgb, colors: int) -> str:
-    """Returns the parameters of a colour in an escape sequence: the nearest of 256 colours, or red, green and blue.
-
-    Args:
-        color: the colour.
-        colors: the number of colours of the terminal; any other than 256 gives red, green and blue.
-    """
+    """Returns the parameters of a colour in an escape sequence: the nearest of 256 colours, or red, green and blue."""
     return f"5;{nearest_of_256(color)}" if colors == 256 else "2;{};{};{}".format(*color)

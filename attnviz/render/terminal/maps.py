@@ -29,13 +29,7 @@ HEADER_COSTS = {
 
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
-    """Yields the lines of the panels, side by side in bands; a panel that is too wide continues in further bands.
-
-    Args:
-        panels: the panels to draw.
-        grid: the geometry of the panels.
-        look: the width of the terminal, its colours and characters.
-    """
+    """Yields the lines of the panels, side by side in bands; a panel that is too wide continues in further bands."""
     parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
     for start in range(0, len(parts), grid.across):
         yield from _band_lines(parts[start : start + grid.across], grid, look)
@@ -48,13 +42,6 @@ def choose_grid(
     """Returns the best geometry in which the panels fit the width, with numbers if possible.
 
     If none fits, returns the last one tried; panels then continue in further bands.
-
-    Args:
-        panels: the panels to draw.
-        side_by_side: the number of panels that belong side by side, if they fit; ``None`` for any number.
-        look: the size of the terminal, its colours and characters.
-        needs_numbers: True if every number must be shown, however long the panels become.
-        may_have_numbers: True if cells may show their numbers.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
     grids = _possible_grids(panels, look, needs_numbers) if may_have_numbers else _possible_block_grids(panels, look)
@@ -76,15 +63,7 @@ def choose_grid(
 
 
 def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool) -> list[CellGrid]:
-    """Returns possible geometries: first those with numbers, then blocks of two columns and of one.
-
-    For pooled panels, geometries with numbers are returned only if ``needs_numbers`` is True.
-
-    Args:
-        panels: the panels to draw.
-        look: the width of the terminal, its colours and characters.
-        needs_numbers: True to return only geometries with numbers.
-    """
+    """Returns possible geometries: first those with numbers, then blocks of two columns and of one."""
     label_columns = _label_columns(panels, look.width)
     number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key_width = max(widest_label(panel.columns.labels) for panel in panels)
@@ -133,10 +112,7 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
 
 
 def _label_columns(panels: list[Panel], width: int) -> int:
-    """Returns the columns for query labels: the width of the widest, but at most about a quarter of ``width``.
-
-    Pooled keys shorten them to as few as 11 columns, so that all blocks of keys fit side by side.
-    """
+    """Returns the columns for query labels: the width of the widest, but at most about a quarter of ``width``."""
     widest = max(widest_label(panel.rows.labels) for panel in panels)
     blocks = max((len(panel.columns.labels) for panel in panels if panel.columns.pooled), default=0)
     columns_beside_blocks = max(width - blocks - 1, ROW_LABEL_COLUMNS - 1) if blocks else width
@@ -162,16 +138,7 @@ def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
 
 
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
-    """Returns the number of panels side by side: ``side_by_side`` if so many fit, else 1.
-
-    Without ``side_by_side``, returns as many as fit, or fewer if these need no more bands.
-
-    Args:
-        grid: the geometry.
-        panels: the panels to draw.
-        side_by_side: the number of panels that belong side by side; ``None`` for any number.
-        width: columns of the terminal.
-    """
+    """Returns the number of panels side by side: ``side_by_side`` if so many fit, else 1."""
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
     fitting_count = max(1, (width - grid.label_columns - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if side_by_side is not None:
@@ -279,10 +246,7 @@ def _number_width(panel: Panel) -> int:
 
 
 def _letters_down(label: str, height: int) -> list[str]:
-    """Returns the lines of a label that is written downwards: a character, with its combining marks, on each line.
-
-    A label of more than ``height`` lines is cut, and the last of its ``height`` lines is an ellipsis.
-    """
+    """Returns the lines of a label that is written downwards: a character, with its combining marks, on each line."""
     lines: list[str] = []
     for character in label:
         if lines and cell_len(lines[-1] + character) == cell_len(lines[-1]):  # no wider: a combining mark

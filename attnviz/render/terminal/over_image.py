@@ -37,10 +37,7 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _images_across(panels: list[Panel], width: int) -> int:
-    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit.
-
-    The images of a head stay side by side if they have space.
-    """
+    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit."""
     heads_of_layer = sum(panel.group == panels[0].group for panel in panels)
     if (width + GAP) // heads_of_layer >= LEAST_COLUMNS_OF_LAYER + GAP:
         return heads_of_layer
@@ -107,10 +104,7 @@ def draw_border(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int],
     """Draws the border of a rectangle into the pixels of an overlay.
 
     Args:
-        panel: the panel of the overlay.
         pixels: the pixels, ``(rows, columns, 3)``, which are changed.
-        box: left, top, right and bottom of the rectangle, in pixels of the image.
-        color: the colour of the border.
     """
     image = panel_image(panel)
     rows, columns, _ = pixels.shape
@@ -126,14 +120,7 @@ def draw_border(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int],
 
 
 def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> list[Line]:
-    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for a query in the image.
-
-    Args:
-        panel: the weights of one query.
-        rows: lines of the screen.
-        columns: columns of the screen.
-        signs: the shades, the lightest first.
-    """
+    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for a query in the image."""
     image, boxes = panel_image(panel), panel.columns.places
     characters = np.full((rows, columns), " ")
     patch_shades = shades(panel.levels[0], panel.scale, signs)

@@ -36,23 +36,12 @@ def sound_lines(panel: Panel, look: Look) -> Iterator[Line]:
 
 
 def envelope_text(sound: Sound, edges: Float64Array, bars: str = BARS) -> str:
-    """Returns a bar for each column: the largest amplitude between its two edges.
-
-    Args:
-        sound: the sound.
-        edges: ``(columns + 1,)``, indices of samples.
-        bars: the characters for no amplitude up to the largest.
-    """
+    """Returns a bar for each column: the largest amplitude between its two edges."""
     return "".join(bars[round(height * (len(bars) - 1))] for height in envelope_heights(sound, edges).tolist())
 
 
 def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
-    """Returns the largest amplitude of each column, from 0 to 1, ``(columns,)``; 0 after the end of the envelope.
-
-    Args:
-        sound: the sound.
-        edges: ``(columns + 1,)``, indices of samples.
-    """
+    """Returns the largest amplitude of each column, from 0 to 1, ``(columns,)``; 0 after the end of the envelope."""
     envelope_positions = edges / sound.samples * len(sound.envelope)
     heights = [
         sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0)
@@ -62,14 +51,7 @@ def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
 
 
 def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bool) -> Iterator[Span]:
-    """Yields a span for each column, in the colour of its largest weight; without colours, one span of bars.
-
-    Args:
-        panel: the row of weights, whose columns are frames of the sound.
-        edges: ``(columns + 1,)``, indices of samples.
-        bars: the characters for the lowest up to the highest weight of the scale.
-        has_colors: True to draw colours instead of bars.
-    """
+    """Yields a span for each column, in the colour of its largest weight; without colours, one span of bars."""
     values = _largest_weights(panel, edges)
     if not has_colors:
         shares = np.clip(panel.scale.fraction(values), 0, 1)
@@ -81,9 +63,8 @@ def weight_spans(panel: Panel, edges: Float64Array, bars: str, *, has_colors: bo
 
 
 def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
-    """Returns the weight or change of each column's frames that is furthest from 0, ``(columns,)``; 0 without frames.
-
-    A frame is in the column that contains its middle.
+    """Returns the weight or change of each column's frames that is furthest from 0, ``(columns,)``; 0 without
+    frames.
     """
     assert panel.columns.places is not None
     column_of_frame: IntArray = np.searchsorted(edges, panel.columns.places.mean(axis=1), side="right") - 1
@@ -97,12 +78,7 @@ def _largest_weights(panel: Panel, edges: Float64Array) -> FloatArray:
 
 
 def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:
-    """Returns a line with round seconds, each at its column; labels without space are left out.
-
-    Args:
-        edges: ``(columns + 1,)``, the seconds at which columns begin, and the end of the last.
-        covered_columns: columns without labels, since other words stand there.
-    """
+    """Returns a line with round seconds, each at its column; labels without space are left out."""
     columns = len(edges) - 1
     seconds_per_column = (edges[-1] - edges[0]) / columns
     step = next(

@@ -42,16 +42,7 @@ def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Lo
 
 
 def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:
-    """Returns the spans of a bar: `BAR_COLUMNS` columns right of zero, and as many left of it if any bar is negative.
-
-    A bar is precise to an eighth of a column to the right of zero, to half a column to its left, where Unicode has no
-    other characters, and to a whole column in ASCII.
-
-    Args:
-        length: the length of the bar, from -1 to 1; ``None`` for none.
-        has_negative: True if some bar of the table's column is negative.
-        look: the colours and characters of the terminal.
-    """
+    """Returns the spans of a bar:"""
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
     to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None

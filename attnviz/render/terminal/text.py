@@ -35,10 +35,7 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel: its title, and its tokens with their weights.
-
-    If the look overlays heads, yields one text on the mixed hues of all panels instead.
-    """
+    """Yields the lines of each panel: its title, and its tokens with their weights."""
     if look.overlaid:
         yield from _overlaid_lines(panels, look)
         return
@@ -49,10 +46,7 @@ def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
-    """Yields a span for each token of a text: on the colour of its weight, with its weight in brackets, or masked.
-
-    Without colours, weights below `MIN_WRITTEN_SHARE` of the scale are not written, unless they are the largest.
-    """
+    """Yields a span for each token of a text: on the colour of its weight, with its weight in brackets, or masked."""
     has_colors = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
     inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
@@ -108,10 +102,7 @@ def _is_query(panel: Panel, index: int) -> bool:
 
 
 def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
-    """Yields the tokens in lines of at most ``width`` columns, separated by spaces; one empty line for no tokens.
-
-    A token wider than ``width`` has its own line.
-    """
+    """Yields the tokens in lines of at most ``width`` columns, separated by spaces; one empty line for no tokens."""
     line: Line = []
     used_columns = 0
     for token in tokens:

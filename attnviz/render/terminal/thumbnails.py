@@ -21,13 +21,7 @@ def thumbnail_cells(look: Look) -> int:
 
 
 def thumbnails(panels: list[Panel], look: Look, fills_rows: bool = False) -> Iterator[Line]:
-    """Yields the lines of thumbnails, those of each group side by side in as few bands as the width allows.
-
-    Args:
-        panels: the panels, sorted by group.
-        look: the width of the terminal, its colours and characters.
-        fills_rows: True to ignore groups and fill bands in the order of the panels.
-    """
+    """Yields the lines of thumbnails, those of each group side by side in as few bands as the width allows."""
     max_width = max(max(_cells_width(panel), cell_len(panel.title)) for panel in panels)
     max_across = max(1, (look.width + 1) // (max_width + 1))
     names_repeat = len({panel.title for panel in panels}) < len(panels)

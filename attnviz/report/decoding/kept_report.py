@@ -108,11 +108,6 @@ class KeptNumbers:
 def kept_report(recording: Recording, kept_mass: KeptMass, options: ReportOptions) -> HeadsReport:
     """Builds the report of cache policies: a list, or if a picture is drawn, a map of layers by heads for each policy.
 
-    Args:
-        recording: the recording of the steps.
-        kept_mass: the weight that the policies keep.
-        options: the look and the medium.
-
     Raises:
         AttnvizError: for a page, or for arcs or text.
     """
@@ -147,10 +142,7 @@ def _caption(recording: Recording, kept_mass: KeptMass) -> str:
 
 
 def _summary(kept_mass: KeptMass, *, is_wide: bool) -> Summary:
-    """Returns a list with a row per policy: what it keeps, its memory, and the heads and tokens that lose most.
-
-    A wide terminal lists more heads and tokens in a row.
-    """
+    """Returns a list with a row per policy: what it keeps, its memory, and the heads and tokens that lose most."""
     means = kept_mass.kept.mean(axis=(1, 2))
 
     def worst_heads(policy: int) -> str:
@@ -192,10 +184,7 @@ def _panels(kept_mass: KeptMass) -> list[Panel]:
 
 
 def _remarks(kept_mass: KeptMass) -> tuple[str, ...]:
-    """Returns remarks on the retrieval heads, on policies that choose from all keys, and on what the numbers omit.
-
-    If heads share a cache and a policy drops keys, another remark says so.
-    """
+    """Returns remarks on the retrieval heads, on policies that choose from all keys, and on what the numbers omit."""
     retrieval_heads = np.flatnonzero(kept_mass.retrieves)[
         np.argsort(-kept_mass.far[kept_mass.retrieves], kind="stable")
     ].tolist()

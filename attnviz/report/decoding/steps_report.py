@@ -93,11 +93,6 @@ class StepNumbers:
 def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> HeadsReport:
     """Builds the report of decoding steps: a list with a row per step, or for a picture, a map of steps by units.
 
-    Args:
-        recording: the recording of the steps.
-        steps: the steps.
-        options: the look and the medium.
-
     Raises:
         AttnvizError: for a page, for arcs or text, or if a picture has too many steps.
     """

@@ -71,11 +71,6 @@ class UnitNumbers:
 def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> HeadsReport:
     """Builds the report of units: a list, or if a picture is drawn, the shares of units and the losses without them.
 
-    Args:
-        recording: the recording of the example.
-        checks: the numbers of the units.
-        options: the look and the medium.
-
     Raises:
         AttnvizError: for a page, or for arcs or text.
     """
@@ -117,10 +112,7 @@ def _caption(recording: Recording, checks: UnitChecks) -> str:
 
 
 def _change_phrase(largest_loss: float, units: str) -> str:
-    """Returns how a log-probability changes: ``falls by 0.12 nats, the most of 3 passages``; a negative loss is a rise.
-
-    Without ``units``, the number and noun of the hidden ones, the phrase has no rank.
-    """
+    """Returns how a log-probability changes:"""
     if not largest_loss:
         return "stays the same"
     verb, degree = ("falls", "most") if largest_loss > 0 else ("rises", "least")

@@ -46,13 +46,7 @@ def _summary(types: HeadTypes) -> Summary:
         return scores.ranked_rows(head_type.name)
 
     def number_of_best(head_type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
-        """Returns a number of the head with the highest score of a type: by default this score.
-
-        Args:
-            head_type: the type of head.
-            frame: the frame that has the number, by default the frame of scores.
-            name: ``values`` or ``margins``.
-        """
+        """Returns a number of the head with the highest score of a type: by default this score."""
         return float(frame.column(head_type.name, name)[rows_best_first(head_type)[0]])
 
     def next_heads(head_type: HeadType) -> list[str]:

@@ -21,10 +21,6 @@ def effect_remark(effects: "Effects") -> str:
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
     """Loads the effects from a file, which must have the effect of at least one of these heads.
 
-    Args:
-        file: the path of the file.
-        heads: the layer and number of each head.
-
     Raises:
         AttnvizError: if the file cannot be read, holds no effects, or has none of these heads.
     """
@@ -45,13 +41,7 @@ def load_effects(file: str) -> "Effects":
 
 
 def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
-    """Raises AttnvizError if the table has no effect of any of these heads removed alone.
-
-    Args:
-        effects: the effects.
-        file: the path of their file, for the message.
-        heads: the layer and number of each head.
-    """
+    """Raises AttnvizError if the table has no effect of any of these heads removed alone."""
     single_heads = effects.frame.numbers_by_head
     if not heads & single_heads.keys():
         examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "sets of heads"

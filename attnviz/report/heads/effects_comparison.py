@@ -24,11 +24,6 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
 
     The map, of layers by heads, is for media that draw pictures.
 
-    Args:
-        before: the effects before the change.
-        after: the effects after it.
-        options: the options of the report; those that select heads or cells are refused.
-
     Raises:
         AttnvizError: for a page, for options that select heads or cells, for effects that cannot be compared, or for a
             picture without single heads.
@@ -85,10 +80,7 @@ def _panel(before: Effects, after: Effects) -> Panel:
 
 
 def _summary(changes: HeadChanges) -> Summary:
-    """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar.
-
-    A column of margins follows if any change has one.
-    """
+    """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar."""
     bar = bar_length([change.difference for change in changes.changes])
     columns = [
         Column[NumberChange]("without", lambda change: change.name, align="<"),

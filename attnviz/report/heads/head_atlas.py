@@ -81,13 +81,6 @@ def heads_report(
 
     Effects, norms of contributions, shares of the last unit and alignment each add columns if they are asked for.
 
-    Args:
-        recordings: one or more recordings of the same model.
-        options: the heads to show, their order and their number; the medium decides between list and atlas.
-        effects: effects of ablation, shown as one more column.
-        reference: words with their true seconds, from which the alignment of each head is measured. If it is ``None``
-            and the options name alignment or lag, the words are those that the model's alignment heads find.
-
     Raises:
         AttnvizError: if the recordings have different heads, the options name an unknown measure, ask for arcs or text,
             or select a part of the maps, or alignment cannot be measured.
@@ -146,15 +139,7 @@ def _alignment_columns(
     options: ReportOptions,
     reference: "Sequence[TimedWord] | None",
 ) -> tuple[HeadFrame, str] | None:
-    """Returns a frame with alignment and lag of the heads, and a remark on the reference words.
-
-    The reference words are ``reference``, else the words that the model's alignment heads find. The result is ``None``
-    if there is no ``reference`` and neither the order nor the filter of the options names alignment or lag.
-
-    Raises:
-        AttnvizError: if there is not one recording of a text over a sound, or if there are no words to compare with:
-            neither a reference nor alignment heads listed in the model's folder.
-    """
+    """Returns a frame with alignment and lag of the heads, and a remark on the reference words."""
     names_alignment = any(name in f"{options.sort or ''} {options.filter or ''}" for name in ("alignment", "lag"))
     if reference is None and not names_alignment:
         return None
@@ -194,13 +179,6 @@ def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
     """Builds the report of a frame: a list with a row per head, or the atlas.
 
-    Args:
-        source: the source of the numbers.
-        frame: the numbers of the heads.
-        options: the order, number and filter of the heads; the medium decides between list and atlas. If the
-            medium limits the size and the options have no order, number or filter of heads and not ``all``, the list
-            has as many of the clearest heads as fit, or all heads if not even one fits.
-
     Raises:
         AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
     """
@@ -228,10 +206,8 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
 def _shorter_lists(
     full_list: HeadList, table: HeadFrame, source: About, shown_metrics: tuple[Measure, ...]
 ) -> Iterator[HeadList]:
-    """Yields lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
-
-    The first list has all heads but one, or fewer: at most one per line of the screen. Without a screen height, no
-    list is yielded.
+    """Yields lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all
+    heads.
     """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
@@ -247,10 +223,7 @@ def _shorter_lists(
 
 
 def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics that fit the width: the one that sorts, then those of `FIRST_SHOWN`, then others.
-
-    There is at least one, unless no metric applies to the heads.
-    """
+    """Returns the metrics that fit the width: the one that sorts, then those of `FIRST_SHOWN`, then others."""
     sort_names = [options.sort.removeprefix("-")] if options.sort else []
     applicable = {metric.name: metric for metric in table.applicable}
     names = [name for name in dict.fromkeys((*sort_names, *FIRST_SHOWN, *applicable)) if name in applicable]
@@ -272,10 +245,7 @@ def _summary(table: HeadFrame, shown_metrics: tuple[Measure, ...]) -> Summary:
 
 
 def _column(table: HeadFrame, metric: Measure) -> Column[int]:
-    """Returns the column of a metric, with bars and, for several texts, the standard deviation after ±.
-
-    A full bar stands for 1 if the metric is a share, else for its largest absolute value in the table.
-    """
+    """Returns the column of a metric, with bars and, for several texts, the standard deviation after ±."""
     metric_index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
     values = table.values[:, metric_index]
     spreads = (
@@ -311,10 +281,7 @@ def fit_words(text: str, width: int) -> str:
 
 
 def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics of an atlas, in the order of the table: all if the options ask for all or for a page.
-
-    Otherwise there are at most `MAX_DRAWN`, chosen in this order: the metric that sorts, `FIRST_SHOWN`, the others.
-    """
+    """Returns the metrics of an atlas, in the order of the table: all if the options ask for all or for a page."""
     if options.all or not options.medium.draws_maps:
         return table.applicable
     sort_names = [options.sort.removeprefix("-")] if options.sort else []
@@ -333,11 +300,7 @@ def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...
 
 
 def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
-    """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale.
-
-    Raises:
-        AttnvizError: if no metric applies, since every query sees one key at most.
-    """
+    """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale."""
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     quantities = _quantities(metrics)
@@ -348,11 +311,7 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 
 
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """Returns the quantity of each unit that the metrics have, by unit.
-
-    If there are several units, each quantity's name begins with the names of its metrics, as in "entropy: bits". For
-    the unit with most metrics it begins with "all others" if these are more than `MAX_NAMED_METRICS`.
-    """
+    """Returns the quantity of each unit that the metrics have, by unit."""
     names: dict[str, list[str]] = {}
     for metric in metrics:
         names.setdefault(metric.unit, []).append(metric.name)
@@ -397,10 +356,7 @@ def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
-    """Returns a remark on how the numbers are averaged, and one on the metrics that do not apply, if there are any.
-
-    The second remark says what these metrics need.
-    """
+    """Returns a remark on how the numbers are averaged, and one on the metrics that do not apply, if there are any."""
     noun = table.example_noun
     over_texts = f" and over the {noun}; ± is the standard deviation over {noun}" if table.texts > 1 else ""
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."

@@ -82,13 +82,8 @@ def format_or_blank(number: float, spec: str) -> str:
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """Returns a panel of layers by heads, blank where a layer lacks a head; `share_scales` must set its colour scale.
-
-    Args:
-        rows: single heads; each module and each kind of attention in a layer has its own row in the panel.
-        values: one number per head; NaN leaves its cell blank.
-        title: the title of the panel.
-        quantity: the meaning and format of the numbers.
+    """Returns a panel of layers by heads, blank where a layer lacks a head; `share_scales` must set its colour
+    scale.
     """
     layers = sorted({(row.layer, row.module, row.kind, row.part) for row in rows})
     heads = sorted({row.head for row in rows})
@@ -112,11 +107,7 @@ def labelled_panel(
     """Returns a panel of numbers with labels, in which NaN is blank; `share_scales` must set its colour scale.
 
     Args:
-        title: the title of the panel.
         values: ``(rows, columns)``.
-        rows: the name of the axis of rows, and its labels.
-        columns: the name of the axis of columns, and its labels.
-        quantity: the meaning and format of the numbers.
     """
     cells = values.astype(np.float32)
     return Panel(

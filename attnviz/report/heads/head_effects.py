@@ -60,10 +60,7 @@ def _panel(effects: Effects) -> Panel:
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
-    """Returns one panel of heads by heads, with the change of the metric if the two heads are removed together.
-
-    The list is empty if no pair was removed, and for a greedy search, whose sets grow by one head in each row.
-    """
+    """Returns one panel of heads by heads, with the change of the metric if the two heads are removed together."""
     pairs = [row for row in effects.rows if len(row.heads) == 2]
     if effects.greedy or not pairs:
         return []
@@ -78,12 +75,6 @@ def _pairs_panel(effects: Effects) -> list[Panel]:
 
 def single_heads_panel(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
     """Returns a panel of layers by heads with the first measure of each single head.
-
-    Args:
-        frame: the numbers of the heads; its sets of several heads are left out.
-        title: the title of the panel.
-        name: the name of the quantity in the legend.
-        refusal: the message if no row has a single head.
 
     Raises:
         AttnvizError: if no row has a single head.
@@ -100,11 +91,7 @@ def name_with_unit(measure: Measure) -> str:
 
 
 def _summary(effects: Effects) -> Summary:
-    """Returns a list with a row per head or set of heads: the metric without it, and the change.
-
-    Several texts add a column of margins. If the interaction of any set is known, there is a column of interactions.
-    The order is that of ``effects.sorted()``.
-    """
+    """Returns a list with a row per head or set of heads: the metric without it, and the change."""
     rows = effects.sorted()
     length_of = bar_length([row.mean for row in rows])
     columns = [
@@ -141,10 +128,7 @@ def _direction(effects: Effects, change: float) -> str:
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
-    """Returns remarks on the meaning of the numbers and their limits.
-
-    Several texts add a remark on intervals, and a greedy search one on the order of its rows.
-    """
+    """Returns remarks on the meaning of the numbers and their limits."""
     replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
     greedy_remark = "Each row removes one more head: the head whose removal then changes the result most."

@@ -61,11 +61,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
 
 
 def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
-    """Returns the heads that the user selected; empty if the user selected neither layers nor heads.
-
-    Raises:
-        AttnvizError: if no head matches the selection.
-    """
+    """Returns the heads that the user selected; empty if the user selected neither layers nor heads."""
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
@@ -83,10 +79,7 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
 
 
 def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
-    """Returns a list with a row per part, the largest in size first, then the logit.
-
-    If parts are left out, a row with their sum and the option that shows them stands before the logit.
-    """
+    """Returns a list with a row per part, the largest in size first, then the logit."""
     sorted_parts = parts.sorted()
     shown_parts = sorted_parts if options.all else sorted_parts[:MAX_LISTED_PARTS]
     length_of = bar_length([part.adds for part in sorted_parts])
@@ -117,11 +110,7 @@ def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
 
 
 def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
-    """Returns a list with a row per key, then a row of sums, and a column per head.
-
-    Raises:
-        AttnvizError: if the heads have different keys.
-    """
+    """Returns a list with a row per key, then a row of sums, and a column per head."""
     label_groups = {parts.labels_of(head) for head in heads}
     if len(label_groups) > 1:
         raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
@@ -161,10 +150,7 @@ def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ..
 
 
 def _layer_panel(parts: LogitParts) -> Panel:
-    """Returns a panel of the parts in layers: a row per layer, a column per head, and columns for MLPs and the like.
-
-    Parts that share a cell are summed; a layer without a part has a blank cell.
-    """
+    """Returns a panel of the parts in layers: a row per layer, a column per head, and columns for MLPs and the like."""
     layer_parts = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in layer_parts if part.layer is not None})
     # Heads come first, by number; parts without a head, such as MLPs, follow them.
@@ -184,10 +170,7 @@ def _column_heading(part: LogitPart) -> str:
 
 
 def _key_panel(parts: LogitParts, heads: list[LogitPart]) -> Panel:
-    """Returns a panel with a row per head and a column for each of the `MAX_DRAWN_KEYS` keys with the largest parts.
-
-    The heads must have the same keys. The absolute values of a key's parts are summed over the heads to rank it.
-    """
+    """Returns a panel with a row per head and a column for each of the `MAX_DRAWN_KEYS` keys with the largest parts."""
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
@@ -215,9 +198,8 @@ def _caption(parts: LogitParts) -> str:
 
 
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
-    """Returns remarks on frozen norms, on how closely the sum agrees with the logit, and on a soft cap if there is one.
-
-    The remarks of the parts themselves follow.
+    """Returns remarks on frozen norms, on how closely the sum agrees with the logit, and on a soft cap if there is
+    one.
     """
     frozen = parts.frozen
     norms_before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""

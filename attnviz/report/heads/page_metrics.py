@@ -49,10 +49,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 
 
 def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """Returns the frame with the norm of what each head moves as one more column.
-
-    The frame is unchanged if the norms of values are unknown, or the heads have over `MAX_MEASURED_CELLS` cells.
-    """
+    """Returns the frame with the norm of what each head moves as one more column."""
     cell_count = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cell_count > MAX_MEASURED_CELLS or any(head.maps.value_norms is None for head in heads):
         return frame

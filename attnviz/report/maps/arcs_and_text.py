@@ -50,12 +50,6 @@ MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, 
 def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
     """Returns the report of every head as lines from its queries to its keys.
 
-    Args:
-        recording: the recording of the heads.
-        heads: the heads to draw.
-        options: the look and the medium.
-        notes: the note on each head that has one.
-
     Raises:
         AttnvizError: for a table, if there are more heads or tokens than arcs can show, or if the heads cannot share
             one picture that overlays them.
@@ -80,12 +74,6 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
     """Returns the report of what one query attends to in every head: the shaded text, or the top keys of a long text.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads to draw.
-        options: the look, which names the query, and the medium.
-        notes: unused; it is there because ``arcs_report`` has the same parameters.
 
     Raises:
         AttnvizError: for a table, if there are more heads than such a picture can show, if the heads cannot share one
@@ -145,11 +133,7 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
-    """Returns the panel of a head whose cells are drawn as lines.
-
-    Raises:
-        AttnvizError: if the head has more than `MAX_ARC_TOKENS` queries or keys.
-    """
+    """Returns the panel of a head whose cells are drawn as lines."""
     [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
         count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
@@ -161,11 +145,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 
 def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
-    """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line.
-
-    Uniform attention is 1 / n for the query that sees most keys, n. The panels are unchanged if the heads do not share
-    limits, if they show no weights, if visible keys are not counted, or if no weight is `MIN_PREFERENCE` times uniform.
-    """
+    """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line."""
     visible_counts = [
         panel.visible_key_counts.max()
         for panel in panels
@@ -193,10 +173,7 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
 
 
 def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
-    """True if the chosen keys of a head are drawn as one text: if they are few, or frames of a sound.
-
-    More keys fit on a page, which grows with its text, unless the look sets its size.
-    """
+    """True if the chosen keys of a head are drawn as one text: if they are few, or frames of a sound."""
     if isinstance(head.maps.key_tokens.canvas, Sound):
         return True
     grows = options.medium.one_page and options.look.inches is None
@@ -210,10 +187,7 @@ def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> 
 
 
 def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel.
-
-    If no key has any weight, the only panel shows the start of the chosen keys.
-    """
+    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
@@ -234,10 +208,7 @@ def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportO
 
 
 def _groups_of_near_keys(keys: list[int]) -> list[list[int]]:
-    """Returns the keys in groups; empty without keys.
-
-    A key joins the first group whose first key is at most `CONTEXT_TOKENS` away, else it begins a group.
-    """
+    """Returns the keys in groups; empty without keys."""
     groups: list[list[int]] = []
     for key in keys:
         near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
@@ -301,13 +272,7 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
-    """Returns the index of the query with this name, and a remark on how the name was understood; "" if it is clear.
-
-    Without a name it is the last selected query that is not padding, or the first selected one if all are padding.
-
-    Raises:
-        AttnvizError: if no query has this name, or it is not among the selected queries.
-    """
+    """Returns the index of the query with this name, and a remark on how the name was understood; "" if it is clear."""
     tokens = head.maps.query_tokens
     start, stop = head.queries.start, head.queries.stop
     if name is None:

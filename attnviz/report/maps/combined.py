@@ -73,12 +73,6 @@ def combined_report(
 
     For a medium without maps the report has the exact numbers of the combination.
 
-    Args:
-        recording: the recording to show.
-        options: which heads and tokens to show, and how.
-        method: ``mean``, ``max`` or ``rollout``.
-        residual: the residual's share of a row in ``rollout``, 0 to 1.
-
     Raises:
         AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, arcs or text.
     """
@@ -132,15 +126,7 @@ def combined_report(
 def _combined_image_report(
     recording: Recording, head: ChosenHead, options: ReportOptions, method: str, remark: str
 ) -> ShadedText:
-    """Returns the report of what one query looks at in an image according to a combination of heads.
-
-    Args:
-        recording: the recording of the heads.
-        head: the combination.
-        options: the look, which names the query.
-        method: ``mean``, ``max`` or ``rollout``.
-        remark: the sentence that explains the numbers.
-    """
+    """Returns the report of what one query looks at in an image according to a combination of heads."""
     from attnviz.report.maps.over_image import image_report
 
     report = image_report(replace(recording, maps=(head.maps,)), [head], options, notes={})
@@ -154,10 +140,7 @@ def _combined_image_report(
 
 
 def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the special token with the largest mean if that is over half, so that other keys are pale.
-
-    There is none without such a token, for pooled maps or for contributions.
-    """
+    """Returns a remark on the special token with the largest mean if that is over half, so that other keys are pale."""
     are_special, values = head.maps.key_tokens.special[head.keys], panels[0].values
     if not are_special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()
@@ -188,10 +171,7 @@ def _combined_head(recording: Recording, options: ReportOptions, method: str, re
 
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:
-    """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution".
-
-    A rollout of contributions gets the quantity `ROLLOUT_CONTRIBUTION` instead: its rows sum to one.
-    """
+    """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution"."""
     name = COMBINATIONS[method].quantity
     if panel.quantity is not CONTRIBUTION:
         return replace(panel, quantity=replace(panel.quantity, name=name))

@@ -68,10 +68,7 @@ class _Comparison:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The names of A and B over their panels: ``without X`` and ``with X`` for a change X.
-
-        They are ``before`` and ``after`` if the name of the change has over `MAX_NAMED_CHANGE` characters.
-        """
+        """The names of A and B over their panels: ``without X`` and ``with X`` for a change X."""
         if len(self.change) > MAX_NAMED_CHANGE:
             return "before", "after"
         return f"without {self.change}", f"with {self.change}"
@@ -98,12 +95,6 @@ def comparison_report(
 
     A page of many heads has thumbnails of B − A alone. A terminal draws fewer details, or only the head that changes
     most, if not all heads fit; a medium without maps gets exact numbers.
-
-    Args:
-        a: the recording without the change.
-        b: the recording with the change.
-        change: the name of the change in the caption.
-        options: which heads and tokens to show, and how.
 
     Raises:
         AttnvizError: if the recordings' heads, queries or keys do not correspond, or the options ask for arcs or text,
@@ -133,10 +124,7 @@ def comparison_report(
 
 
 def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
-    """Yields the report of all heads, then of the head that changes most, with fewer and fewer details.
-
-    The table loses rows, the cells their numbers, and the picture its less important remarks.
-    """
+    """Yields the report of all heads, then of the head that changes most, with fewer and fewer details."""
     full_report = _heatmaps(comparison)
     yield full_report
     by_change = np.argsort(-comparison.variations, kind="stable").tolist()
@@ -152,10 +140,8 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
 
 
 def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
-    """Returns the rows of the heads that the user's filter keeps, cut to the top few and sorted by change on request.
-
-    Raises:
-        AttnvizError: if the user sorts by anything but the change.
+    """Returns the rows of the heads that the user's filter keeps, cut to the top few and sorted by change on
+    request.
     """
     if options.sort not in (None, "change", "-change"):
         sort, by_change = option("sort", options.sort), option("sort", "change")
@@ -181,10 +167,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
-    """Returns the report of B − A of many heads, as thumbnails: a row per layer.
-
-    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead.
-    """
+    """Returns the report of B − A of many heads, as thumbnails: a row per layer."""
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     fills_rows = options.sort is not None or not are_adjacent(layers)
@@ -207,11 +190,8 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
 
 
 def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> ExactNumbers:
-    """Returns the exact numbers of the heads, sorted as the user asks; in recorded order for a page that sorts heads.
-
-    Args:
-        comparison: the heads to show.
-        in_recorded_order: the same heads in recorded order, for a page, which sorts them itself by their changes.
+    """Returns the exact numbers of the heads, sorted as the user asks; in recorded order for a page that sorts
+    heads.
     """
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
@@ -242,14 +222,7 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
 
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if A or B can see them.
-
-    Args:
-        a: the head in recording A.
-        b: the same head in recording B.
-        options: the look and the medium.
-        sides: the names of A and B over their panels.
-    """
+    """Returns the panels of a head in A, in B, and of B − A, whose cells are visible if A or B can see them."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     # The title has the first words of both sides, the later one first: "after − before" or "with − without".

@@ -45,13 +45,6 @@ def fit_screen(
 
     The report of all heads is not tried if the summaries name first heads, or if the groups of heads need more lines
     than the screen has. If no report fits, returns the smallest one.
-
-    Args:
-        recording: the recording to show.
-        heads: its chosen heads.
-        options: options whose medium tells if a report fits.
-        summaries: the patterns of the heads, which tell the clearest.
-        draw_all: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
     group_count = len({(head.maps.layer, head.maps.kind) for head in heads})
@@ -84,13 +77,6 @@ def fit_first_heads(
     """Returns the report of the first ``count`` heads if it fits on the screen, else of as many of them as fit.
 
     If not even one head fits, ``count`` heads are drawn. A remark tells how to draw all heads if some are left out.
-
-    Args:
-        heads: the chosen heads.
-        recording: the recording of these heads.
-        options: options whose medium tells if a report fits.
-        draw: returns the report of some of the heads.
-        count: the largest number of heads that are drawn.
     """
     fits = options.medium.fits or (lambda report: True)
     advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
@@ -136,15 +122,7 @@ class Extent(NamedTuple):
 
 
 def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Extent]:
-    """Yields the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
-
-    Each kind is tried with up to four heads, the most first.
-
-    Args:
-        length: the number of tokens of the text.
-        max_cells: the largest number of rows or columns of a map.
-        finds_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
-    """
+    """Yields the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps."""
     is_short = length <= MAX_CUT_TOKENS
     smaller_rows = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
     yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
@@ -162,11 +140,7 @@ def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Exten
 
 
 def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
-    """Yields the extents to try, most informative first, if the last row matters most; all of them include this row.
-
-    A text of over `MAX_CUT_TOKENS` units is pooled. For a shorter text, whole maps of up to four heads come first, then
-    maps of one head with fewer and fewer of the last rows.
-    """
+    """Yields the extents to try, most informative first, if the last row matters most; all of them include this row."""
     if length > MAX_CUT_TOKENS:
         yield from (Extent(heads, rows) for rows in POOLED_CELLS for heads in (4, 3, 2, 1))
         return
@@ -209,10 +183,7 @@ def _clearest_report(
 
 
 def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
-    """Returns the head with only its last queries, or its first queries and keys, as the extent says.
-
-    The head is unchanged if the extent has the whole text.
-    """
+    """Returns the head with only its last queries, or its first queries and keys, as the extent says."""
     if extent.part == "last queries":
         start, stop = head.queries.start, head.queries.stop
         return replace(head, queries=slice(max(start, stop - extent.rows), stop))
@@ -225,9 +196,8 @@ def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
 
 
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
-    """Yields the report, then one without remarks on exact weights, then one also without those on masks and colours.
-
-    A warning that weights are not exact stays.
+    """Yields the report, then one without remarks on exact weights, then one also without those on masks and
+    colours.
     """
     yield report
     exactness_remarks = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))

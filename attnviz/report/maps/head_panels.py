@@ -16,13 +16,7 @@ from attnviz.report.words.captions import Notes, head_title
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
-    """Returns the exact numbers of a head, or of the same head in two recordings.
-
-    Args:
-        sides: the head by the suffix of its fields' names: "" for one recording, ``_a`` and ``_b`` for two.
-        table: ``scores`` or ``weights`` for these alone, else both; maps of contributions give these as weights.
-        change: measures of the head's change from A to B, by name.
-    """
+    """Returns the exact numbers of a head, or of the same head in two recordings."""
     first_head = next(iter(sides.values()))
     names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
     return HeadCells(
@@ -42,15 +36,7 @@ def titled_panels(
     options: ReportOptions,
     notes: Notes,
 ) -> list[Panel]:
-    """Returns the panels of these heads, titled with name and note; `share_scales` must set their colour scales.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads to draw.
-        quantities: the quantities; each head has one panel for each of them.
-        options: the look, the medium and its largest number of cells.
-        notes: the note on each head that has one.
-    """
+    """Returns the panels of these heads, titled with name and note; `share_scales` must set their colour scales."""
     return [
         panel
         for head in track(heads, "pooling heads")
@@ -64,13 +50,6 @@ def head_panels(
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
     Panels of a table are not pooled, but cut to the medium's cells. `share_scales` must set the colour scales.
-
-    Args:
-        head: the head, with its queries and keys.
-        quantities: the quantities of the panels; scores only for a table, as they cannot be pooled.
-        options: the look, the table and the medium with its largest number of cells.
-        title: the title of each panel; the name of the quantity follows if there are several.
-        group: the row of an overview that the panels belong to.
     """
     maps, look = head.maps, options.look
     queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))

@@ -67,13 +67,6 @@ def build_report(
 
     The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
 
-    Args:
-        recording: the recording to show.
-        options: which heads and tokens to show, and how.
-        original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
-        first_heads: the keys of the heads that are drawn first if not all can be drawn as maps; if empty, the
-            clearest heads are.
-
     Raises:
         AttnvizError: if the selection names a layer, head or token that does not exist, or the style cannot show the
             heads.
@@ -100,21 +93,7 @@ def _maps_of_heads(
     notes: Notes,
     first_heads: Sequence[HeadKey],
 ) -> Heatmaps | Thumbnails:
-    """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some.
-
-    A medium without a limit of size draws all, unless ``first_heads`` names heads and there are too many for maps with
-    labels. With summaries, as many of the clearest heads as fit are drawn. Without summaries there are three cases: if
-    ``first_heads`` are given and heads are unsorted, the first few heads are drawn; if all heads are equally random, as
-    many as fit; otherwise all.
-
-    Args:
-        recording: the recording to show.
-        ranking: the heads, each with the value of the metric that orders them.
-        options: which heads and tokens to show, and how.
-        summaries: the patterns of the heads; ``None`` if they are not known.
-        notes: the note in the title of each head.
-        first_heads: the keys of the heads that are drawn first; may be empty.
-    """
+    """Returns the maps of all heads if the user chose heads, the options ask for all, or all fit; else of some."""
     heads = [head for head, _ in ranking]
     draw_all = (
         partial(_thumbnails, recording, ranking, options, summaries)
@@ -172,10 +151,7 @@ def _with_first_heads(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -
 def _first_heads(
     recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
 ) -> Heatmaps:
-    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen.
-
-    If not even one fits, the report has ``count`` heads.
-    """
+    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
     from attnviz.report.maps.fitting import fit_first_heads
 
     return fit_first_heads(
@@ -186,11 +162,7 @@ def _first_heads(
 def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
-    """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern.
-
-    The metric is the one that sorts the heads; patterns are noted if heads are not sorted. A head with neither a name
-    nor a metric or pattern has no note.
-    """
+    """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern."""
     names = read_names(options.look.names)
     quoted_names = {}
     for head, _ in ranking:
@@ -241,11 +213,7 @@ def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
 
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
-    """Returns the report of heads as maps with labels.
-
-    For several texts on one page, a row holds the heads of one text if they are few, and the note of a head that has
-    none is the start of its text.
-    """
+    """Returns the report of heads as maps with labels."""
     texts = {head.maps.item: words_of(head) for head in heads}
     title, title_notes = report_title(recording, options.look), dict(notes)
     is_batch = options.medium.one_page and len(texts) > 1
@@ -323,17 +291,7 @@ def _thumbnails(
     options: ReportOptions,
     summaries: HeadSummaries | None,
 ) -> Thumbnails:
-    """Returns the report of every head as a thumbnail: a row per layer.
-
-    If heads are sorted, or a layer's heads are not adjacent, the heads fill whole rows in their order instead. The
-    title of a sorted head has the number that sorts it.
-
-    Args:
-        recording: the recording of the heads.
-        ranking: the heads, each with the value of the metric that orders them; NaN without one.
-        options: the look and the medium.
-        summaries: the patterns of the heads; ``None`` if they are not known.
-    """
+    """Returns the report of every head as a thumbnail: a row per layer."""
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
@@ -393,12 +351,8 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:
-    """Returns the options with as many cells per thumbnail as fit, at least `MIN_MAP_CELLS` if the medium allows them.
-
-    Args:
-        heads: the heads to draw.
-        options: the look and the medium.
-        fills_rows: True if full rows hold heads of several layers, False if each layer has a row.
+    """Returns the options with as many cells per thumbnail as fit, at least `MIN_MAP_CELLS` if the medium allows
+    them.
     """
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
     rows = math.ceil(math.sqrt(len(heads))) if fills_rows else layers
@@ -408,11 +362,7 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_ro
 
 
 def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
-    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order.
-
-    Raises:
-        AttnvizError: for a table in a style that draws no numbers.
-    """
+    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order."""
     from attnviz.report.heads.page_metrics import with_page_numbers
 
     look = options.look
@@ -471,11 +421,7 @@ def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
 
 
 def _shown_query(head: ChosenHead, name: str) -> int | None:
-    """Returns the index of the query with this name, counted from the first one shown; ``None`` if it is not shown.
-
-    Raises:
-        AttnvizError: if there is no query with this label or number, or no patch at this pixel.
-    """
+    """Returns the index of the query with this name, counted from the first one shown; ``None`` if it is not shown."""
     from attnviz.text.places import find_place
 
     index, _ = find_place(head.maps.query_tokens, name)

@@ -44,12 +44,6 @@ MAX_NAMED_TOKENS = 3  # tokens without a place that a remark names
 def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
     """Returns the report of what one query looks at in an image, or in each of several, in every head that is drawn.
 
-    Args:
-        recording: the recording of the heads.
-        heads: the heads to draw.
-        options: the look, which names the query (see `image_query` for the default), and the medium.
-        notes: the note on each head that has one.
-
     Raises:
         AttnvizError: if the query does not exist, or a head was recorded in blocks of patches.
     """
@@ -88,10 +82,6 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
 def image_query(tokens: Tokens, name: str | None) -> int | None:
     """Returns the index of the query that a label, a number or a pixel such as ``@420,180`` names.
 
-    Args:
-        tokens: the queries.
-        name: the name; ``None`` for the default.
-
     Returns:
         The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the first
         one if it has no place (``[CLS]``), else the mean of all.
@@ -111,10 +101,6 @@ def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
 
     The rule is that of ``visualize_attention.py`` of DINO (Caron et al. 2021): the smallest weights are left out while
     their sum is at most 1 − share.
-
-    Args:
-        row: ``(patches,)``, the weights, which must not all be 0.
-        share: the share of the weight, 0 to 1.
     """
     order = np.argsort(row, kind="stable")
     are_inside = np.cumsum(row[order] / row.sum()) > 1 - share
@@ -141,13 +127,7 @@ def _image_at(tokens: Tokens, index: int) -> Image:
 
 
 def _drawing_remark(subject: str, images: str, options: ReportOptions) -> str:
-    """Returns the sentence on what stands for weights; without colours, also that the images are not drawn.
-
-    Args:
-        subject: the query in words.
-        images: the kind of what is drawn, such as ``image`` or ``images``.
-        options: the medium, which may have no colours.
-    """
+    """Returns the sentence on what stands for weights; without colours, also that the images are not drawn."""
     if options.medium.has_colors:
         return f"Colours show what {subject} looks at, over the {images} in grey."
     are_hidden = "are" if images.endswith("s") else "is"
@@ -161,10 +141,7 @@ def _band_remarks(panel: Panel) -> tuple[str, ...]:
 
 
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:
-    """Returns the tokens with places in one image alone; tokens outside of it have no place.
-
-    Tokens of a single medium are unchanged.
-    """
+    """Returns the tokens with places in one image alone; tokens outside of it have no place."""
     if len(tokens.media) == 1:
         return tokens
     medium = np.where(tokens.medium == image, 0, -1)
@@ -173,18 +150,7 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
-    """Returns the panel of one query's weights over an image, with other keys masked; `share_scales` sets its colours.
-
-    Args:
-        head: the head.
-        query: the index of the query; ``None`` for the mean over all.
-        title: the title; the share of the weights on the image follows if there are other keys.
-        group: the row of an overview that the panel belongs to.
-        image: the index of the image among the media of the keys.
-
-    Raises:
-        AttnvizError: if the head was recorded in blocks of patches.
-    """
+    """Returns the panel of one query's weights over an image, with other keys masked;"""
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
     key_count = head.keys.stop - head.keys.start
@@ -220,16 +186,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
 
 
 def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
-    """Returns text on the share of a row on an image; with words, also on their share and the word with most weight.
-
-    Words are left out if their share rounds to 0. The image has a number if there are several images.
-
-    Args:
-        row: ``(keys,)``, the weights of one query.
-        tokens: all tokens of the keys.
-        keys: the range of the keys in the row.
-        image: the index of the image among the media of the tokens.
-    """
+    """Returns text on the share of a row on an image; with words, also on their share and the word with most weight."""
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], tokens.image_indices
     image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     share = row[medium == image].sum()

@@ -33,11 +33,6 @@ Address = dict[str, str]
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
     """Returns the notes in the file that the look names, each with the picture that its place shows.
 
-    Args:
-        recording: the recording that the notes are about.
-        options: options of the pictures; their look names the file of notes.
-        original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
-
     Raises:
         AttnvizError: if the file cannot be read, or a note is pinned to a place that does not exist.
     """
@@ -53,10 +48,7 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
 
 
 def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads.
-
-    Heads that cannot be drawn as arcs or shaded text, for example if the text is too long, are drawn as maps.
-    """
+    """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads."""
     heatmap_options = _heatmap_options(address, options)
     names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))  # ~2: the second head of a name
     if not names:
@@ -83,10 +75,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
 
 
 def _heatmap_options(address: Address, options: ReportOptions) -> ReportOptions:
-    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names.
-
-    A scale or limits that the address does not name stay as they are in ``options``.
-    """
+    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names."""
     look = options.look
     scale = address.get("scale")
     color_scale = scale if scale in COLOR_SCALES else look.color_scale
@@ -107,27 +96,14 @@ def _require_drawn(report: Report) -> DrawnReport:
 
 
 def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
-    """Returns the indices of the query and the key that an address names; ``None`` for each that it does not name.
-
-    Raises:
-        AttnvizError: if the head's text has no such token.
-    """
+    """Returns the indices of the query and the key that an address names; ``None`` for each that it does not name."""
     query = find_place(head.maps.query_tokens, address["query"])[0] if "query" in address else None
     key = find_place(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 
 def _token_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """Returns the report of one token's weights, with a row for each head that shows the token.
-
-    Of more than `MAX_TOKEN_ROWS` heads, only those with the largest weights over the same columns have a row.
-
-    The token is the query that the address names. It is the key if the address names no query, or names both and has
-    the direction ``from``.
-
-    Raises:
-        AttnvizError: if the text has no such token, or none of the heads shows it.
-    """
+    """Returns the report of one token's weights, with a row for each head that shows the token."""
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
     is_query = query is not None and (key is None or address.get("direction") != "from")
@@ -164,17 +140,7 @@ def _token_report(address: Address, recording: Recording, options: ReportOptions
 
 
 def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: ReportOptions) -> Panel | None:
-    """Returns the panel of a query's row ``(1, keys)``, or of a key's column ``(1, queries)``.
-
-    Args:
-        head: the head.
-        token: the index of the query or key; ``None`` if there is none.
-        is_query: True if the token is a query, False if it is a key.
-        options: the look and the medium.
-
-    Returns:
-        The panel; ``None`` if ``token`` is ``None`` or not among the selected queries or keys.
-    """
+    """Returns the panel of a query's row ``(1, keys)``, or of a key's column ``(1, queries)``."""
     selected_tokens = head.queries if is_query else head.keys
     if token is None or not selected_tokens.start <= token < selected_tokens.stop:
         return None
@@ -187,10 +153,7 @@ def _token_row(head: ChosenHead, token: int | None, is_query: bool, options: Rep
 
 
 def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
-    """Returns the `MAX_TOKEN_ROWS` rows with the largest weights, largest first; all rows if they are fewer.
-
-    With a second token, rows are compared by their weight on it; else by their largest weight.
-    """
+    """Returns the `MAX_TOKEN_ROWS` rows with the largest weights, largest first; all rows if they are fewer."""
 
     def weight(panel: Panel) -> float:
         """Returns the row's weight on ``second_token``, or its largest weight if the row has no such token."""

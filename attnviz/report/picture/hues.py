@@ -26,10 +26,6 @@ def mixed_hues(strengths: Float64Array) -> ByteArray:
 
 
 def overlaid_strengths(panels: Sequence[Panel]) -> Float64Array:
-    """Returns the position of each weight of a row on its colour scale, 0 for masked keys, ``(heads, keys)``.
-
-    Args:
-        panels: one panel of one row for each head.
-    """
+    """Returns the position of each weight of a row on its colour scale, 0 for masked keys, ``(heads, keys)``."""
     rows = [np.where(panel.visible[0], panel.scale.fraction(panel.levels[0]), 0.0) for panel in panels]
     return np.asarray(rows, dtype=np.float64)

@@ -65,11 +65,7 @@ class HeadCells:
             yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
-        """Returns the arrays of a block of queries by their names: visible cells and numbers of each recording.
-
-        For two recordings there is also the change from A to B. A cell that one recording masks counts as 0
-        there; a cell that both mask has no change.
-        """
+        """Returns the arrays of a block of queries by their names: visible cells and numbers of each recording."""
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():
             window = cell_maps(maps).window((self.head,), queries, self.keys)

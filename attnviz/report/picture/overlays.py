@@ -31,13 +31,7 @@ def band_tops(panel: Panel) -> list[int]:
 
 
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
-    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey.
-
-    Args:
-        panel: a panel of one row over the patches of an image; without places of the keys, all stays grey.
-        rows: the height to draw, in pixels.
-        columns: the width to draw, in pixels.
-    """
+    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
     image, places = panel_image(panel), panel.columns.places
     grey = _resized_grey(image, rows, columns)[..., None].astype(np.float32)
     if places is None:
@@ -54,15 +48,7 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
 
 
 def _patch_of_pixel(places: IntArray, visible: BoolArray, image: Image, rows: int, columns: int) -> IntArray:
-    """Returns the index of the visible patch that covers each pixel, ``(rows, columns)``; -1 where there is none.
-
-    Args:
-        places: ``(patches, 4)``, left, top, right and bottom, in pixels of the image.
-        visible: ``(patches,)``; where patches overlap, the last visible one counts.
-        image: the image.
-        rows: the height to draw, in pixels.
-        columns: the width to draw, in pixels.
-    """
+    """Returns the index of the visible patch that covers each pixel, ``(rows, columns)``; -1 where there is none."""
     scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)
     edges = np.rint(places * scale_of_edges).astype(np.int64).tolist()
     patches = np.full((rows, columns), -1, dtype=np.int64)
@@ -79,11 +65,8 @@ def _resized_grey(image: Image, rows: int, columns: int) -> ByteArray:
 
 
 def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
-    """Returns the outline of the patches where ``inside`` is True, in pixels; lines between two of them are left out.
-
-    Args:
-        places: ``(patches, 4)``, left, top, right and bottom.
-        inside: ``(patches,)``.
+    """Returns the outline of the patches where ``inside`` is True, in pixels; lines between two of them are left
+    out.
     """
     counts: Counter[Segment] = Counter()
     for left, top, right, bottom in places[inside].tolist():

@@ -67,10 +67,6 @@ class Quantity:
         """Returns the value as a cell shows it, without a unit; values above `MAX_WRITTEN_OUT` have an exponent.
 
         A percentage with overridden decimals loses a zero before its point: ``.5``.
-
-        Args:
-            value: the number; NaN is written as ``NaN``.
-            decimals: overrides the decimals of the format; ``None`` keeps them.
         """
         if np.isnan(value):
             return "NaN"
@@ -122,10 +118,7 @@ class Quantity:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Returns the value with this many significant digits, without trailing zeros; digits before the point stay.
-
-    Zero, NaN and infinity are written as they are.
-    """
+    """Returns the value with this many significant digits, without trailing zeros; digits before the point stay."""
     if not math.isfinite(value) or value == 0:
         return f"{value + 0.0:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -308,15 +301,7 @@ class Panel:
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:
-    """Returns the axis of a span of tokens, pooled to at most ``max_cells`` cells.
-
-    Args:
-        name: ``queries`` or ``keys``, or the name of what else the rows or columns are.
-        tokens: all tokens of the axis.
-        span: the tokens to show.
-        max_cells: the largest number of cells; a longer span is pooled into blocks of tokens.
-        mark: the landmarks to label, such as ``sentences`` or a pattern; ``None`` for none.
-    """
+    """Returns the axis of a span of tokens, pooled to at most ``max_cells`` cells."""
     token_count = span.stop - span.start
     edges = span.start + block_edges(token_count, min(token_count, max_cells))
     starts = edges[:-1].tolist()

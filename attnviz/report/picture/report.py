@@ -37,14 +37,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Described:
-    """The words that every report has, made printable because file names, patterns and titles may hold anything.
-
-    Attributes:
-        title: the heading.
-        caption: the picture in one sentence.
-        remarks: sentences on what was pooled, cut or masked, and on anything else a reader must know.
-        look: the options of how it is drawn.
-    """
+    """The words that every report has, made printable because file names, patterns and titles may hold anything."""
 
     title: str
     caption: str
@@ -69,15 +62,7 @@ class Chapter:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Drawn(_Described):
-    """A report that draws panels.
-
-    Attributes:
-        panels: the panels, in the order in which they are drawn.
-        across: the number of panels that belong side by side; ``None`` for any number.
-        summary: a table under the panels, or ``None``.
-        about: the origin of the numbers, as JSON values.
-        story: the notes that slides show instead of the panels, one per slide.
-    """
+    """A report that draws panels."""
 
     panels: tuple[Panel, ...]
     across: int | None = None

@@ -39,14 +39,6 @@ def share_scales(
     decimals that the largest number of their quantity needs. If the look asks for a scale for each head, each panel has
     its own, whose limits its title then names if there is space for them.
 
-    Args:
-        panels: the panels to colour.
-        look: gives the limits, the colormap and the steps of the colours.
-        default_cmap: the colormap if the look names none.
-        max_ratio: the largest ratio between the keys visible to two queries at which colours show weights; above it
-            they show lift.
-        title_limits: False for small pictures, whose titles have no space for limits.
-
     Raises:
         AttnvizError: if the look's steps or limits cannot show the panels' quantity.
     """
@@ -79,12 +71,6 @@ def shared_scale(
 
     A scale of changes is centred on 0 and ignores the user's limits and colormap.
 
-    Args:
-        quantity: the quantity that the colours show.
-        panels: the panels of that quantity.
-        look: gives the limits, the colormap and the steps of the colours.
-        default_cmap: the colormap if the look names none.
-
     Raises:
         AttnvizError: if the look asks for steps other than linear for scores, which may be negative, or for lift of
             anything but weights and changes, or for limits that are not a scale.
@@ -104,13 +90,7 @@ def shared_scale(
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
-    """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks.
-
-    By default, and for changes if it asks for lift, which they lack, the steps are those of the quantity.
-
-    Raises:
-        AttnvizError: if the look asks for steps that cannot show the quantity.
-    """
+    """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks."""
     if look.color_scale is None:
         return quantity.steps
     if quantity.any_sign and look.color_scale != "linear":
@@ -192,10 +172,7 @@ def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
 
 
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
-    """Returns a linear scale from the smallest to the largest score.
-
-    If all scores are equal, it ends above them, so that it has a span; without visible scores it goes from 0 to 1.
-    """
+    """Returns a linear scale from the smallest to the largest score."""
     scores = _visible_levels(panels)
     low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
     return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
@@ -290,10 +267,7 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the values above the scale, or on rows with one key if only these are above it.
-
-    It is empty if no panel has such values.
-    """
+    """Returns a remark on the values above the scale, or on rows with one key if only these are above it."""
     clipped_panels = [panel for panel in panels if panel.scale.clipped]
     if not clipped_panels:
         return ()
@@ -307,11 +281,7 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if a share of at least `MIN_PALE_SHARE` of the weights is too pale to see.
-
-    It is empty for fewer such weights, for less than `MIN_REMARKED_CELLS` cells, for heads with different scales,
-    and for panels that show lift.
-    """
+    """Returns a remark if a share of at least `MIN_PALE_SHARE` of the weights is too pale to see."""
     weight_panels = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weight_panels:
         return ()

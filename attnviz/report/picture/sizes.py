@@ -56,13 +56,7 @@ def parse_width(text: str) -> float | None:
 
 
 def refuse_pixels(width: float, height: float, dpi: int) -> None:
-    """Raises AttnvizError if a picture has more pixels than can be drawn.
-
-    Args:
-        width: in inches.
-        height: in inches.
-        dpi: pixels per inch.
-    """
+    """Raises AttnvizError if a picture has more pixels than can be drawn."""
     if width * height * dpi**2 > MAX_PICTURE_PIXELS:
         largest_dpi = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
         raise AttnvizError(

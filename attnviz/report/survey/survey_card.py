@@ -115,11 +115,7 @@ def _means_remark(survey: Survey) -> str:
 
 
 def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:
-    """Returns the tables of one head: its numbers, its bins of offsets, and example texts.
-
-    A survey of pictures has no bins of offsets, so no table of them. The examples are those of ``sort_metric``, or
-    if it is ``None``, those of the metric that names the head's pattern.
-    """
+    """Returns the tables of one head: its numbers, its bins of offsets, and example texts."""
     frame, width = survey_frame(survey, [head_index]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, head_index)
@@ -143,10 +139,7 @@ def clearest_metric(survey: Survey, head_index: int) -> str:
 
 
 def _numbers_table(frame: HeadFrame) -> Summary:
-    """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts.
-
-    Metrics of `NOT_IN_CARDS` and those without any text are left out.
-    """
+    """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts."""
     numbers = {statistic: frame.numbers_of(0, statistic) for statistic in NUMBERS}  # row 0 is the only one
 
     def number_text(statistic: str, metric: Measure, tenth: int | None = None) -> str:
@@ -200,14 +193,7 @@ def _profile(survey: Survey, head_index: int) -> list[OffsetBin]:
 
 
 def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:
-    """Returns a list of the texts or pictures with a head's largest numbers, then of sampled ones near deciles.
-
-    Args:
-        survey: the survey.
-        head_index: the index of the head in the survey.
-        name: the name of the metric.
-        width: the columns of the terminal, to which texts are cut.
-    """
+    """Returns a list of the texts or pictures with a head's largest numbers, then of sampled ones near deciles."""
     metric_index = [metric.name for metric in survey.metrics].index(name)
     format_number = METRIC_QUANTITIES[survey.metrics[metric_index].unit].cell
     rows = []
@@ -227,11 +213,7 @@ def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summ
 
 
 def _spaced_names(names: list[str]) -> list[str]:
-    """Returns the names of offsets; a long name becomes "" if its neighbour towards offset 0 is shown.
-
-    Args:
-        names: the names from left to right; "" for an offset without one.
-    """
+    """Returns the names of offsets; a long name becomes "" if its neighbour towards offset 0 is shown."""
     origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
     for step in (1, -1):
         for index in range(origin + step, len(names) if step > 0 else -1, step):
@@ -241,9 +223,8 @@ def _spaced_names(names: list[str]) -> list[str]:
 
 
 def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions) -> Heatmaps:
-    """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS` heads.
-
-    Without offsets, as in a survey of pictures, there is only the second heatmap. A remark counts omitted heads.
+    """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS`
+    heads.
     """
     tallies = survey.tallies
     head_indices, omitted_count = all_indices[:MAX_ROWS], len(all_indices[MAX_ROWS:])

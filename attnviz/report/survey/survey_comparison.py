@@ -31,11 +31,6 @@ CLEAR = NORMAL_95  # standard errors of a significant change
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
     """Returns a report of changes: a list, the clearest first, or maps of layers by heads of the clearest metrics.
 
-    Args:
-        before: the first survey.
-        after: the second survey.
-        options: the chosen heads and metric, and the medium.
-
     Raises:
         AttnvizError: if an option needs the maps of one input, the first survey lacks a chosen head or metric, or the
             surveys have no head with a metric in common.

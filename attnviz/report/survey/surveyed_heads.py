@@ -73,12 +73,6 @@ def surveyed_heads_report(
     `MAX_OTHER_EXAMPLES`; a remark then says so. Bins of offsets without a pair, and of positions without a row, are
     left out.
 
-    Args:
-        survey: the survey.
-        places: the places of the heads in the survey.
-        example_metrics: for each head, the metric that chooses its examples.
-        options: the axes, the medium and the look.
-
     Raises:
         AttnvizError: if the axes are not two to four metrics of the survey or ``layer``, the medium cannot draw points,
             or the file of head names cannot be read.
@@ -184,13 +178,6 @@ def chosen_examples(
     """Returns the texts or pictures with a head's largest numbers, then the sampled ones nearest to some deciles.
 
     There are none for deciles if the metric was measured in nothing of the sample.
-
-    Args:
-        survey: the survey.
-        place: the place of the head in the survey.
-        metric_index: the index of the metric in the survey.
-        max_texts: the most texts with the largest numbers; ``None`` for all.
-        tenths: the deciles as tenths, 5 for the median; empty for examples of the largest numbers alone.
     """
     examples, chosen_texts = survey.examples, list[ChosenExample]()
     ids, numbers, queries = (array[place, metric_index] for array in (examples.ids, examples.values, examples.places))
@@ -212,11 +199,7 @@ def chosen_examples(
 def _examples_of_other_metrics(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
 ) -> list[list[ChosenExample]]:
-    """Returns, for each head, the texts with the largest numbers of every metric except the head's main metric.
-
-    Returns:
-        The examples of each head, which need one row of weights each; [] if there are more than `MAX_OTHER_EXAMPLES`.
-    """
+    """Returns, for each head, the texts with the largest numbers of every metric except the head's main metric."""
     metric_indices = [
         metric for metric in range(len(survey.metrics)) if survey.tallies.count[list(places), metric].any()
     ]
@@ -242,17 +225,7 @@ def _one_metric_remark(noun: str) -> str:
 
 
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
-    """Returns an example that shows a whole picture, or at most `SHOWN_TOKENS` tokens of a text.
-
-    At most `SHOWN_AFTER` of them come after the query. Without a query, they are the first tokens of the text.
-
-    Args:
-        survey: the survey.
-        reason: the reason for the choice.
-        value: the head's number in the text.
-        id: the text's number.
-        query: the index of the query; -1 for the mean of all queries.
-    """
+    """Returns an example that shows a whole picture, or at most `SHOWN_TOKENS` tokens of a text."""
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
     span = (0, count) if _is_picture(survey, id) else (max(0, stop - SHOWN_TOKENS), stop)
@@ -262,11 +235,7 @@ def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: i
 def _examples_with_weights(
     survey: Survey, places: Sequence[int], examples_of_heads: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
-    """Returns the examples of each head, their texts, and a remark if their weights cannot be computed.
-
-    Each text is returned once, and examples refer to it by its index. Examples have no weights if the model or the
-    pictures cannot be opened, or if all examples are brief.
-    """
+    """Returns the examples of each head, their texts, and a remark if their weights cannot be computed."""
     full_spans = [example.span for example in chain.from_iterable(examples_of_heads) if not example.brief]
     cells = sum((stop - start) ** 2 for start, stop in full_spans)
     requests = [
@@ -339,17 +308,7 @@ def _shown_query(survey: Survey, example: ChosenExample, pictures: Mapping[int, 
 def _weight_requests(
     survey: Survey, place: int, examples: Sequence[ChosenExample], whole_texts: bool
 ) -> "list[WeightsRequest]":
-    """Returns a request for each example of a head, for the weights that the example needs.
-
-    A brief example shares the request of another example that needs all rows of the same text, if there is one.
-
-    Args:
-        survey: the survey.
-        place: the place of the head in the survey.
-        examples: the examples.
-        whole_texts: True if examples that show a whole text get the weights of all queries, unless they are brief;
-            other examples get those of one query, or the mean.
-    """
+    """Returns a request for each example of a head, for the weights that the example needs."""
     from attnviz.corpus.example_weights import WeightsRequest
 
     queries_of_examples = [_needed_queries(example, whole_texts and not example.brief, survey) for example in examples]
@@ -365,10 +324,7 @@ def _weight_requests(
 
 
 def _shown_rows(weights: FloatArray | None, example: ChosenExample) -> FloatArray | None:
-    """Returns the rows of weights that an example shows: all; of a brief one, the row of its query or the mean row.
-
-    Returns ``None`` and a single row unchanged.
-    """
+    """Returns the rows of weights that an example shows: all; of a brief one, the row of its query or the mean row."""
     if weights is None or not example.brief or len(weights) == 1:
         return weights
     if example.query is None:
@@ -377,10 +333,7 @@ def _shown_rows(weights: FloatArray | None, example: ChosenExample) -> FloatArra
 
 
 def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) -> tuple[int, int] | None:
-    """Returns the range of queries whose weights an example needs; ``None`` if it needs the mean of all queries.
-
-    Returns the whole text if ``whole_text`` is true and the example shows all of it, else the example's query.
-    """
+    """Returns the range of queries whose weights an example needs; ``None`` if it needs the mean of all queries."""
     count = len(survey.examples.texts[example.id].tokens)
     if whole_text and example.span == (0, count):
         return example.span
@@ -388,17 +341,7 @@ def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) ->
 
 
 def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int, int], query: int | None) -> ShownText:
-    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it.
-
-    A picture that is not drawn has a single label, which names the query's patch, or says how many tokens it has.
-
-    Args:
-        survey: the survey.
-        picture: the tokens of a picture that is drawn; ``None`` for any other example.
-        id: the number of the text or picture.
-        span: the range of tokens; for a picture, all of them.
-        query: the index of the query of a picture that is not drawn; ``None`` for any other, and for a mean.
-    """
+    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it."""
     example = survey.examples.texts[id]
     tokens: Tokens = picture or example.tokens
     labels, spaces = tokens.labels[slice(*span)], spaces_before(tokens)[slice(*span)]

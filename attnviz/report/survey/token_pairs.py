@@ -42,10 +42,6 @@ class TokenPair(NamedTuple):
 def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
     """Returns the most frequent pairs of each chosen head; it runs the surveyed model over the sampled texts.
 
-    Args:
-        survey: the survey.
-        options: the chosen heads; ``all`` lists all pairs of each, not only the first `LISTED`.
-
     Raises:
         AttnvizError: for a survey of pictures, for a medium that is not a text, if more than `MAX_HEADS` heads or a
             head that the survey lacks are chosen, or if the model is not on this machine.
@@ -77,10 +73,6 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
 
 def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[TokenPair]]:
     """Returns the pairs of each head in the sampled texts, the most frequent first; if equal, by mean weight.
-
-    Args:
-        survey: the survey, which holds the sampled texts.
-        places: the places of the heads in the survey.
 
     Raises:
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.

@@ -50,10 +50,7 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the title of an image or sound, else the question, else the text without marks, else labels of tokens.
-
-    Returns "" if there is no text and every label ends with its index, such as ``token 3``.
-    """
+    """Returns the title of an image or sound, else the question, else the text without marks, else labels of tokens."""
     if isinstance(tokens.canvas, Image | Sound):
         return tokens.canvas.title
     if question := _question(tokens):
@@ -69,10 +66,7 @@ def _source_text(tokens: "Tokens") -> str:
 
 
 def _question(tokens: "Tokens") -> str:
-    """Returns the question after passages, else the last message of the user in a chat; "" if there is neither.
-
-    The signs of a chat template are not part of it.
-    """
+    """Returns the question after passages, else the last message of the user in a chat; "" if there is neither."""
     for name, label_end in ((PASSAGES, QUESTION), (TURNS, USER)):
         groups = tokens.groups.get(name)
         if groups is None:
@@ -119,12 +113,8 @@ def model_name(recording: Recording) -> str:
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, such as ``head 0.3`` (``text 0.3`` in a tower), with its note if it has one.
-
-    Args:
-        recording: the recording of the head.
-        head: the head.
-        notes: the notes by `ChosenHead.key`; ``None`` for none.
+    """Returns the title of a head's panel, such as ``head 0.3`` (``text 0.3`` in a tower), with its note if it has
+    one.
     """
     note = (notes or {}).get(head.key, "")
     name = head_phrase(recording, head).replace("head", recording.tower or "head", 1)
@@ -180,10 +170,7 @@ def part_title(report: DrawnReport) -> str:
 
 
 def _joined_titles(titles: list[str]) -> str:
-    """Returns titles joined by commas; the words that all begin with are written once: "text heads 0.1, 0.2".
-
-    If all titles are of one head, its name is written once: "head 0.1: …, …".
-    """
+    """Returns titles joined by commas; the words that all begin with are written once: "text heads 0.1, 0.2"."""
     first_words = {title.partition(" ")[0] for title in titles}
     if len(titles) < 2 or len(first_words) > 1:
         return ", ".join(titles)
@@ -223,14 +210,7 @@ def heads_caption(
     panels: Sequence[Panel],
     sides: tuple[str, str] = MAP_SIDES,
 ) -> str:
-    """Returns a sentence on the heads, the model, the numbers of queries and keys, and the largest weight.
-
-    Args:
-        recording: the recording of the heads.
-        heads: the heads that are drawn.
-        panels: the panels of the heads, for the largest weight.
-        sides: the words for the side of the queries and that of the keys.
-    """
+    """Returns a sentence on the heads, the model, the numbers of queries and keys, and the largest weight."""
     names = heads_phrase(heads)
     if not names.startswith("head "):
         names = f"{names} of {layers_phrase(head.maps.layer for head in heads)}"

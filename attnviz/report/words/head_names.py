@@ -31,11 +31,6 @@ def read_names(file: str | None) -> HeadNames:
 def write_name(file: str, head: str, name: str) -> None:
     """Writes the name of a head into a file, which may not exist yet; a blank name removes the head's line.
 
-    Args:
-        file: the path of the file.
-        head: the head as it is written, such as ``4.11``.
-        name: the name.
-
     Raises:
         AttnvizError: if the file exists and cannot be read, or if it cannot be written.
     """
@@ -50,11 +45,7 @@ def write_name(file: str, head: str, name: str) -> None:
 
 
 def _head_and_name(line: str, line_number: int) -> tuple[str, str]:
-    """Returns the head and its name on one line of a file.
-
-    Raises:
-        AttnvizError: if the line has another form; the message names ``line_number``.
-    """
+    """Returns the head and its name on one line of a file."""
     match = LINE.fullmatch(line)
     head = match and parse_head_name(match[1])
     if match is None or head is None:

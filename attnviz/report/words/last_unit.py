@@ -36,11 +36,6 @@ def summarize_last_unit(
 ) -> LastUnitSummary:
     """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the strongest.
 
-    Args:
-        recordings: the recordings of the heads; there must be one.
-        heads: the maps and the number of each head.
-        grouping: the units.
-
     Raises:
         AttnvizError: if there are several texts, no such units, pooled maps, or no unit before the last one.
     """
@@ -62,10 +57,6 @@ def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
 
     It is the unit with the largest share times logarithm of lift. The lift is the share divided by an even share of the
     keys. If no unit has a lift above 1, the sentence says so.
-
-    Args:
-        shares: the shares of each attention call.
-        by: the name of the units, such as ``turns``.
     """
     strongest_match = strongest_unit(shares)
     last_label = shares[0].last_label

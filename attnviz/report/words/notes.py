@@ -29,11 +29,7 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
 
 
 def _note(line: str, line_number: int) -> dict[str, Any]:
-    """Returns the place and the text of the note on a line as JSON values.
-
-    Raises:
-        AttnvizError: if the line has another form; the message names ``line_number``.
-    """
+    """Returns the place and the text of the note on a line as JSON values."""
     match = LINE.fullmatch(line.strip())
     if match is None:
         raise AttnvizError(

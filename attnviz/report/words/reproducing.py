@@ -19,9 +19,6 @@ def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
 
     If a command cannot hold the text or the model, it draws a saved recording instead.
 
-    Args:
-        about: the JSON values of a report, with ``recording``, or ``recording_a`` and ``recording_b``.
-
     Returns:
         ``input``, the command; ``remark``, a sentence on the file names in it, else ""; ``compares``, True for two
         recordings.
@@ -40,11 +37,6 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
 
     Both are "" if the text is empty or too long for a command line, or if a word holds a control character, which a
     shell would obey. A text that begins with a dash stands last, after ``--``.
-
-    Args:
-        text: the text of the survey.
-        settings: the settings of the survey, as JSON values.
-        model: the name of the model.
     """
     if not text or len(text) > MAX_TEXT:
         return "", ""
@@ -57,10 +49,7 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
 
 
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
-    """Returns the text and the settings of a recording as words of a command.
-
-    Returns ``None`` if the text is empty or too long, the model is unknown, or a word holds a control character.
-    """
+    """Returns the text and the settings of a recording as words of a command."""
     text, settings = str(recording["text"]), recording["settings"]
     if not text or len(text) > MAX_TEXT or "model" not in settings:
         return None
@@ -69,10 +58,7 @@ def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
 
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
-    """Returns the settings that differ from their defaults as options of a command, a word for each name and value.
-
-    Settings that are ``None``, that are lists, or that the command does not have, are left out.
-    """
+    """Returns the settings that differ from their defaults as options of a command, a word for each name and value."""
     words, declarations = list[str](), declared_options(ModelSettings)
     for name, value in recording["settings"].items():
         if name not in declarations or value in (None, declarations[name].default):
@@ -85,8 +71,5 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
 
 
 def _option_value(name: str, value: str, recording: Mapping[str, Any]) -> str:
-    """Returns a setting's value unchanged, except the absolute path of a model, which becomes the model's name.
-
-    Another machine may not have the same folders.
-    """
+    """Returns a setting's value unchanged, except the absolute path of a model, which becomes the model's name."""
     return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
