@@ -34,9 +34,16 @@ def from_arrays(
     ``(texts, heads, queries, keys)``. An array that may change is copied; a read-only one of numpy and float32 is not.
 
     Args:
+        weights: after the softmax; each row sums to 1 over the keys, or to 0 where a query sees no key.
+        scores: before the softmax; −inf, or −1e9 and less, where a cell is masked.
         queries: ``(heads, queries, features)``, with layers and texts as above.
+        keys: ``(key heads, keys, features)``; in grouped-query attention a run of heads shares a key head.
         mask: ``"causal"``, or true where a query may see a key: ``(queries, keys)`` or anything that broadcasts to the
             maps of a layer. Without a mask, weights that are all 0 above the diagonal count as causal.
+        scale: the factor of q·k; ``None`` for 1/√features.
+        tokens: a label for each key, and for each query if there are as many queries.
+        query_tokens: a label for each query, if queries and keys are different tokens.
+        model: the name of the model in captions.
 
     Returns:
         A recording of the given numbers; a remark says that they were not compared with a model's output.

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import CellMaps, MapTensors
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
 from attnviz.maps.visibility import heads_by_visibility, visibility_header, visible_to_heads
 from attnviz.streaming.overview import Overview, pool_weights
 
@@ -56,3 +56,11 @@ class MaskedMaps(CellMaps):
 
     def cell_factors(self) -> None:
         """Returns ``None``: these maps have cells, not factors."""
+
+
+def key_head_numbers(maps: LayerMaps) -> tuple[int, ...] | None:
+    """Returns the number of the key head that each head reads, ``(heads,)``; ``None`` if it is unknown."""
+    if isinstance(maps, MaskedMaps) and maps.key_heads is not None:
+        return maps.key_heads
+    factors = maps.score_factors()
+    return None if factors is None else factors.key_heads

@@ -11,7 +11,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
-from attnviz.maps.masked import MaskedMaps
+from attnviz.maps.masked import key_head_numbers
 from attnviz.maps.recording import Recording
 from attnviz.metrics.cache_policies import DecodingCache, Policy, SnapKV
 from attnviz.metrics.head_frame import HeadRow
@@ -228,8 +228,7 @@ def _caches(
 
 def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
     """Returns the heads that share the key head of ``head``; ``head`` alone if the maps do not know key heads."""
-    factors = maps.score_factors()
-    key_heads = factors.key_heads if factors is not None else maps.key_heads if isinstance(maps, MaskedMaps) else None
+    key_heads = key_head_numbers(maps)
     if key_heads is None:
         return (head,)
     key_head = key_heads[maps.heads.index(head)]

@@ -46,7 +46,7 @@ from attnviz.metrics.patch_metrics import (
 )
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.query_grid import QueryGrid
-from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
+from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blind_queries_at_end, blocks_of_rows
 from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
 STRIPES = 3  # keys that count as vertical stripes
@@ -538,6 +538,7 @@ def rest_of_heads(
     sinks, has_sink = measured.columns.received.argmax(axis=-1), is_sink(sink_share(measured.columns))
     all_queries = slice(0, len(maps.query_tokens))
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
+    blind_queries = blind_queries_at_end(maps, heads[0])
     for sink in set(sinks[has_sink].tolist()):
         columns = slice(max(0, sink - 1), sink + 1)  # induction looks at the key before a cell
         grid = QueryGrid(
@@ -549,6 +550,7 @@ def rest_of_heads(
             cross=maps.kind == "cross",
             in_sequence=is_sequence(maps.key_tokens),
             first_column=columns.start,
+            blind_queries_at_end=blind_queries,
         )
         chosen = np.flatnonzero((sinks == sink) & has_sink)
         weights = maps.window(tuple(heads[index] for index in chosen), all_queries, slice(sink, sink + 1)).weights

@@ -122,6 +122,7 @@ class QueryGrid(Grid):
         cross: True if the keys come from another input, so that positions cannot be compared.
         in_sequence: True if the keys are in a sequence.
         first_column: the index of the first key of ``visible``.
+        blind_queries_at_end: how many of the last queries see no key.
     """
 
     visible: BoolArray
@@ -132,6 +133,7 @@ class QueryGrid(Grid):
     cross: bool
     in_sequence: bool = True
     first_column: int = 0
+    blind_queries_at_end: int = 0
 
     @cached_property
     def keys(self) -> IntArray:
@@ -151,8 +153,8 @@ class QueryGrid(Grid):
         """
         earlier_keys = len(self.key_tokens) - len(self.query_tokens)
         if earlier_keys > 0:
-            unseen_at_end = int(self.visible_keys[::-1].argmax())
-            earlier_keys = max(0, earlier_keys - unseen_at_end)
+            unseen_at_end = int(self.visible_keys[::-1].argmax()) - self.blind_queries_at_end
+            earlier_keys = max(0, earlier_keys - max(0, unseen_at_end))
         return self.queries + earlier_keys
 
     @property
@@ -228,10 +230,13 @@ class QueryGrid(Grid):
 
     @cached_property
     def is_padding(self) -> BoolArray:
-        """True for queries of self-attention whose own key nobody sees, ``(queries,)``."""
-        if self.cross:
+        """True for queries of self-attention before the first key that any query sees, or after the last."""
+        seen = np.flatnonzero(self.visible_keys)
+        if self.cross or not len(seen):
             return np.zeros(len(self.visible), dtype=bool)
-        return ~self.visible_keys[np.clip(self.positions, 0, len(self.visible_keys) - 1)]
+        # The key of a query may be outside of a part of the keys.
+        is_known = (self.positions >= 0) & (self.positions < len(self.visible_keys))
+        return np.asarray(is_known & ((self.positions < seen[0]) | (self.positions > seen[-1])))
 
     @cached_property
     def distances(self) -> FloatArray:

@@ -271,7 +271,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     A grid whose queries see no key has one key.
     """
     factors, key_count = maps.cell_factors(), len(maps.key_tokens)
-    visible_keys = _visible_keys(maps, head, spans)
+    visible_keys, blind_queries = _visible_keys(maps, head, spans), blind_queries_at_end(maps, head)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         # The mask of factors bounds the visible keys, so that visibility is computed for fewer of them.
@@ -286,7 +286,14 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
             key_tokens=key_tokens,
             cross=maps.kind == "cross",
             in_sequence=is_sequence(maps.key_tokens),
+            blind_queries_at_end=blind_queries,
         )
+
+
+def blind_queries_at_end(maps: CellMaps, head: int) -> int:
+    """Returns how many of the last queries see no key."""
+    sees_key = maps.visible_key_counts(head, slice(0, len(maps.query_tokens))) > 0
+    return int(sees_key[::-1].argmax())
 
 
 def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:

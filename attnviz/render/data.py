@@ -16,7 +16,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
-from attnviz.maps.masked import MaskedMaps
+from attnviz.maps.masked import key_head_numbers
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
@@ -166,7 +166,7 @@ def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
     for head, description in zip(report.numbers.heads, heads, strict=True):
         if len(head.sides) > 1:
             continue
-        key_heads = head.maps.key_heads if isinstance(head.maps, MaskedMaps) else None
+        key_heads = key_head_numbers(head.maps)
         if key_heads is not None:
             description["key_head"] = key_heads[head.maps.heads.index(head.head)]
         for name, tokens in (("queries", head.maps.query_tokens), ("keys", head.maps.key_tokens)):

@@ -129,6 +129,9 @@ class Selection:
 
         Without named layers, all layers are selected; without named heads in a layer, all its heads.
 
+        Args:
+            known: the heads that there are.
+
         Raises:
             AttnvizError: if a selected layer, part or head does not exist, or a name could be several heads.
         """

@@ -1,6 +1,5 @@
 """The tutorial on conversations is true: it says what its outputs show, which test_documents compares with today's."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any

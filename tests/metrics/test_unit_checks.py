@@ -9,7 +9,7 @@ import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.effects.hidden_units import answer_log_probability
+from attnviz.effects.hidden_units import answer_log_probabilities
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.unit_checks import calibrated_score, question_scores, strongest_sum
 from attnviz.metrics.unit_shares import unit_shares
@@ -100,9 +100,9 @@ def test_a_hidden_unit_is_one_that_no_later_token_sees(model: LlamaForCausalLM, 
     hidden = np.zeros(PROMPT, dtype=bool)
     hidden[UNITS[1]] = True
     mask = torch.from_numpy(~hidden)[None].long()
-    found = answer_log_probability(
+    found = answer_log_probabilities(
         model, {"input_ids": ids, "attention_mask": mask}, ids[0].numpy(), np.arange(QUESTION.start, QUESTION.stop)
-    )
+    ).sum()
     seen = torch.ones(PROMPT, PROMPT, dtype=torch.bool).tril()
     seen[:, torch.from_numpy(hidden)] = False
     seen |= torch.eye(PROMPT, dtype=torch.bool)  # a hidden token sees itself here, which no later token notices
@@ -111,5 +111,5 @@ def test_a_hidden_unit_is_one_that_no_later_token_sees(model: LlamaForCausalLM, 
         logits = model(ids, attention_mask=added).logits[0].double().log_softmax(-1)
     places = torch.arange(QUESTION.start, QUESTION.stop)
     assert found == pytest.approx(float(logits[places - 1, ids[0, places]].sum()), abs=1e-3)
-    whole = answer_log_probability(model, {"input_ids": ids}, ids[0].numpy(), places.numpy())
+    whole = answer_log_probabilities(model, {"input_ids": ids}, ids[0].numpy(), places.numpy()).sum()
     assert abs(whole - found) > 0.01

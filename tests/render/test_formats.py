@@ -30,7 +30,8 @@ def test_refusal_of_a_style_names_the_formats_that_draw_it() -> None:
 @pytest.mark.parametrize("row", FORMATS.values(), ids=FORMATS)
 def test_room_for_maps_is_known_of_exactly_those_formats_that_draw_them(row: Format) -> None:
     medium = row.medium(Look())
-    assert medium.draws_maps == (medium.max_cells > 0)
+    assert medium.draws_maps == (row.max_cells is not None)
+    assert (medium.max_cells > 0) == (medium.draws_maps or medium.sorts_heads)  # a page has the colours of a figure
     assert set(row.styles) <= set(STYLES)
 
 

@@ -259,7 +259,9 @@ class PictureTextReader(FolderReader):
             return self._with_layers(whole_recording, maps_of_kind, selection)
         names = {id(module): name for name, module in self.module.named_modules()}
         decoder_prefix = f"{names[id(self.decoder)]}."
-        tower_maps = [maps for maps in whole_recording.maps if not maps.module.startswith(decoder_prefix)]
+        tower_maps = [  # whose heads have names of their own: the tower belongs to the recording
+            replace(maps, part=None) for maps in whole_recording.maps if not maps.module.startswith(decoder_prefix)
+        ]
         recording = self._with_layers(whole_recording, tower_maps, selection)
         size = len(recording.maps[0].key_tokens)
         patch_maps = [maps for maps in recording.maps if len(maps.key_tokens) == size]
