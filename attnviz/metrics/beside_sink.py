@@ -14,6 +14,7 @@ MIN_SINK_SHARE = 0.3  # of the weight on one key, as in Gu et al. 2025, "When At
 MIN_REST = 0.01  # of a row; in a row with less, rounding and chance decide where the rest is
 MIN_KEYS = 3  # that a query sees: two beside the sink, else it has no choice beside it
 MIN_QUERIES = 3  # that a number is a mean of, so that a single token cannot name a pattern
+MIN_COPIES = 2  # the same for metrics of queries with an earlier copy: a short text repeats few tokens
 REST_METRICS = (
     "relative-entropy",
     "induction",
@@ -25,6 +26,7 @@ REST_METRICS = (
     "block",
     "locality",
 )  # the metrics that decide patterns, without that of the sink itself
+OF_COPIES = ("induction", "duplicate")  # means over the few queries that have an earlier copy
 OF_ALL_QUERIES = ("self", "locality")  # a query without such a cell counts with 0; the others leave it out
 
 
@@ -37,7 +39,7 @@ def numbers_beside_sink(
     """Returns the metrics of `REST_METRICS` without the sink's key, ``(..., metrics)``.
 
     A number is a mean over queries, of which those count that see `MIN_KEYS` or more and keep `MIN_REST`. It is NaN
-    for a metric that is not among ``numbers``, and if fewer than `MIN_QUERIES` count.
+    for a metric that is not among ``numbers``, and if fewer than `min_queries` count.
     """
     sink_weights = np.where(visible_counts >= MIN_KEYS, sink_weights, 1)  # a query that does not count keeps no rest
     rest = 1 - sink_weights
@@ -56,7 +58,7 @@ def numbers_beside_sink(
         with_number = has_number.sum(axis=-1)
         counts = is_counted.sum(axis=-1) * (with_number > 0) if name in OF_ALL_QUERIES else with_number
         totals = np.sum(row_numbers.clip(0, 1), axis=-1, where=has_number)
-        results[..., index] = np.where(counts >= MIN_QUERIES, totals / np.maximum(counts, 1), np.nan)
+        results[..., index] = np.where(counts >= min_queries(name), totals / np.maximum(counts, 1), np.nan)
     return results
 
 
@@ -68,6 +70,11 @@ def _relative_entropy(
     sink_terms = sink_weights * np.log2(np.where(sink_weights > 0, sink_weights, 1))
     entropy = (numbers * np.log2(keys) + sink_terms) / rest + np.log2(rest)
     return np.asarray(entropy / np.log2(np.where(sink_weights > 0, keys - 1, keys)))
+
+
+def min_queries(name: str) -> int:
+    """Returns how many queries a metric must be a mean of to name a head."""
+    return MIN_COPIES if name in OF_COPIES else MIN_QUERIES
 
 
 def is_sink(shares: Float64Array) -> BoolArray:

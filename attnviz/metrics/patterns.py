@@ -1,10 +1,11 @@
 """Names the pattern of a head in plain words if its metrics are clear.
 
 A head is named by what it does beside its sink, that is, by its weights without the sink's key (`beside_sink`). The
-number of a pattern is the metric itself, and the sink's share stands after it. The rules apply in this order. Each
-needs a mean over at least `MIN_QUERIES` queries, so that a single token cannot name a pattern:
+number of a pattern is the metric itself, and the sink's share stands after it. Each needs a mean over `MIN_QUERIES`
+queries (`MIN_COPIES` with an earlier copy), so that a single token cannot name a pattern. In this order:
 
-- ``sink`` with its token: `MIN_WHOLE_SINK` of the weight or more is on it, and no metric of few queries has half.
+- ``sink`` with its token: `MIN_WHOLE_SINK` of the weight or more is on it, and no metric of few queries has
+  `MIN_SINK_SHARE`.
 - ``uniform``: a relative entropy of at least `MIN_UNIFORM_ENTROPY`.
 - ``induction``, ``previous token``, ``next token``, ``own token``, ``duplicate token``, ``other sentence``: at least
   `MIN_CLEAR_SHARE` of the weight, which is at least half; the largest first, `MAX_NAMES` at most with the sink.
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from attnviz.metrics.beside_sink import MIN_QUERIES, MIN_SINK_SHARE, REST_METRICS
+from attnviz.metrics.beside_sink import MIN_SINK_SHARE, REST_METRICS, min_queries
 
 Item = TypeVar("Item")
 
@@ -74,12 +75,12 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 def find_patterns(
     numbers: Mapping[str, float], counts: Mapping[str, int], beside_sink: Mapping[str, float], keys: int, sink: str
 ) -> tuple[Pattern, ...]:
-    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
+    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `min_queries` or more.
 
     A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL`, its sink
     or `MIXED`. The sink of a head that does something beside it stands last, without its token.
     """
-    values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}
+    values = {name: value for name, value in numbers.items() if counts[name] >= min_queries(name)}
     if all(math.isnan(value) for value in values.values()):
         return ()
     sink_share = values.get("sink", 0.0)
@@ -88,8 +89,8 @@ def find_patterns(
     second = (Pattern("sink", sink_share),) if has_sink else ()
     clear_names = [name for name in SHARE_PATTERNS if rest.get(name, 0) >= MIN_CLEAR_SHARE and name != "sink"]
     if sink_share >= MIN_WHOLE_SINK:
-        # Induction and duplicate average few queries, and may have half of their weight while the sink has the others.
-        clear_names, rest = [name for name in clear_names if values[name] >= MIN_CLEAR_SHARE], {}
+        # Induction and duplicate average few queries, and may have much of their weight while the sink has the others.
+        clear_names, rest = [name for name in clear_names if values[name] >= MIN_SINK_SHARE], {}
     if rest.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
         return (UNIFORM, *second)
     if clear_names:

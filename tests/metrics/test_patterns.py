@@ -122,8 +122,8 @@ def test_short_text_names_nothing() -> None:
     assert pattern_of(weights, tokenize("a b")) == ""
 
 
-def test_two_copies_are_too_few_to_name_induction() -> None:
-    tokens = tokenize("a b c d e a b")
+@pytest.mark.parametrize(("text", "is_named"), [("a b c d e a f", False), ("a b c d e a b", True)])
+def test_two_copies_name_induction_and_a_single_one_does_not(text: str, is_named: bool) -> None:
     weights = np.full((7, 7), 1 / 7)
     weights[5:] = np.eye(7, k=-4)[5:]
-    assert "induction" not in pattern_of(weights, tokens)
+    assert ("induction" in pattern_of(weights, tokenize(text))) == is_named
