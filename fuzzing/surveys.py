@@ -10,7 +10,7 @@ from fuzzing.command_line import attempt
 from fuzzing.recordings import CHANGED_BY, in_bytes, in_numbers
 from fuzzing.target import Target
 
-SAVED = (Path(__file__).parents[1] / "tests" / "corpus" / "data" / "version-1.safetensors").read_bytes()
+SAVED = (Path(__file__).parents[1] / "tests" / "corpus" / "data" / "survey.safetensors").read_bytes()
 COMMANDS = (
     *(["show"], ["show", "--json"], ["show", "--heads", "0.0"], ["heads"], ["heads", "--json"]),
     *(["compare", "--with", "run.safetensors"], ["heads", "--sort", "entropy", "--top", "2"]),

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, or_list
+from attnviz.base.errors import AttnvizError
 from attnviz.base.files import output_file
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 FORMAT_VERSION = 2
-READ_VERSIONS = (1, 2)
 SUFFIX = ".safetensors"
 KINDS_OF_MAPS = ("dense", "factored", "pooled")  # their names in files
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
@@ -48,7 +47,7 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
     """Returns the recording of a file; its maps are read from the file at access.
 
     Raises:
-        AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
+        AttnvizError: if the file is not a complete recording of the format that this attnviz reads.
     """
     from attnviz.base.tensor_file import TensorFile
     from attnviz.maps.weight_checks import weight_warnings
@@ -84,17 +83,17 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 def _from_tensors(file: "Tensors") -> "Recording":
     """Returns the recording that a header and its arrays describe."""
     from attnviz.maps.recording import Recording
-    from attnviz.maps.saved_tokens import read_texts, read_tokens
+    from attnviz.maps.saved_tokens import read_tokens
 
     if "survey" in file.header.value:
         raise AttnvizError(f"{file.what!r} is a survey, not a recording; open it with attnviz heads or attnviz show")
     version = file.header.count("format")
-    if version not in READ_VERSIONS:
+    if version != FORMAT_VERSION:
+        advice = "try a newer attnviz" if version > FORMAT_VERSION else "record it again"
         raise AttnvizError(
-            f"{file.what!r} has format {version}, but this attnviz reads {or_list(map(str, READ_VERSIONS))}; "
-            "try a newer attnviz"
+            f"{file.what!r} has format {version}, but this attnviz reads format {FORMAT_VERSION}; {advice}"
         )
-    axes = read_texts(file) if version == 1 else read_tokens(file)
+    axes = read_tokens(file)
     maps = [_read_maps(stored, axes) for stored in file.stored_entries("maps")]
     entry = file.header.entry("recording")
     has_seed = entry.value.get("seed") is not None

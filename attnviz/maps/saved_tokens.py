@@ -1,4 +1,4 @@
-"""Saves and reads tokens: version 2 stores media, places and groups, version 1 a text with offsets."""
+"""Saves and reads tokens with their media, places and groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,6 @@ from attnviz.media.medium import Medium, read_medium
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 
-TEXT_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
 MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 
@@ -52,22 +51,13 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
 
 
 def read_tokens(file: Tensors) -> list[Tokens]:
-    """Returns the tokens of all axes of a file of version 2.
+    """Returns the tokens of all axes of a file.
 
     Raises:
         AttnvizError: if a value is missing or wrong, or the place of a token is outside its medium.
     """
     media = [read_medium(entry) for entry in file.stored_entries("media")]
     return [_read_axis(entry, media) for entry in file.stored_entries("tokens")]
-
-
-def read_texts(file: Tensors) -> list[Tokens]:
-    """Returns the tokens of all axes of a file of version 1, where every axis is a text.
-
-    Raises:
-        AttnvizError: if a value is missing or wrong, or the offsets of a token are outside its text.
-    """
-    return [_read_text(entry) for entry in file.stored_entries("tokens")]
 
 
 def _read_axis(entry: StoredEntry, media: list[Medium]) -> Tokens:
@@ -106,17 +96,3 @@ def _read_groups(entry: StoredEntry, name: str, count: int) -> Groups:
     if labels and numbers.max(initial=-1) >= len(labels):
         raise entry.refusal(f"has tokens in groups of {name!r} that have no label")
     return Groups(numbers, labels)
-
-
-def _read_text(entry: StoredEntry) -> Tokens:
-    """Returns the tokens of one axis of a file of version 1, where every axis is a text."""
-    text, labels = entry.required_value("text", str), entry.lines("labels")
-    count = len(labels)
-    arrays = {
-        name: entry.array(name, dtype, (count, 2) if name == "offsets" else (count,))
-        for name, dtype in TEXT_ARRAYS.items()
-    }
-    starts, stops = arrays["offsets"].T
-    if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
-        raise entry.refusal("has offsets outside its text")
-    return Tokens.of_text(text=text, labels=labels, **arrays)

@@ -21,7 +21,7 @@ from attnviz.report.survey.survey_heads import survey_heads_report
 from tests.corpus import surveys
 from tests.corpus.surveys import numbers_of, survey_of
 
-SAVED = Path(__file__).parent / "data" / "version-1.safetensors"  # two texts by head 1.1 of the trained model
+SAVED = Path(__file__).parent / "data" / "survey.safetensors"  # two texts by head 1.1 of the trained model
 NEW = Metric("last", "last", "share", "on the last key", cells=METRICS["first"].cells)
 
 
@@ -46,7 +46,7 @@ def numbers_by_name(survey: Survey) -> dict[str, Any]:
     }
 
 
-def test_a_survey_saved_before_metrics_were_bound_by_name_opens_and_is_written_alike(tmp_path: Path) -> None:
+def test_a_stored_survey_is_read_and_written_alike(tmp_path: Path) -> None:
     survey = load_survey(SAVED)
     means = dict(zip([metric.name for metric in survey.metrics], survey.means[0].tolist(), strict=True))
     assert means["induction"] == pytest.approx(0.995636, abs=1e-6)

@@ -35,6 +35,7 @@ from tests.maps.examples import factored
 
 pytestmark = pytest.mark.slow
 
+STORED = sorted((Path(__file__).parent / "data").glob("*.safetensors"))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -194,6 +195,12 @@ def test_same_recording_gives_same_bytes(file: Path, recording: Recording, tmp_p
     assert file.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("stored", STORED, ids=lambda stored: stored.stem)
+def test_stored_recordings_of_every_kind_of_maps_are_read_and_written_alike(stored: Path, tmp_path: Path) -> None:
+    save(load(stored), tmp_path / stored.name)
+    assert (tmp_path / stored.name).read_bytes() == stored.read_bytes()
+
+
 def test_maps_are_read_from_the_file_only_when_used(file: Path) -> None:
     opened = load(file).maps[0]
     assert isinstance(opened, DenseMaps)
@@ -208,10 +215,6 @@ def test_drawing_a_saved_recording_imports_neither_torch_nor_transformers(file: 
         "sys.exit(code or bool({'torch', 'transformers', 'tokenizers', 'matplotlib'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True, capture_output=True)
-
-
-def later(header: dict[str, Any]) -> dict[str, Any]:
-    return header | {"format": 3}
 
 
 def labelled(header: dict[str, Any]) -> dict[str, Any]:
@@ -238,7 +241,8 @@ def labelled(header: dict[str, Any]) -> dict[str, Any]:
             {"tokens__0__groups.words": np.ones(QUERIES, int), "header": labelled},
             "groups of 'words' that have no label",
         ),
-        ({"header": later}, "has format 3, but this attnviz reads 1 or 2"),
+        ({"header": lambda header: header | {"format": 3}}, "reads format 2; try a newer attnviz"),
+        ({"header": lambda header: header | {"format": 1}}, "has format 1, but this attnviz reads format 2; record it"),
         ({"header": lambda _: "{"}, "header is not JSON, or nested too deeply"),
         ({"header": lambda _: "[" * 100_000}, "header is not JSON, or nested too deeply"),
         ({"header": lambda _: '{"a":' * 500 + "1" + "}" * 500}, "header is not JSON, or nested too deeply"),
