@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attnviz.arrays.cells import maps_of_cells
-from attnviz.arrays.factors import maps_of_factors
-from attnviz.arrays.layers import AxisLabels, Labels
+from attnviz.arrays.cells import maps_of
+from attnviz.arrays.layers import AxisLabels, Labels, refuse_layers_of_mask, texts_of
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.version import __version__
@@ -82,16 +81,14 @@ def recording_of_arrays(
     Raises:
         AttnvizError: as `from_arrays` does.
     """
-    weights, scores, queries, keys = (arrays.get(name) for name in FIELDS)
-    if (queries is None) != (keys is None):
+    given = {name: arrays[name] for name in FIELDS if arrays.get(name) is not None}
+    if ("queries" in given) != ("keys" in given):
         raise AttnvizError("queries and keys belong together; give both, or weights or scores instead")
-    if queries is not None and (weights is not None or scores is not None):
+    if "queries" in given and len(given) > 2:
         raise AttnvizError("weights follow from queries and keys; give either queries and keys, or weights and scores")
-    if queries is None and weights is None and scores is None:
+    if not given:
         raise AttnvizError("no arrays were given; give weights, scores, or queries and keys")
-    remarks: list[str] = []
-    if queries is not None:
-        maps = list(maps_of_factors(queries, keys, mask, scale, axis_labels, may_change))
-    else:
-        maps, remarks = maps_of_cells(weights, scores, mask, axis_labels, may_change)
+    texts = {name: texts_of(array, name) for name, array in given.items()}
+    refuse_layers_of_mask(mask, len({text.layer_index for text in next(iter(texts.values()))}))
+    maps, remarks = maps_of(texts, mask, scale, axis_labels, may_change)
     return Recording(maps=tuple(maps), model=model, version=__version__, remarks=(*remarks, UNCHECKED))

@@ -142,7 +142,6 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
 
 
 def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
-    """Raises AttnvizError if an array cannot be weights by its axes or dtype, or if there is none."""
     # weights are (queries, keys), with heads and layers or texts before them
     may_be_weights = [array.ndim in (2, 3, 4) and array.dtype.kind in "fiub" for array in arrays.values()]
     if not arrays or not all(may_be_weights):
@@ -160,14 +159,12 @@ def _without_unnamed_layer(value: Any) -> Any:
 
 
 def _labels(array: NDArray[Any], name: str, path: Path) -> list[str]:
-    """Returns an array of strings or bytes as a list of labels; raises AttnvizError for any other array."""
     if array.dtype.kind not in "US" or array.ndim != 1:
         raise AttnvizError(f"{str(path)!r}: {name} are {array.dtype} of shape {array.shape}; give a list of strings")
     return [label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in array.tolist()]
 
 
 def _scale(array: NDArray[Any], path: Path) -> float:
-    """Returns the one finite number of an array, the scale; raises AttnvizError for any other array."""
     if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise AttnvizError(
             f"{str(path)!r}: scale is {array.dtype} of shape {array.shape}; give a single finite number, or leave it "

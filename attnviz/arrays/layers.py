@@ -1,11 +1,11 @@
-"""Converts what users pass as arrays, of any library, to numpy: an array for each layer, masks, labels of tokens."""
+"""Converts what users pass as arrays, of any library, to numpy: an array for each text, masks, labels of tokens."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from mmap import mmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,24 @@ FORMS = "(heads, queries, keys), with layers before them, or a list or mapping o
 Labels = Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayLayer:
-    """The array of one layer.
+class ArrayText(NamedTuple):
+    """The array of one text in one layer.
 
     Attributes:
-        number: the number of the layer, from 0.
-        name: the name of the layer in the recording.
-        array: ``(texts, heads, queries, keys)``, or ``(texts, heads, tokens, features)``.
-        may_change: false if nobody else has the array, so that it need not be copied.
+        layer_index: the index of the layer among all, which a mask with an axis of layers is read by.
+        layer: the number of the layer, from 0.
+        module: the name of the layer in the recording.
+        item: the index of the text.
+        location: the layer, and the text if there are several, for messages.
+        array: ``(heads, queries, keys)``, or ``(heads, tokens, features)``.
     """
 
-    number: int
-    name: str
+    layer_index: int
+    layer: int
+    module: str
+    item: int
+    location: str
     array: NDArray[Any]
-    may_change: bool = True
 
 
 class AxisLabels:
@@ -69,47 +72,43 @@ class AxisLabels:
         if (axis, count) not in self.tokens_of_axes:
             if labels is not None and len(labels) != count:
                 raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
-            tokens = Tokens.numbered(count) if labels is None else _tokens_with_labels(labels)
+            tokens = Tokens.numbered(count)
+            if labels is not None:  # equal labels get one id, so that repeats are found
+                texts = tuple(map(str, labels))
+                id_of_label = {label: number for number, label in enumerate(dict.fromkeys(texts))}
+                ids = np.array([id_of_label[label] for label in texts], dtype=np.int64)
+                tokens = replace(tokens, labels=texts, ids=ids)
             self.tokens_of_axes[axis, count] = tokens
         return self.tokens_of_axes[axis, count]
 
 
-def _tokens_with_labels(labels: Labels) -> Tokens:
-    """Returns tokens with these labels; equal labels get one id, so that repeats are found."""
-    label_texts = tuple(map(str, labels))
-    id_of_label = {label: number for number, label in enumerate(dict.fromkeys(label_texts))}
-    ids = np.array([id_of_label[label] for label in label_texts], dtype=np.int64)
-    return replace(Tokens.numbered(len(label_texts)), labels=label_texts, ids=ids)
+def texts_of(arrays: Any, role: str) -> list[ArrayText]:
+    """Returns the array of each text of each layer.
 
-
-def layers_of(arrays: Any, role: str, may_change: bool = True) -> list[ArrayLayer]:
-    """Returns the array of each layer.
-
-    A single array of four axes has the layers on its first; one of fewer axes is the only layer. A mapping is sorted by
-    the numbers in its names.
+    A single array of four axes has the layers on its first; one of fewer axes is the only layer. In a list or mapping,
+    the first of four axes are texts. A mapping is sorted by the numbers in its names.
 
     Raises:
         AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
     """
     if isinstance(arrays, Mapping):
-        numbers = _layer_numbers(list(map(str, arrays)))
-        layers = [
-            _array_layer(number, str(name), array_of(array, role), role, may_change)
-            for number, (name, array) in zip(numbers, arrays.items(), strict=True)
-        ]
-        return sorted(layers, key=lambda layer: layer.number)
-    if isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape"):
-        return [
-            _array_layer(number, f"layer {number}", array_of(layer_array, role), role, may_change)
-            for number, layer_array in enumerate(arrays)
-        ]
-    array = array_of(arrays, role)
-    if array.ndim == 4:
-        return [
-            _array_layer(number, f"layer {number}", layer_array, role, may_change)
-            for number, layer_array in enumerate(array)
-        ]
-    return [_array_layer(0, "layer 0", array, role, may_change)]
+        names = list(map(str, arrays))
+        layers = list(zip(_layer_numbers(names), names, arrays.values(), strict=True))
+    else:
+        if not (isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape")):
+            array = array_of(arrays, role)
+            arrays = array if array.ndim == 4 else [array]
+        layers = [(number, f"layer {number}", array) for number, array in enumerate(arrays)]
+    texts = []
+    for index, (number, name, values) in enumerate(sorted(layers, key=lambda layer: layer[0])):
+        array = array_of(values, role)
+        if array.ndim not in (2, 3, 4) or 0 in array.shape:
+            raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
+        batch = array.reshape((1,) * (4 - array.ndim) + array.shape)  # axes of length 1 for texts and heads
+        for item, text in enumerate(batch):
+            location = f"layer {number}" + (f", text {item}" if len(batch) > 1 else "")
+            texts.append(ArrayText(index, number, name, item, location, text))
+    return texts
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
@@ -121,13 +120,6 @@ def _layer_numbers(names: list[str]) -> list[int]:
     varying_columns = [column for column in columns if len(names) == 1 or len(set(column)) > 1]
     numbers = [int(digits) for digits in varying_columns[0] if len(digits) < 7] if len(varying_columns) == 1 else []
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
-
-
-def _array_layer(number: int, name: str, array: NDArray[Any], role: str, may_change: bool) -> ArrayLayer:
-    """Returns a layer of an array of two to four axes; adds axes of length 1 for texts and heads that it lacks."""
-    if array.ndim not in (2, 3, 4) or 0 in array.shape:
-        raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
-    return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape), may_change)
 
 
 def array_of(values: Any, role: str) -> NDArray[Any]:
@@ -169,11 +161,9 @@ def float_array(array: NDArray[Any], may_change: bool) -> FloatArray:
 
 def is_shared(array: NDArray[Any], may_change: bool) -> bool:
     """True if an array is used without a copy: it is float32, and nobody changes its memory."""
-    return array.dtype == np.float32 and (not may_change or _is_frozen(array))
-
-
-def _is_frozen(array: NDArray[Any]) -> bool:
-    """True if nobody can change an array: it is read-only, as is all memory that it shares, such as a mapped file's."""
+    if array.dtype != np.float32 or not may_change:
+        return array.dtype == np.float32
+    # it is read-only, as is all memory that it shares, such as a mapped file's
     owner: Any = array
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
         owner = owner.base
@@ -235,9 +225,7 @@ def rule_cells(queries: int, keys: int, *, is_causal: bool) -> BoolArray:
 
 
 def refuse_not_finite(array: FloatArray, role: str, location: str) -> None:
-    """Raises AttnvizError, which names the first position, if a number of ``(heads, tokens, features)`` is not
-    finite.
-    """
+    """Raises AttnvizError with the first position at which ``(heads, tokens, features)`` is not finite."""
     if not (np.isfinite(array.max()) and np.isfinite(array.min())):
         head, token, feature = (int(index) for index in np.argwhere(~np.isfinite(array))[0])
         number = "NaN" if np.isnan(array[head, token, feature]) else "infinite"

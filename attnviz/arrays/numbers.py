@@ -60,7 +60,6 @@ def recording_of_numbers(
 def _maps(
     call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], axes: list[Tokens], labels: Labels | None
 ) -> DenseMaps:
-    """Returns the maps of the heads of one attention call."""
     layer, module, kind, item = call
     scores, weights, visible = (_stacked_arrays(heads, arrays, name) for name in QUANTITIES)
     visible = visible.astype(bool)
