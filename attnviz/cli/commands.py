@@ -341,7 +341,7 @@ def record_command(
     subject.refuse_recorded()
     recording = record(subject, settings, selection, values=values)
     if half:
-        from attnviz.maps.half import halve
+        from attnviz.maps.factored import halve
 
         recording = halve(recording)
     save(recording, path, output.force)

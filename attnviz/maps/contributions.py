@@ -15,7 +15,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
+from attnviz.maps.derived import MAX_BAND_CELLS, SourceMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
@@ -53,18 +53,8 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
             f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
             f"record it again with {option('values', True)}"
         )
-    shared_names = ("layer", "module", "part", "heads", "query_tokens", "key_tokens", "kind")
-    shared_fields = {name: getattr(maps, name) for name in shared_names}
-    return ContributionMaps(
-        **shared_fields,
-        item=maps.item,
-        scale=maps.scale,
-        fidelity=maps.fidelity,
-        value_norms=maps.value_norms,
-        value_norms_fidelity=maps.value_norms_fidelity,
-        quantity="contribution",
-        source=cell_maps(maps),
-    ).dense_if_small()
+    fields = maps.shared_fields() | {"quantity": "contribution"}
+    return ContributionMaps(**fields, source=cell_maps(maps)).dense_if_small()
 
 
 def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
@@ -120,12 +110,8 @@ def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ContributionMaps(DerivedMaps):
-    """Maps of contributions: weights times the norms of their keys' values.
-
-    Attributes:
-        source: the maps of the weights.
-    """
+class ContributionMaps(SourceMaps):
+    """Maps of contributions: the weights of ``source`` times the norms of their keys' values."""
 
     source: CellMaps
 
@@ -134,10 +120,6 @@ class ContributionMaps(DerivedMaps):
         window = self.source.window(heads, queries, keys)
         assert self.value_norms is not None
         return replace(window, weights=window.weights * self.value_norms[self.head_indices(heads), None, keys])
-
-    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads in groups, as the source groups them."""
-        return self.source.head_groups(heads)
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
@@ -175,12 +157,8 @@ class ContributionMaps(DerivedMaps):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class NormalizedMaps(DerivedMaps):
-    """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do.
-
-    Attributes:
-        source: the maps to normalize.
-    """
+class NormalizedMaps(SourceMaps):
+    """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do."""
 
     source: CellMaps
 
@@ -191,10 +169,6 @@ class NormalizedMaps(DerivedMaps):
         zeros = np.zeros_like(window.weights)
         shares = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
         return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # shares have no scores
-
-    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads in groups, as the source groups them."""
-        return self.source.head_groups(heads)
 
     @cached_property
     def totals(self) -> FloatArray:
@@ -210,5 +184,4 @@ def normalized_maps(maps: CellMaps) -> CellMaps:
     """Returns the maps with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
-    shared_fields = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}
-    return NormalizedMaps(**shared_fields, source=maps)
+    return NormalizedMaps(**maps.shared_fields(), source=maps)

@@ -1,6 +1,6 @@
 """Represents maps that are computed from other maps at each access, so that maps of long texts are never whole."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,8 +29,7 @@ class DerivedMaps(CellMaps):
         """Returns the maps as arrays, whatever their size."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         window = self.window(self.heads, slice(0, queries), slice(0, keys))
-        common = {field.name: getattr(self, field.name) for field in fields(LayerMaps)}
-        return DenseMaps(**common, scores=window.scores, weights=window.weights, visible=window.visible)
+        return DenseMaps(**self.shared_fields(), scores=window.scores, weights=window.weights, visible=window.visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """Returns the scores of a window, ``(heads, queries, keys)``."""
@@ -71,9 +70,7 @@ class DerivedMaps(CellMaps):
     def _pixel_statistics(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``; 0 if it has
-        none.
-        """
+        """Returns sum, maximum and number of each pixel's visible weights, ``(height, width)`` each; 0 without any."""
         sums = np.zeros((height, width))
         maxima = np.zeros((height, width), dtype=np.float32)
         counts = np.zeros((height, width), dtype=np.int64)
@@ -89,3 +86,18 @@ class DerivedMaps(CellMaps):
                 maxima[row] = np.maximum(maxima[row], np.maximum.reduceat(weights.max(axis=0), column_starts))
                 counts[row] += np.add.reduceat(window.visible.sum(axis=0), column_starts)
         return sums, maxima, counts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SourceMaps(DerivedMaps):
+    """Derived maps whose heads are those of one source, each with its visible cells.
+
+    Attributes:
+        source: the maps that windows are computed from.
+    """
+
+    source: LayerMaps
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Returns the heads in groups, as the source groups them."""
+        return self.source.head_groups(heads)

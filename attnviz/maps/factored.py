@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, HalfArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
+from attnviz.maps.recording import Recording
 from attnviz.maps.score_factors import ScoreFactors
 from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.factors import FactorArray, Factors
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_FLOAT32_LOGSUMEXP = 16.0  # above it float32's rounding of score − log-sum-exp moves weights by more than 1e-5
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
+SAMPLED_QUERIES = 32  # queries over which the error of rounded weights is measured
 BIAS_ARRAYS = ("relative", "by_key", "explicit")
 MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
 
@@ -130,7 +132,9 @@ class FactoredMaps(CellMaps):
         Arrays in bfloat16 are stored as their bits; other queries and keys, and log-sum-exps, as float32.
         """
         factors = self.factors
-        optional_arrays = _optional_arrays(factors)
+        optional = {"sink": factors.sink, "padding": factors.mask.padding, "mask": factors.mask.explicit}
+        optional |= {f"bias.{name}": getattr(factors.bias, name) for name in BIAS_ARRAYS}
+        optional_arrays = {name: array for name, array in optional.items() if array is not None}
         arrays = {
             name: array.bits if isinstance(array, HalfArray) else np.asarray(array[:], dtype=np.float32)
             for name, array in (("queries", factors.queries), ("keys", factors.keys), ("logsumexp", factors.logsumexp))
@@ -195,12 +199,13 @@ def _clipped(span: slice, count: int) -> slice:
 
 
 def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
-    """Returns the queries, keys and rules of a file entry; unlisted optional arrays are ``None``."""
     dtype = entry.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
         raise entry.refusal(f"has factors of the unknown dtype {dtype!r}")
     heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
-    key_heads = _read_key_heads(entry, heads)
+    key_heads = entry.required_value("key_heads", list)
+    if len(key_heads) != heads or not all(type(number) is int and 0 <= number < heads for number in key_heads):
+        raise entry.refusal("has 'key_heads' that do not fit its heads")
     if call["scale"] is None:
         raise entry.refusal("has factors without a scale")
     softcap = entry.number("softcap")
@@ -212,7 +217,7 @@ def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
     return Factors(
         queries=_read_factor(entry, "queries", dtype, (heads, queries, features)),
         keys=_read_factor(entry, "keys", dtype, (1 + max(key_heads), keys, features)),
-        key_heads=key_heads,
+        key_heads=tuple(key_heads),
         scale=call["scale"],
         logsumexp=entry.array("logsumexp", "float32", (heads, queries)),
         mask=_read_mask(entry.entry("mask"), optional_arrays),
@@ -220,13 +225,6 @@ def _read_factors(entry: "StoredEntry", call: CallFields) -> Factors:
         softcap=softcap,
         sink=optional_arrays["sink"],
     )
-
-
-def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
-    """Returns the optional arrays that the factors have, by their names in a file."""
-    arrays = {"sink": factors.sink, "padding": factors.mask.padding, "mask": factors.mask.explicit}
-    arrays |= {f"bias.{name}": getattr(factors.bias, name) for name in BIAS_ARRAYS}
-    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _read_optional_arrays(entry: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
@@ -243,14 +241,6 @@ def _read_optional_arrays(entry: "StoredEntry", heads: int, queries: int, keys: 
     return {name: entry.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()}
 
 
-def _read_key_heads(entry: "StoredEntry", heads: int) -> tuple[int, ...]:
-    """Returns the index of each head's key head; raises AttnvizError unless each head has one below ``heads``."""
-    numbers = entry.required_value("key_heads", list)
-    if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
-        raise entry.refusal("has 'key_heads' that do not fit its heads")
-    return tuple(numbers)
-
-
 def _read_factor(entry: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
     """Returns the queries or keys of a file entry: a `HalfArray` if they are bfloat16, else float32."""
     if dtype == "bfloat16":
@@ -259,7 +249,6 @@ def _read_factor(entry: "StoredEntry", name: str, dtype: str, shape: tuple[int, 
 
 
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
-    """Returns the mask that a file stores; raises AttnvizError if a rule is missing or wrong."""
     limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
     return Mask(
         causal=entry.required_value("causal", bool),
@@ -269,3 +258,33 @@ def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
         padding=arrays["padding"],
         explicit=arrays["mask"],
     )
+
+
+def halve(recording: Recording) -> Recording:
+    """Returns the recording with queries and keys in bfloat16, and a remark on the largest error of a sampled weight.
+
+    Maps that are not kept as factors stay unchanged.
+
+    Raises:
+        AttnvizError: if no maps of the recording are kept as factors.
+    """
+    factored_maps = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
+    if not factored_maps:
+        raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', value=False)}")
+    rounded_maps = {id(maps): maps.rounded_to_bfloat16() for maps in factored_maps}
+    largest_error = max(_largest_difference(rounded_maps[id(maps)], maps) for maps in factored_maps)
+    query_count = min(SAMPLED_QUERIES, max(len(maps.query_tokens) for maps in factored_maps))
+    error_sentence = f"weights change by at most {largest_error:.1g} in {query_count} sampled queries."
+    remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
+    maps = tuple(rounded_maps.get(id(maps), maps) for maps in recording.maps)
+    return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
+
+
+def _largest_difference(maps: CellMaps, exact_maps: CellMaps) -> float:
+    """Returns the largest difference between weights of two maps, over at most ``SAMPLED_QUERIES`` queries."""
+    largest = 0.0
+    for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
+        block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
+        difference = np.abs(maps.window(*block).weights - exact_maps.window(*block).weights)
+        largest = max(largest, float(difference.max()))
+    return largest

@@ -48,7 +48,13 @@ def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> Gr
             sums.append(sum_cells(*read(queries, keys), part, columns))
         else:
             sums.append(_sum_bands(read, heads, part, columns, max_queries))
-    return sums[0] if len(sums) == 1 else _joined_rows(sums)
+    if len(sums) == 1:
+        return sums[0]
+
+    visible = [part.visible for part in sums]
+    if any(array.ndim == 3 for array in visible):
+        visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, sums, strict=True)]
+    return GroupSums(np.concatenate([part.weights for part in sums], axis=1), np.concatenate(visible, axis=-2))
 
 
 def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Groups) -> GroupSums:
@@ -64,14 +70,6 @@ def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Gr
         weights=rows.reduce(np.add, columns.reduce(np.add, cells, 2), 1),
         visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, visible, -1), -2),
     )
-
-
-def _joined_rows(sums: list[GroupSums]) -> GroupSums:
-    """Returns the sums of several parts of the rows as one; visible cells have an axis of heads if any part's have."""
-    visible = [part.visible for part in sums]
-    if any(array.ndim == 3 for array in visible):
-        visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, sums, strict=True)]
-    return GroupSums(np.concatenate([part.weights for part in sums], axis=1), np.concatenate(visible, axis=-2))
 
 
 def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.maps.derived import DerivedMaps
+from attnviz.maps.derived import SourceMaps
 from attnviz.maps.group_sums import GroupSums, sum_cells
-from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
+from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps, unknown_cells_error
+from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
+from attnviz.streaming.overview import block_edges
 from attnviz.text.characters import WORDS
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import NAMES, PASSAGES, TOKENS, TURNS, marks_label, named_groups, singular
@@ -20,6 +22,10 @@ from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 MAX_NAMED_MARKS = 3
+BLOCK_REMARK = (
+    "Layer {}: a row is a block of {} queries and a column a block of {} keys, pooled at capture; a weight is summed "
+    "over its keys and averaged over its queries."
+)
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
@@ -51,11 +57,10 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class GroupedMaps(DerivedMaps):
+class GroupedMaps(SourceMaps):
     """Maps of an attention call over groups of its tokens; the sum of a row is the mean sum of its tokens' rows.
 
     Attributes:
-        source: the maps over tokens.
         rows: the groups of queries.
         columns: the groups of keys.
         renormalize: if true, each row is divided by its sum.
@@ -63,7 +68,6 @@ class GroupedMaps(DerivedMaps):
             with holes would mislead.
     """
 
-    source: LayerMaps
     rows: Units
     columns: Units
     renormalize: bool = False
@@ -87,10 +91,6 @@ class GroupedMaps(DerivedMaps):
                 joined_window.scores[..., keys], joined_window.weights[..., keys], joined_window.visible[..., keys]
             )
         return joined_window
-
-    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the head groups of the maps over tokens."""
-        return self.source.head_groups(heads)
 
 
 def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
@@ -122,23 +122,19 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
     rows, columns = _units(maps.query_tokens, grouping), _units(maps.key_tokens, grouping)
     selected_heads = tuple(head for head in maps.heads if heads is None or head in heads)
     return GroupedMaps(
-        layer=maps.layer,
-        module=maps.module,
-        part=maps.part,
-        kind=maps.kind,
-        heads=selected_heads or maps.heads,
-        query_tokens=rows.as_tokens(),
-        key_tokens=columns.as_tokens(),
-        item=maps.item,
-        scale=maps.scale,
-        fidelity=maps.fidelity,
-        quantity=maps.quantity,
+        **_fields_of_units(maps, rows.as_tokens(), columns.as_tokens()) | {"heads": selected_heads or maps.heads},
         source=cell_maps(maps),
         rows=rows,
         columns=columns,
         renormalize=grouping.renormalize,
         has_scores=grouping.units == TOKENS,
     ).dense_if_small()
+
+
+def _fields_of_units(maps: LayerMaps, query_tokens: Tokens, key_tokens: Tokens) -> dict[str, Any]:
+    """Returns the shared fields of maps over units; the norms of values are of single keys, so that units have none."""
+    fields = {"query_tokens": query_tokens, "key_tokens": key_tokens, "value_norms": None, "value_norms_fidelity": None}
+    return maps.shared_fields() | fields
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
@@ -182,9 +178,7 @@ def _known_groups(axes: Iterable[Tokens]) -> list[str]:
 
 
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens outside every turn or passage, such as special tokens; nothing if there are
-    none.
-    """
+    """Yields a remark on the tokens outside every turn or passage, such as special tokens, if there are any."""
     groups = named_groups(tokens, grouping.units)
     outside_tokens = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
     if outside_tokens:
@@ -207,7 +201,6 @@ def _joining_option(grouping: Grouping) -> str:
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
-    """Yields remarks on the grouping, the hidden tokens and the sums of rows."""
     if grouping.units != TOKENS:
         unit = singular(grouping.units)
         group_names = (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
@@ -230,5 +223,73 @@ def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str
 
 
 def _special_labels(tokens: Tokens) -> list[str]:
-    """Returns the labels of the special tokens of an axis, in order; empty if there are none."""
     return [tokens.labels[index] for index in np.flatnonzero(tokens.special).tolist()]
+
+
+def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
+    """Returns the recordings with each pooled layer as maps with a cell per block, and a remark on each such layer.
+
+    Recordings without pooled layers are returned unchanged.
+
+    Raises:
+        AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
+            selection names queries or keys.
+    """
+    all_recordings = list(recordings)
+    pooled_layers = [
+        {maps.layer for maps in recording.maps if isinstance(maps, PooledMaps)} for recording in all_recordings
+    ]
+    if not any(pooled_layers):
+        return all_recordings
+    for recording in all_recordings:
+        for maps in recording.maps:
+            is_pooled_everywhere = all(maps.layer in layers for layers in pooled_layers)
+            if isinstance(maps, PooledMaps) and not (is_pooled_everywhere and maps.metrics is not None):
+                raise unknown_cells_error(maps)
+    for name in ("queries", "keys"):
+        if getattr(selection, name) != (None, None):
+            raise AttnvizError(f"{option(name)} selects tokens, but these maps were pooled to blocks; leave it out")
+    return [_with_block_maps(recording) for recording in all_recordings]
+
+
+def _with_block_maps(recording: Recording) -> Recording:
+    maps = tuple(
+        _block_maps(layer_maps) if isinstance(layer_maps, PooledMaps) else layer_maps for layer_maps in recording.maps
+    )
+    remarks = dict.fromkeys(
+        BLOCK_REMARK.format(layer_maps.layer, *layer_maps.block)
+        for layer_maps in recording.maps
+        if isinstance(layer_maps, PooledMaps)
+    )
+    return replace(recording, maps=maps, remarks=(*remarks, *recording.remarks))
+
+
+def _block_maps(maps: PooledMaps) -> GroupedMaps:
+    rows, columns = (
+        _block_units(tokens, block_count)
+        for tokens, block_count in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)
+    )
+    return GroupedMaps(
+        **_fields_of_units(maps, _block_tokens(rows), _block_tokens(columns)),
+        source=maps,
+        rows=rows,
+        columns=columns,
+    )
+
+
+def _block_units(tokens: Tokens, block_count: int) -> Units:
+    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one."""
+    edges = block_edges(len(tokens), block_count)
+    sizes = np.diff(edges)
+    labels = (
+        tokens.labels[first] + ("…" if size > 1 else "")
+        for first, size in zip(edges[:-1].tolist(), sizes.tolist(), strict=True)
+    )
+    numbers = np.repeat(np.arange(block_count, dtype=np.int64), sizes)
+    return Units(numbers=numbers, labels=tuple(labels), tokens=tokens)
+
+
+def _block_tokens(blocks: Units) -> Tokens:
+    """Returns one token per block; it is special if the block is a single special token."""
+    joined_tokens = blocks.as_tokens()
+    return replace(joined_tokens, special=joined_tokens.special & (blocks.sizes == 1))

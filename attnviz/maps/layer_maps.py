@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -175,6 +175,10 @@ class LayerMaps(ABC):
     @abstractmethod
     def to_tensors(self) -> MapTensors:
         """Returns the header and the arrays that a file stores."""
+
+    def shared_fields(self) -> dict[str, Any]:
+        """Returns the fields that all kinds of maps share, by name: the arguments of maps that derive from these."""
+        return {field.name: getattr(self, field.name) for field in fields(LayerMaps)}
 
     def known_head(self, head: int) -> KnownHead:
         """Returns what names the head with this number."""

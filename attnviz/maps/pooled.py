@@ -191,7 +191,8 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
     totals, maxima, counts = [], [], list[IntArray]()
     first_visible: BoolArray | None = None
     for weights, visible in heads:
-        rows, columns = (_block_count(count) for count in visible.shape[1:])
+        # the smallest blocks of which an axis has at most `MAX_BLOCKS_A_SIDE`
+        rows, columns = (-(-count // -(-count // MAX_BLOCKS_A_SIDE)) for count in visible.shape[1:])
         totals.append(reduce_blocks(np.add, weights, rows, columns))
         maxima.append(reduce_blocks(np.maximum, weights, rows, columns))
         first_visible = visible if first_visible is None else first_visible
@@ -204,9 +205,3 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
         {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": maximum, "counts": count}
         for total, maximum, count in zip(*stacks, text_counts, strict=True)
     ]
-
-
-def _block_count(cells: int) -> int:
-    """Returns the number of blocks of an axis with the smallest block size that makes at most `MAX_BLOCKS_A_SIDE`."""
-    block_size = -(-cells // MAX_BLOCKS_A_SIDE)
-    return -(-cells // block_size)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from attnviz.base.arrays import FloatArray
     from attnviz.base.tensor_file import StoredEntry, Tensors
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
@@ -74,8 +73,13 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
     axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
     for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
-        header["maps"].append({"class": tensors.kind, **_call_header(maps, axis_indices), **tensors.header})
-        value_norms = {} if maps.value_norms is None else {"moved": maps.value_norms}  # the name that files use
+        queries, keys = (axis_indices[id(tokens)] for tokens in _tokens_of(maps))
+        call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+        value_norms = {}
+        if maps.value_norms is not None:  # files call them "moved"
+            call |= {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
+            value_norms = {"moved": maps.value_norms}
+        header["maps"].append({"class": tensors.kind, **call, **tensors.header})
         arrays |= {f"maps.{index}.{name}": array for name, array in (tensors.arrays | value_norms).items()}
     return header, arrays
 
@@ -117,6 +121,7 @@ def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
         raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
     heads = entry.counts("heads")
     query_tokens, key_tokens = (axes[entry.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
+    has_norms = bool(entry.value.get("has_moved"))
     call = CallFields(
         layer=entry.count("layer"),
         module=entry.line("module"),
@@ -127,15 +132,10 @@ def _read_maps(entry: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
         item=entry.count("item"),
         scale=entry.number("scale"),
         fidelity=entry.number("fidelity"),
-        value_norms=_read_value_norms(entry, (len(heads), len(key_tokens))),
+        value_norms=entry.array("moved", "float32", (len(heads), len(key_tokens))) if has_norms else None,
         value_norms_fidelity=entry.number("moved_fidelity"),
     )
     return _maps_reader(saved_as)(entry, call)
-
-
-def _read_value_norms(entry: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
-    """Returns the norm of each key's value, ``(heads, keys)``; ``None`` if the file has none."""
-    return entry.array("moved", "float32", shape) if entry.value.get("has_moved") else None
 
 
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
@@ -151,15 +151,6 @@ def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMap
     from attnviz.maps.pooled import PooledMaps
 
     return PooledMaps.from_tensors
-
-
-def _call_header(maps: "LayerMaps", axis_indices: dict[int, int]) -> dict[str, Any]:
-    """Returns the fields of an attention call for the header, with tokens as their indices in the file."""
-    queries, keys = (axis_indices[id(tokens)] for tokens in _tokens_of(maps))
-    header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
-    if maps.value_norms is None:
-        return header
-    return header | {"has_moved": True, "moved_fidelity": maps.value_norms_fidelity}
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":

@@ -27,9 +27,7 @@ def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
 
 
 def joint_shape(parts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of an array that joins parts: ``shape``, without its axis of heads if no part has three
-    axes.
-    """
+    """Returns the shape of joined parts: ``shape``, without its axis of heads if no part has three axes."""
     return shape if any(part.ndim == 3 for part in parts) else shape[1:]
 
 

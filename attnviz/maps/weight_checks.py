@@ -21,7 +21,9 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     rows: list[Float64Array] = []
     for layer_maps in maps:
         if isinstance(layer_maps, CellMaps):
-            for heads in _groups_to_check(layer_maps):
+            # only the first head of factored maps, which are slow
+            checked = layer_maps.heads if layer_maps.cell_factors() is None else layer_maps.heads[:1]
+            for heads in layer_maps.head_groups(checked):
                 rows.extend(_row_extremes(layer_maps, heads))
     if not rows:
         return ()
@@ -38,11 +40,6 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
         sums = lowest_sum if lowest_sum == highest_sum else f"{lowest_sum} to {highest_sum}"
         warnings.append(f"Rows of weights sum to {sums}; those of a softmax over these keys alone would sum to 1.")
     return tuple(warnings)
-
-
-def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
-    """Returns the heads to check, grouped by visible cells; only the first head of factored maps, which are slow."""
-    return maps.head_groups(maps.heads if maps.cell_factors() is None else maps.heads[:1])
 
 
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:

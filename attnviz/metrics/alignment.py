@@ -57,7 +57,13 @@ def with_spoken_words(recording: Recording) -> Recording:
     words = aligned_words(heads)
     first_maps, _ = heads[0]
     frames = first_maps.key_tokens  # all heads attend to the same frames
-    groups = _spoken_groups(words, frame_times(frames), len(frames))
+    times = frame_times(frames)
+    edges = [time for word in words for time in (word.start, word.end)]
+    labels = [label for word in words for label in (word.text, PAUSE)]
+    # starts and ends of words take turns, so even groups are pauses and odd groups are words
+    numbers = np.full(len(frames), -1, dtype=np.int64)  # frames after the end of the sound are in no group
+    numbers[: len(times)] = np.searchsorted(edges, times, side="right")
+    groups = Groups(numbers, (PAUSE, *labels))
     grouped_frames = replace(frames, groups={**frames.groups, WORDS: groups})
     maps = tuple(
         replace(layer_maps, key_tokens=grouped_frames) if is_aligned(layer_maps) else layer_maps
@@ -83,16 +89,6 @@ def spoken_words(tokens: Tokens, frames: Tokens) -> list[tuple[range, range]]:
             first, last = int(word_frames[0]), int(word_frames[-1])
             word_ranges.append((range(positions[0], positions[-1] + 1), range(first, last + 1)))
     return word_ranges
-
-
-def _spoken_groups(words: Sequence[TimedWord], times: Float64Array, count: int) -> Groups:
-    """Returns the frames grouped by word or pause; frames after the end of the sound are in no group."""
-    edges = [time for word in words for time in (word.start, word.end)]
-    labels = [label for word in words for label in (word.text, PAUSE)]
-    # Starts and ends of words take turns, so even groups are pauses and odd groups are words.
-    numbers = np.full(count, -1, dtype=np.int64)
-    numbers[: len(times)] = np.searchsorted(edges, times, side="right")
-    return Groups(numbers, (PAUSE, *labels))
 
 
 def alignment_frame(heads: Sequence[tuple[LayerMaps, int]], reference: Sequence[TimedWord]) -> HeadFrame:
@@ -224,7 +220,6 @@ def matching_words(words: Sequence[TimedWord], reference: Sequence[TimedWord]) -
 
 
 def _letters(text: str) -> str:
-    """Returns the letters and digits of a word, in lower case."""
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
@@ -243,7 +238,6 @@ def _text_span(tokens: Tokens) -> range:
 
 
 def _timed_words(tokens: Tokens, span: range, starts: Float64Array) -> tuple[TimedWord, ...]:
-    """Returns the words of the text with their seconds."""
     words = []
     for word_number in dict.fromkeys(tokens.words[span.start : span.stop].tolist()):
         positions = [position for position in span if tokens.words[position] == word_number]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.base.progress import track
-from attnviz.maps.block_cells import block_cells
+from attnviz.maps.grouped import block_cells
 from attnviz.maps.heads import cell_heads, chosen_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
@@ -111,21 +111,17 @@ def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
     """Returns mean and maximum of total variation, then of divergence, over queries; all 0 if no query sees a key."""
     bands = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
-    changes = [_row_changes(a, b, head, band) for band in track(bands, "comparing")]
+    all_keys, changes = slice(0, len(a.key_tokens)), []
+    for band in track(bands, "comparing"):
+        window_a, window_b = (normalized_rows(maps).window((head,), band, all_keys) for maps in (a, b))
+        sees_key = (window_a.visible | window_b.visible).any(axis=-1)  # in either recording
+        rows = window_a.weights[0][sees_key], window_b.weights[0][sees_key]
+        changes.append((total_variation(*rows), jensen_shannon(*rows)))
     variations, divergences = (np.concatenate(parts) for parts in zip(*changes, strict=True))
     if not variations.size:
         return [0.0, 0.0, 0.0, 0.0]
     mean_and_max = (variations.mean(), variations.max(), divergences.mean(), divergences.max())
     return [float(number) for number in mean_and_max]
-
-
-def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
-    """Returns total variation and divergence of the queries that see a key in either recording, ``(queries,)`` each."""
-    all_keys = slice(0, len(a.key_tokens))
-    window_a, window_b = (normalized_rows(maps).window((head,), queries, all_keys) for maps in (a, b))
-    visible_rows = (window_a.visible | window_b.visible).any(axis=-1)
-    rows = window_a.weights[0][visible_rows], window_b.weights[0][visible_rows]
-    return total_variation(*rows), jensen_shannon(*rows)
 
 
 def _relative_entropy(a: Float64Array, reference: Float64Array) -> Float64Array:

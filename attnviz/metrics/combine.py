@@ -176,7 +176,6 @@ def _repeated_window(weights: Float64Array, visible: BoolArray, heads: int) -> W
 
 
 def _refuse_different_tokens(heads: Heads) -> None:
-    """Raises AttnvizError if the heads differ in their text, their kind of attention, or their query or key tokens."""
     if len({maps.item for maps, _ in heads}) > 1:
         raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")
     if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
@@ -186,7 +185,6 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError for maps that are not square self-attention, a missing layer, or too many tokens."""
     maps, _ = heads[0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         raise AttnvizError(

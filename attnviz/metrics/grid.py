@@ -84,9 +84,7 @@ class Grid(ABC):
         """Returns the cells shifted by one key to the right, ``(..., queries, keys)``."""
 
     def same_numbers(self, name: str, allowed: Array = True) -> Array:
-        """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never
-        match.
-        """
+        """True where query and key have equal numbers, ``(..., queries, keys)``; negative ones never match."""
         numbers = self.query_numbers(name)
         # Arithmetic serves numpy and torch alike: queries without a number get NO_NUMBER, which no key has.
         has_number = (numbers >= 0) & allowed

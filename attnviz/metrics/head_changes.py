@@ -69,14 +69,14 @@ class HeadChanges:
         header = (
             ["heads", *numbers] if self.of_sets else ["layer", "head", "module", "metric", *numbers, "standard_errors"]
         )
-        return [header, *map(self._row, self.changes)]
-
-    def _row(self, change: NumberChange) -> list[Any]:
-        """Returns the row of a change under the header of `as_rows`."""
-        numbers = [change.before, change.after, change.difference, change.margin]
-        if self.of_sets:
-            return [change.name, *numbers]
-        return [change.row.layer, change.row.head, change.row.module, change.measure.name, *numbers, change.clearness]
+        rows = []
+        for change in self.changes:
+            row, head = [change.before, change.after, change.difference, change.margin], change.row
+            if self.of_sets:
+                rows.append([change.name, *row])
+            else:
+                rows.append([head.layer, head.head, head.module, change.measure.name, *row, change.clearness])
+        return [header, *rows]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the origin of both tables, the remarks and the changes as JSON values."""

@@ -97,7 +97,8 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
         expected_result = minuses % 2 == 0  # two minuses cancel each other
         return lambda head: test(head) == expected_result
     if match := COMPARISON.fullmatch(word):
-        return _comparison_test(find_metric_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
+        metric, compare, number = find_metric_name(match[1], metrics), OPERATIONS[match[2]], float(match[3])
+        return lambda head: compare(head.numbers.get(metric, math.nan), number)  # no comparison with NaN is true
     name, colon, value = word.partition(":")
     if colon and name == "sink":
         return lambda head: f"sink: {value}" in head.pattern.lower()
@@ -122,19 +123,6 @@ def find_metric_name(prefix: str, names: Iterable[str]) -> str:
     if len(matches) == 1:
         return matches[0]
     raise AttnvizError(f"unknown metric {prefix!r}; {choices(prefix, matches or metrics)}")
-
-
-def _comparison_test(
-    name: str, compare: Callable[[float, float], bool], number: float
-) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate that compares a head's number with another; it is False for a head without the number."""
-
-    def holds(head: DescribedHead) -> bool:
-        """True if the head has the number ``name``, and ``compare`` holds for it and ``number``."""
-        value = head.numbers.get(name, math.nan)
-        return not math.isnan(value) and compare(value, number)
-
-    return holds
 
 
 def _layer_test(value: str) -> Callable[[DescribedHead], bool]:

@@ -292,7 +292,11 @@ class HeadFrame:
             AttnvizError: for an unknown measure, a measure that applies to no row, an invalid filter, a filter that
                 no row passes, or a ``top`` below 1.
         """
-        measure = None if sort is None else named_measure(sort, (*self.measures, *self._absent_metrics(sort)))
+        measure = None
+        if sort is not None:  # a metric of image patches is known by name also where there are none
+            metric = METRICS.get(sort.removeprefix("-"))
+            needs_patches = metric is not None and Need.PATCHES in metric.needs
+            measure = named_measure(sort, (*self.measures, metric) if metric and needs_patches else self.measures)
         candidates = list(range(len(self.rows))) if filter is None else self.filtered_rows(filter)
         if filter is not None and not candidates:
             refusal = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
@@ -315,13 +319,6 @@ class HeadFrame:
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)
 
-    def _absent_metrics(self, sort: str) -> tuple[Measure, ...]:
-        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else ``()``."""
-        metric = METRICS.get(sort.removeprefix("-"))
-        if metric is None or metric.name in self.names or Need.PATCHES not in metric.needs:
-            return ()
-        return (metric,)
-
     def sorted_rows(self, indices: Sequence[int], sort: str) -> list[int]:
         """Returns indices of rows sorted by a measure, stably.
 
@@ -342,7 +339,6 @@ class HeadFrame:
 
     @cached_property
     def _tested_fields(self) -> tuple[DescribedHead, ...]:
-        """The fields of each row that a filter tests."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
             DescribedHead(row.name, row.layer, row.head, row.kind, row.pattern, row_numbers)
@@ -351,7 +347,6 @@ class HeadFrame:
 
 
 def _nan_array(*shape: int) -> Float64Array:
-    """Returns an array of NaN."""
     return np.full(shape, np.nan)
 
 

@@ -13,10 +13,9 @@ from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.masked import key_head_numbers
 from attnviz.maps.recording import Recording
-from attnviz.metrics.cache_policies import DecodingCache, Policy, SnapKV
+from attnviz.metrics.cache_policies import DecodingCache, Policy, SnapKV, parse_policy
 from attnviz.metrics.head_frame import HeadRow
-from attnviz.metrics.policy_options import parse_policy
-from attnviz.metrics.steps import ALL_QUERIES, written_tokens
+from attnviz.metrics.steps import ALL_QUERIES, MAX_NUMBERS, written_tokens
 from attnviz.metrics.unit_shares import row_bands
 from attnviz.text.named_groups import GENERATED, PASSAGES, TURNS
 from attnviz.text.selection import Selection, resolve_span
@@ -25,7 +24,6 @@ from attnviz.text.tokens import Tokens
 LOST_TOKENS = 8  # listed keys of a policy
 SINKS, RECENT = 4, 64  # the first and the latest keys; all others are far
 MIN_FAR, MAX_RETRIEVAL = 0.35, 0.25  # a retrieval head's least weight on far keys, and the largest share of such heads
-MAX_NUMBERS = 2**26  # the largest policies x heads x steps, which are in memory at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,7 +111,10 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
             f"{len(policies)} policies x {len(heads)} heads x {len(queries)} steps are too many; "
             f"choose fewer heads, as in {option('heads', '0.1')}"
         )
-    _refuse_later_keys(heads, int(queries[0]))
+    first = int(queries[0])
+    for maps, head in heads:
+        if maps.visibility(head, slice(first, first + 1), slice(first + 1, len(maps.key_tokens))).any():
+            raise AttnvizError("a cache needs a model that writes from left to right, and this one sees later tokens")
     return _measured_mass(heads, queries, parsed_policies, tuple(policies))
 
 
@@ -148,7 +149,6 @@ def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
 
 
 def _refuse_budgets(policies: Sequence[Policy], policy_texts: Sequence[str], key_count: int) -> None:
-    """Raises AttnvizError if a policy holds all keys that the last step sees."""
     for policy, text in zip(policies, policy_texts, strict=True):
         if policy.budget >= key_count:
             raise AttnvizError(
@@ -157,23 +157,14 @@ def _refuse_budgets(policies: Sequence[Policy], policy_texts: Sequence[str], key
             )
 
 
-def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
-    """Raises AttnvizError if the query with the index ``query`` sees a later key in one of the heads."""
-    for maps, head in heads:
-        later = slice(query + 1, len(maps.key_tokens))
-        if maps.visibility(head, slice(query, query + 1), later).any():
-            raise AttnvizError("a cache needs a model that writes from left to right, and this one sees later tokens")
-
-
 def _measured_mass(
     heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], policy_texts: tuple[str, ...]
 ) -> KeptMass:
-    """Measures the weight that each policy keeps in each head at each step of decoding."""
     shape = (len(policies), len(heads), len(queries))
     key_count, prompt_length = len(heads[0][0].key_tokens), int(queries[0])
     kept_weights, held_counts = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     visible_counts, far_weights = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
-    lost_weights = np.zeros((len(policies), key_count))
+    lost_weights, keys = np.zeros((len(policies), key_count)), np.arange(key_count)
     drops = np.array([policy.drops_keys for policy in policies])
     for cache, members in track(list(_caches(heads, prompt_length, shares_caches=bool(drops.any()))), "reading heads"):
         markers = [_marker(policy, cache, [head for _, head in members]) for policy in policies]
@@ -188,7 +179,8 @@ def _measured_mass(
                 head_cells = window.visible if window.visible.ndim == 2 else window.visible[index]
                 visible_cells = head_cells[step_rows]
                 visible_counts[head_index, steps] = visible_cells.sum(axis=1)
-                far_weights[head_index] += _far_weight(head_rows, queries[steps])
+                is_far = (keys >= SINKS) & (keys <= queries[steps, None] - RECENT)
+                far_weights[head_index] += float(np.where(is_far, head_rows, 0).sum(dtype=np.float64))
                 for policy_index, cells in enumerate(held_cells):
                     is_held = cells[member] & visible_cells
                     step_weights = np.where(is_held, head_rows, 0).sum(axis=1, dtype=np.float64)
@@ -248,9 +240,3 @@ def _marker(
     return lambda queries, rows: [
         keeper(queries, rows[index : index + 1]) for keeper, index in zip(keepers, indices, strict=True)
     ]
-
-
-def _far_weight(rows: FloatArray, queries: IntArray) -> float:
-    """Returns the sum of the weights of all rows on far keys: not the first `SINKS`, not a query's latest `RECENT`."""
-    keys = np.arange(rows.shape[1])
-    return float(np.where((keys >= SINKS) & (keys <= queries[:, None] - RECENT), rows, 0).sum(dtype=np.float64))

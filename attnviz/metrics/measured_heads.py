@@ -1,7 +1,6 @@
 """Measures heads over one text or several into a frame, with their patterns, and selects heads by metrics."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -72,18 +71,12 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
         frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
         values = [math.nan] * len(heads)
     else:
-        frame = measured_frame(measurable_heads(heads), (_sorting_metric(sort, heads),))
+        name = sort.removeprefix("-")
+        if name not in METRICS:
+            name = named_measure(sort, [METRICS[each] for each in metric_names(head.maps for head in heads)]).name
+        frame = measured_frame(measurable_heads(heads), (name,))
         values = frame.values[:, 0].tolist()
     return [(heads[index], values[index]) for index in frame.selected_rows(sort, top)]
-
-
-def _sorting_metric(sort: str, heads: list[ChosenHead]) -> str:
-    """Returns the name of the metric to sort by: ``sort`` without a minus before it."""
-    metric_name = sort.removeprefix("-")
-    if metric_name in METRICS:
-        return metric_name
-    possible_metrics = [METRICS[name] for name in metric_names(head.maps for head in heads)]
-    return named_measure(sort, possible_metrics).name
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
@@ -117,7 +110,6 @@ def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
 
 
 def _head_row(maps: LayerMaps, numbers: HeadNumbers) -> HeadRow:
-    """Returns the row of a head, with its patterns, in a frame."""
     return replace(HeadRow.of(maps, numbers.head), patterns=numbers.patterns)
 
 
@@ -135,29 +127,20 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
         known_values = text_values[~np.isnan(text_values)]
         values[name] = float(known_values.mean()) if known_values.size else np.nan
         spreads[name] = float(known_values.std(ddof=1)) if known_values.size > 1 else np.nan
+    known_beside_sink = {
+        name: [text.beside_sink[name] for text in numbers if not math.isnan(text.beside_sink[name])]
+        for name in first_text.beside_sink
+    }
+    if len({text.sink_label for text in numbers}) == 1:
+        sink_label = first_text.sink_label
+    else:
+        sink_label = "first token" if all(text.sink == 0 for text in numbers) else "various tokens"
     means = replace(
         first_text,
         values=values,
         counts={name: sum(text_numbers.counts[name] for text_numbers in numbers) for name in first_text.counts},
         keys=max(text_numbers.keys for text_numbers in numbers),
-        sink_label=_shared_label(numbers),
-        beside_sink={
-            name: _mean_of_known([text_numbers.beside_sink[name] for text_numbers in numbers])
-            for name in first_text.beside_sink
-        },
+        sink_label=sink_label,
+        beside_sink={name: float(np.mean(known)) if known else math.nan for name, known in known_beside_sink.items()},
     )
     return means, spreads
-
-
-def _mean_of_known(numbers: list[float]) -> float:
-    """Returns the mean of the numbers that are not NaN; NaN if all are."""
-    known_numbers = [number for number in numbers if not math.isnan(number)]
-    return float(np.mean(known_numbers)) if known_numbers else math.nan
-
-
-def _shared_label(numbers: list[HeadNumbers]) -> str:
-    """Returns the label of the sink token if all texts have the same label."""
-    [(label, count)] = Counter(text_numbers.sink_label for text_numbers in numbers).most_common(1)
-    if count == len(numbers):
-        return label
-    return "first token" if all(text_numbers.sink == 0 for text_numbers in numbers) else "various tokens"

@@ -573,7 +573,6 @@ def sink_cells(grid: Grid, metrics: Iterable[Metric], mask_of: Callable[[Cells],
 
 
 def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
-    """Calls ``work`` with each block of rows of some heads."""
     factors = maps.cell_factors() if stride == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows

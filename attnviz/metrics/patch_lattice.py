@@ -94,7 +94,6 @@ class ImagePatches:
         return ImagePatches(*(getattr(self, name)[indices] for name in self.__dataclass_fields__))
 
     def _same_image(self, other: "ImagePatches") -> BoolArray:
-        """Returns True for patches in the same image, ``(these, others)``."""
         return np.asarray((self.image[:, None] == other.image[None]) & self.is_patch[:, None])
 
     @cached_property

@@ -17,69 +17,50 @@ MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is fast
 
 @dataclass(frozen=True, eq=False)
 class CountedCells:
-    """The visible cells that count for a metric, as a boolean array.
+    """The visible cells that count for a metric: an array of all cells, or the indices of a few.
 
     Attributes:
-        is_counted: ``(queries, keys)``, True for cells that count.
-    """
-
-    is_counted: BoolArray
-
-    @cached_property
-    def indices(self) -> tuple[IntArray, IntArray] | None:
-        """The row and column indices of the cells, row by row; ``None`` above a share `MAX_PICKED` of the grid."""
-        if np.count_nonzero(self.is_counted) > MAX_PICKED * self.is_counted.size:
-            return None
-        width = self.is_counted.shape[1]
-        queries = self.flat_indices // width  # faster in numpy than `divmod`
-        return queries, self.flat_indices - queries * width
-
-    @cached_property
-    def starts(self) -> IntArray:
-        """The index in ``indices`` of the first cell of each query that has one; empty if ``indices`` is ``None``."""
-        return first_cells(self.indices)
-
-    @cached_property
-    def numbers(self) -> FloatArray:
-        """The cells as numbers, 1 or 0, ``(queries, keys)``."""
-        return self.is_counted.astype(np.float32)
-
-    @cached_property
-    def flat_indices(self) -> IntArray:
-        """The index of each counted cell in the flattened grid."""
-        return np.flatnonzero(self.is_counted)
-
-    @cached_property
-    def has_cell(self) -> BoolArray:
-        """True for queries with at least one cell, ``(queries,)``."""
-        return np.asarray(self.is_counted.any(axis=-1))
-
-
-@dataclass(frozen=True, eq=False)
-class PickedCells:
-    """The visible cells that count for a metric, as indices; for few cells.
-
-    Attributes:
-        indices: the row and column indices of the cells, row by row.
         shape: ``(queries, keys)`` of the grid.
-        one_per_query: True if no query has two cells.
+        array: ``(queries, keys)``, True for cells that count; ``None`` if they are given as ``picked``.
+        picked: the row and column indices of the cells, row by row; ``None`` if they are given as ``array``.
+        one_per_query: True if it is known that no query has two cells.
     """
 
-    indices: tuple[IntArray, IntArray]
     shape: tuple[int, int]
+    array: BoolArray | None = None
+    picked: tuple[IntArray, IntArray] | None = None
     one_per_query: bool = False
 
     @cached_property
     def is_counted(self) -> BoolArray:
         """The cells as a boolean array, ``(queries, keys)``."""
+        if self.array is not None:
+            return self.array
         is_counted = np.zeros(self.shape, dtype=bool)
-        is_counted[self.indices] = True
+        is_counted[self.picked] = True
         return is_counted
 
     @cached_property
+    def indices(self) -> tuple[IntArray, IntArray] | None:
+        """The row and column indices of the cells, row by row; ``None`` above a share `MAX_PICKED` of the grid."""
+        if self.picked is not None:
+            return self.picked
+        if np.count_nonzero(self.is_counted) > MAX_PICKED * self.is_counted.size:
+            return None
+        queries = self.flat_indices // self.shape[1]  # faster in numpy than `divmod`
+        return queries, self.flat_indices - queries * self.shape[1]
+
+    @cached_property
     def starts(self) -> IntArray:
-        """The index in ``indices`` of the first cell of each query that has one."""
-        return np.arange(len(self.indices[0])) if self.one_per_query else first_cells(self.indices)
+        """The index in ``indices`` of the first cell of each query that has one; empty if ``indices`` is ``None``."""
+        if self.indices is None:
+            return np.zeros(0, dtype=np.int64)
+        queries, _ = self.indices
+        if self.one_per_query:
+            return np.arange(len(queries))
+        is_first = np.ones(len(queries), dtype=bool)
+        np.not_equal(queries[1:], queries[:-1], out=is_first[1:])
+        return np.flatnonzero(is_first)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -89,24 +70,19 @@ class PickedCells:
     @cached_property
     def flat_indices(self) -> IntArray:
         """The index of each counted cell in the flattened grid."""
-        queries, keys = self.indices
+        if self.picked is None:
+            return np.flatnonzero(self.is_counted)
+        queries, keys = self.picked
         return queries * self.shape[1] + keys
 
     @cached_property
     def has_cell(self) -> BoolArray:
         """True for queries with at least one cell, ``(queries,)``."""
+        if self.picked is None:
+            return np.asarray(self.is_counted.any(axis=-1))
         has_cell = np.zeros(self.shape[0], dtype=bool)
-        has_cell[self.indices[0]] = True
+        has_cell[self.picked[0]] = True
         return has_cell
-
-
-def first_cells(indices: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns the index of each query's first cell in ``indices``; empty for ``None``."""
-    if indices is None:
-        return np.zeros(0, dtype=np.int64)
-    is_first = np.ones(len(indices[0]), dtype=bool)
-    np.not_equal(indices[0][1:], indices[0][:-1], out=is_first[1:])
-    return np.flatnonzero(is_first)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -271,26 +247,24 @@ class QueryGrid(Grid):
         """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
         return self.key_tokens.column(name)[None]
 
-    def cells(self, is_counted: NDArray[Any]) -> CountedCells | PickedCells:
+    def cells(self, is_counted: NDArray[Any]) -> CountedCells:
         """Returns the visible cells where ``is_counted``, ``(queries, keys)`` or ``(1, keys)``, is True.
 
-        They are `PickedCells` if ``is_counted`` has one row for all queries and selects few visible cells, else
-        `CountedCells`.
+        They are given as indices if ``is_counted`` has one row for all queries and selects few visible cells.
         """
-        if len(is_counted) == len(self.visible):
-            return CountedCells(self.visible & is_counted)
-        keys = np.flatnonzero(is_counted)
-        queries, key_indices = np.nonzero(self.visible[:, keys])
-        if len(queries) > MAX_PICKED * self.visible.size:
-            return CountedCells(self.visible & is_counted)
-        return PickedCells((queries, keys[key_indices]), self._shape, one_per_query=len(keys) == 1)
+        if len(is_counted) < len(self.visible):
+            keys = np.flatnonzero(is_counted)
+            queries, key_indices = np.nonzero(self.visible[:, keys])
+            if len(queries) <= MAX_PICKED * self.visible.size:
+                return CountedCells(self._shape, picked=(queries, keys[key_indices]), one_per_query=len(keys) == 1)
+        return CountedCells(self._shape, self.visible & is_counted)
 
-    def at_keys(self, keys: IntArray) -> PickedCells:
+    def at_keys(self, keys: IntArray) -> CountedCells:
         """Returns one cell per query, given the index of its key, ``(queries,)``.
 
         A query has no cell if it does not see that key, or if the index is out of range.
         """
-        return self._cells_of(np.asarray(keys)[:, None])
+        return CountedCells(self._shape, picked=self._seen_among(np.asarray(keys)[:, None]), one_per_query=True)
 
     def next_keys(self, cells: BoolArray) -> BoolArray:
         """Returns the cells shifted by one key to the right, ``(queries, keys)``."""
@@ -298,26 +272,26 @@ class QueryGrid(Grid):
         shifted_cells[:, 1:] = cells[:, :-1]
         return shifted_cells
 
-    def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
+    def at_offsets(self, first: int, last: int) -> CountedCells:
         """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before).
 
-        They are `PickedCells` if they are few or at most one for each query, else `CountedCells`.
+        They are given as indices if they are few or at most one for each query.
         """
-        cells = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(cells.indices[0]) <= MAX_PICKED * self.visible.size:
+        queries, keys = self._seen_among(self.positions[:, None] + np.arange(first, last + 1))
+        cells = CountedCells(self._shape, picked=(queries, keys), one_per_query=first == last)
+        if first == last or len(queries) <= MAX_PICKED * self.visible.size:
             return cells
-        return CountedCells(cells.is_counted)
+        return CountedCells(self._shape, cells.is_counted)
 
     @property
     def _shape(self) -> tuple[int, int]:
-        """The number of queries, and of keys, of the grid."""
         count, width = self.visible.shape
         return count, width
 
-    def _cells_of(self, keys: IntArray) -> PickedCells:
-        """Returns the visible cells among a few keys of each query."""
+    def _seen_among(self, keys: IntArray) -> tuple[IntArray, IntArray]:
+        """Returns the indices of the visible cells among a few keys of each query, ``(queries, few)``."""
         keys = keys - self.first_column
         in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
         queries, columns = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])
-        return PickedCells((queries, keys[queries, columns]), self._shape, one_per_query=keys.shape[1] == 1)
+        return queries, keys[queries, columns]

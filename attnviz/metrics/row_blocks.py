@@ -13,7 +13,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, Window, is_long
 from attnviz.metrics.grid import Array, Cells, Grid
-from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
+from attnviz.metrics.query_grid import CountedCells, QueryGrid
 from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
 BLOCK_CELLS = 2**18  # cells of a block of rows; they stay in the processor's cache
@@ -200,7 +200,7 @@ class NumpyRows(GridRows):
             sums = sums + _exp_sums(scores_after_grid, self.logsumexp, grid.hidden_later[:, width:])
         return sums
 
-    def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
+    def mass(self, cells: CountedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
             return where(cells.has_cell, self._weighted_sums(cells.is_counted))
@@ -321,9 +321,7 @@ def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
 
 
 def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
-    """Returns Σ exp(score − logsumexp) over hidden later keys, ``(heads, queries)``; 0 for queries without such
-    keys.
-    """
+    """Returns Σ exp(score − logsumexp) over hidden later keys, ``(heads, queries)``; 0 where there are none."""
     if not hidden_later.any():
         return np.zeros(logsumexp.shape[:2])
     hidden_scores = scores if hidden_later.all() else np.where(hidden_later, scores, logsumexp)

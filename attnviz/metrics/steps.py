@@ -3,7 +3,7 @@
 A step writes one token, and its row is that of the query before this token: the row from which the token was decided.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +16,14 @@ from attnviz.maps.heads import chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest_unit, unit_frame
-from attnviz.text.named_groups import GENERATED, PASSAGES, SENTENCES, TOKENS, TURNS, named_groups
+from attnviz.text.characters import SENTENCES
+from attnviz.text.named_groups import GENERATED, PASSAGES, TOKENS, TURNS, named_groups
 from attnviz.text.selection import Grouping, Selection, Span, resolve_span
 from attnviz.text.tokens import TEXTS, Tokens
 from attnviz.text.units import Units
 
 STRONGEST_TOKENS = 8  # the keys of a step that are listed
-MAX_NUMBERS = 2**26  # the largest heads x steps x units, which are in memory at once
+MAX_NUMBERS = 2**26  # the largest heads x steps x units (or policies), which are in memory at once
 WRITTEN_PART = ", as written"  # of a unit that begins in the prompt
 ALL_QUERIES: Span = (None, None)
 
@@ -92,7 +93,10 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     refuse_missing_units([maps for maps, _ in heads], Grouping(by=by))
     units = unit_name(first_maps.key_tokens, by)
     if selection.chosen_layers is None and selection.heads is None:
-        heads = _most_distinct_head(heads, units) or heads
+        strongest = None if units == TOKENS else strongest_unit(unit_frame(heads, units)[1])
+        if strongest is not None:  # the head in which a unit stands out most
+            shares, index, _ = strongest
+            heads = [(shares.maps, shares.heads[index])]
     axes = {(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}
     if len(axes) > 1:
         raise AttnvizError(
@@ -145,15 +149,6 @@ def unit_name(tokens: Tokens, by: str | None) -> str:
     return next((name for name in (TURNS, PASSAGES, TEXTS, SENTENCES) if named_groups(tokens, name)), TOKENS)
 
 
-def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
-    """Returns a list with the head in which a unit stands out most; empty if no unit does, or if units are tokens."""
-    strongest = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
-    if strongest is None:
-        return []
-    shares, index, _ = strongest
-    return [(shares.maps, shares.heads[index])]
-
-
 def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
     """Raises AttnvizError if the first of the queries sees a later key in one of the maps of self-attention."""
     query = int(queries[0])
@@ -164,7 +159,6 @@ def refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
 
 
 def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
-    """Measures the weights of heads on units and on written tokens in each step."""
     first_maps = heads[0][0]
     keys = Units.of(first_maps.key_tokens, by)
     sink = sink_tokens(keys, by)
@@ -239,7 +233,9 @@ class _HeadRows:
         shares = np.zeros((len(self.queries), column_count))
         on_written, change = (np.full(len(self.queries), np.nan) for _ in range(2))
         last_row = None
-        for steps, rows in self._bands():
+        for steps, span in row_bands(self.queries, len(self.columns)):
+            cells = self.maps.window((self.head,), span, slice(0, len(self.columns))).weights[0]
+            rows = cells[self.queries[steps] - span.start]
             weight_sums[steps] += rows
             shares[steps] = column_sums(rows, self.columns)
             if self.is_written is not None:
@@ -249,13 +245,6 @@ class _HeadRows:
             last_row = rows[-1:]
         change[0] = np.nan
         return shares, on_written, change
-
-    def _bands(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields bands of steps: their range among all steps, and their rows, ``(steps, keys)``."""
-        keys = len(self.columns)
-        for part, span in row_bands(self.queries, keys):
-            cells = self.maps.window((self.head,), span, slice(0, keys)).weights[0]
-            yield part, cells[self.queries[part] - span.start]
 
 
 def _strongest_keys(mean_weights: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import IntArray
 from attnviz.metrics.patch_lattice import ImagePatches
-from attnviz.text.named_groups import SENTENCES, named_groups
+from attnviz.text.characters import SENTENCES
+from attnviz.text.named_groups import named_groups
 from attnviz.text.tokens import Tokens
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import pooling_device
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
+from attnviz.metrics.query_grid import CountedCells, QueryGrid
 from attnviz.metrics.row_blocks import GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
@@ -23,7 +23,7 @@ from attnviz.streaming.workers import run_parallel
 BAND_CELLS = 2**22  # the largest number of cells of a band: one head's rows of some queries
 MIN_ROWS, MAX_ROWS = 16, 512
 TILE_KEYS = {"cpu": 1024, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
-MAX_FLOAT32_LOGSUMEXP = 64.0  # above it, products in float32 give metrics an error larger than 1e-5
+MAX_SUMMED_LOGSUMEXP = 64.0  # above it, float32 gives metrics an error above 1e-5; single weights err more than sums
 
 
 class Moments(NamedTuple):
@@ -53,7 +53,7 @@ class LoadedRows(NamedTuple):
 
     Attributes:
         queries: ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the
-            products. float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP` in magnitude.
+            products. float64 if a log-sum-exp is above `MAX_SUMMED_LOGSUMEXP` in magnitude.
         head_index: the index of the head in the factors.
         span: the range of the queries.
     """
@@ -90,8 +90,13 @@ class TorchRows(GridRows):
             for keys in bands.tiles(span):
                 # BLAS multiplies by the transpose of three long rows several times faster than by three long columns.
                 moments += self._add_tile(keys) @ powers[:, keys.start - span.start : keys.stop - span.start].T
+        # the keys between the positions of the first and last query
         for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
-            self._add_near(self._add_tile(keys), keys)
+            weights = self._add_tile(keys)
+            near_keys = slice(keys.start - grid.near_start, keys.stop - grid.near_start)
+            distances = bands.tensor(grid.near_distances[:, near_keys])
+            products = weights * distances
+            self._near_sums += torch.stack([weights.sum(1), products.sum(1), products.mul_(distances).sum(1)])
 
     def _add_tile(self, keys: slice) -> Tensor:
         """Computes the weights of a tile of keys, keeps them, and returns them, ``(queries, keys)``."""
@@ -103,13 +108,6 @@ class TorchRows(GridRows):
         self._entropy -= exponents.mul_(weights).sum(1)  # an exponent is the log2 of its weight
         torch.mv(weights.T, self._has_choice, out=self._received[keys])
         return weights
-
-    def _add_near(self, weights: Tensor, keys: slice) -> None:
-        """Adds Σ w, Σ w·distance and Σ w·distance² of keys between the positions of the first and last query."""
-        start = self.grid.near_start
-        distances = self.bands.tensor(self.grid.near_distances[:, keys.start - start : keys.stop - start])
-        products = weights * distances
-        self._near_sums += torch.stack([weights.sum(1), products.sum(1), products.mul_(distances).sum(1)])
 
     @property
     def key_weights(self) -> Float64Array:
@@ -153,7 +151,7 @@ class TorchRows(GridRows):
             sums += exponents.exp2_().sum(1)
         return self._as_numpy(sums)
 
-    def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
+    def mass(self, cells: CountedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
             sums, numbers = self.bands.zeros(self.shape[1], torch.float64), self.bands.tensor(cells.numbers)
@@ -169,9 +167,7 @@ class TorchRows(GridRows):
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 for rows without
-        weight.
-        """
+        """The mean and the mean squared distance from query to key, ``(1, queries)`` each; 0 without weight."""
         positions = self.grid.positions.astype(np.float64)
         sums = self._as_numpy(self._near_sums)[0]
         for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
@@ -228,7 +224,7 @@ class TorchBands:
         """Returns a head's queries of a band, scaled as `LoadedRows` describes, on the device."""
         negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(head_index, span), HIDDEN)
         finite_logsumexp = negative_logsumexp[negative_logsumexp > HIDDEN]
-        needs_float64 = bool((np.abs(finite_logsumexp) > MAX_FLOAT32_LOGSUMEXP).any())
+        needs_float64 = bool((np.abs(finite_logsumexp) > MAX_SUMMED_LOGSUMEXP).any())
         dtype: type[np.floating[Any]] = np.float64 if needs_float64 else np.float32
         vectors = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
         queries = np.concatenate([vectors, negative_logsumexp * dtype(LOG2_E)], axis=1)

@@ -184,7 +184,6 @@ def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, i
 
 
 def _unit_measures(by: str, last_by: str) -> tuple[Measure, ...]:
-    """Returns the measures retrieval, lift and lookback, with descriptions that name the units."""
     unit_noun, last_noun = singular(by), singular(last_by)
     earlier_noun = "ones" if last_by == by else "parts" if unit_noun == "part" else by
     return (
@@ -215,7 +214,6 @@ def _measure_columns(shares: UnitShares, units: tuple[NumberedUnit, ...]) -> Flo
 
 
 def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
-    """Returns the number and the label of each unit of an attention call."""
     return tuple(zip(shares.numbers.tolist(), shares.labels, strict=True))
 
 

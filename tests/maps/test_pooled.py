@@ -20,9 +20,8 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
-from attnviz.maps.block_cells import block_cells
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.grouped import join_window
+from attnviz.maps.grouped import block_cells, join_window
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording

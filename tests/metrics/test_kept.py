@@ -15,9 +15,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from attnviz.metrics.cache_policies import DecodingCache
+from attnviz.metrics.cache_policies import DecodingCache, parse_policy
 from attnviz.metrics.kept import KeptMass, default_policies, heads_of_cache, measure_kept
-from attnviz.metrics.policy_options import parse_policy
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.metrics.examples import maps_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnviz.metrics.query_grid import QueryGrid, first_cells
+from attnviz.metrics.query_grid import CountedCells, QueryGrid
 from attnviz.metrics.token_numbers import NumberedTokens
 from attnviz.text.tokens import Tokens
 
@@ -40,5 +40,6 @@ def test_first_hidden_key_is_the_first_that_not_all_queries_see() -> None:
 
 
 def test_cells_of_each_query_begin_at_its_first() -> None:
-    assert first_cells((np.array([0, 0, 2, 2, 2, 5]), np.array([0, 3, 1, 2, 4, 0]))).tolist() == [0, 2, 5]
-    assert first_cells(None).tolist() == []
+    picked = CountedCells((6, 5), picked=(np.array([0, 0, 2, 2, 2, 5]), np.array([0, 3, 1, 2, 4, 0])))
+    assert picked.starts.tolist() == [0, 2, 5]
+    assert CountedCells((6, 5), np.ones((6, 5), dtype=bool)).starts.tolist() == []

@@ -14,7 +14,7 @@ from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.rows import QueryRow, QueryRows, TokenRow, TokenRows
 from attnviz.browse.session.state import Theme, View
 from attnviz.browse.session.thumbnails import HeadThumbnails, pooled_key
-from attnviz.maps.block_cells import block_cells
+from attnviz.maps.grouped import block_cells
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale

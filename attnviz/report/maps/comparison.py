@@ -9,8 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.block_cells import block_cells
-from attnviz.maps.grouped import regroup
+from attnviz.maps.grouped import block_cells, regroup
 from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import change_frame, compare
