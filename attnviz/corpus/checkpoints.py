@@ -12,7 +12,7 @@ from attnviz.corpus.saved import MAX_COUNT, from_tensors, write_survey
 from attnviz.corpus.sums.survey import Survey
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, TensorFile
+    from attnviz.base.tensor_file import TensorFile
 
 CHECKPOINT_SUFFIX = ".checkpoint"  # appended to the name of the survey's file
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its JSON header, a little-endian number
@@ -69,7 +69,6 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def _open_checkpoint(path: Path) -> "TensorFile":
-    """Opens a checkpoint and returns it."""
     from attnviz.base.tensor_file import TensorFile
 
     try:
@@ -111,13 +110,8 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -
         )
     if entry.required_value("model", str) != fingerprint:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
-    return survey, _read_progress(entry)
-
-
-def _read_progress(entry: "Entry") -> Progress:
-    """Returns the progress in the header of a checkpoint."""
     counts = {name: entry.count(name, MAX_COUNT) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
-    return Progress(**counts, digest=entry.required_value("digest", str))
+    return survey, Progress(**counts, digest=entry.required_value("digest", str))
 
 
 def to_bytes(survey: Survey | None) -> bytes:

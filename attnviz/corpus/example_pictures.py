@@ -64,7 +64,6 @@ def example_pictures(survey: Survey, requests: Sequence[WeightsRequest]) -> Draw
 
 
 def _refuse_other_numbers(survey: Survey, number: int, calls: Sequence[CellMaps]) -> None:
-    """Raises AttnvizError if a picture gives other heads, or other numbers, than the survey's examples of it."""
     measurements = measure_picture(calls, survey.metrics)
     examples = survey.examples
     heads, metrics, ranks = np.nonzero(examples.ids == number)
@@ -91,9 +90,7 @@ def _with_small_picture(tokens: Tokens) -> Tokens:
 
 
 def _weights(maps: CellMaps, head: int, request: WeightsRequest) -> FloatArray:
-    """Returns the requested weights of one head, ``(queries, keys)``, or ``(1, keys)`` for the mean over all
-    queries.
-    """
+    """Returns requested weights of one head, ``(queries, keys)``, or ``(1, keys)`` for the mean over queries."""
     queries = slice(0, len(maps.query_tokens)) if request.queries is None else slice(*request.queries)
     window = maps.window((head,), queries, slice(*request.keys))
     weights = np.where(window.visible, window.weights[0], np.float32(0))

@@ -1,6 +1,6 @@
 """Recomputes the weights of a survey's examples with the surveyed model, since the survey's file holds no weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,19 +59,19 @@ def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mappi
     requests_of_text: dict[int, list[WeightsRequest]] = {}
     for request in requests:
         requests_of_text.setdefault(request.text, []).append(request)
-    for numbers in _batches(survey, list(requests_of_text), model):
-        weights |= _weights_of_batch(survey, model, numbers, requests_of_text)
+    texts = list(requests_of_text)
+    lengths = [len(survey.examples.texts[number].tokens) for number in texts]
+    for indices in pack(lengths, model.device.type):  # batches of similar length, as a survey packs them
+        weights |= _weights_of_batch(survey, model, [texts[index] for index in indices], requests_of_text)
     return weights
 
 
 def _open_model(survey: Survey) -> Reader:
-    """Opens the surveyed model with the window of the survey."""
     window = survey.settings.get("window")
     return open_survey_model(survey.model_settings, Selection(), window if isinstance(window, int) else None)
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if an example text has a token id outside the model's largest embedding."""
     embeddings = [part for part in model.module.modules() if isinstance(part, nn.Embedding)]
     if not embeddings:
         return
@@ -85,9 +85,6 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if the model lacks a surveyed head, or gives other numbers for sampled texts of the
-    survey.
-    """
     examples = survey.examples
     lengths = [len(examples.texts[int(number)].tokens) for number in examples.sampled]
     shortest_texts = np.argsort(lengths)[:CHECKED_TEXTS]
@@ -118,18 +115,10 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
         )
 
 
-def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
-    """Yields the numbers of the texts in batches of similar length, as a survey packs them."""
-    lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
-    return ([numbers[index] for index in indices] for indices in pack(lengths, model.device.type))
-
-
 def _weights_of_batch(
     survey: Survey, model: Reader, numbers: Sequence[int], requests_of_text: Mapping[int, Sequence[WeightsRequest]]
 ) -> dict[WeightsRequest, FloatArray]:
-    """Returns the requested weights of the texts of one batch; requests for heads that were not captured are
-    missing.
-    """
+    """Returns the requested weights of a batch of texts, without those of heads that were not captured."""
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 

@@ -140,6 +140,9 @@ def from_tensors(file: "Tensors") -> Survey:
         raise AttnvizError(
             f"{file.what!r} has no metric that this attnviz knows, or has one twice; run attnviz survey again"
         )
+    sink_numbers = list(entry.required_value("sink_labels", dict))
+    if not all(SINK_NUMBER.fullmatch(number) for number in sink_numbers):
+        raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
     # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
     column_metrics = [known_metrics.get(name, metrics[0]) for name in names]
     survey = Survey(
@@ -152,7 +155,7 @@ def from_tensors(file: "Tensors") -> Survey:
         corpus=entry.lines("corpus"),
         custom_classes={name: pattern for name, pattern in classes.items() if name in names},
         skipped={reason: entry.entry("skipped").count(reason) for reason in entry.required_value("skipped", dict)},
-        sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _sink_numbers(entry)},
+        sink_labels={int(number): entry.entry("sink_labels").line(number) for number in sink_numbers},
         version=entry.line("version"),
         omitted_metrics=tuple(name for name in names if name not in known_metrics),
     )
@@ -164,16 +167,7 @@ def from_tensors(file: "Tensors") -> Survey:
     return survey
 
 
-def _sink_numbers(entry: "Entry") -> list[str]:
-    """Returns the keys of ``sink_labels``."""
-    numbers = list(entry.required_value("sink_labels", dict))
-    if not all(SINK_NUMBER.fullmatch(number) for number in numbers):
-        raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
-    return numbers
-
-
 def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
-    """Returns the heads in a survey's header."""
     heads = []
     for value in entry.required_value("heads", list):
         if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
@@ -183,7 +177,6 @@ def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
-    """Returns the counts and sums in a file."""
     by_metric = heads, len(metrics)
     by_offset, by_position = (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
@@ -219,7 +212,6 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
 
 
 def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
-    """Returns the examples in a file."""
     shape = heads, metrics, TOP
     top_arrays = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
     sample_size = file.header.count("sampled")
@@ -232,7 +224,6 @@ def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
 
 
 def _texts(file: "Tensors") -> dict[int, ExampleText]:
-    """Returns the texts of the examples by their numbers; ``{}`` if there are none."""
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     token_count = sum(map(len, labels))

@@ -72,14 +72,19 @@ class SurveyRun:
             AttnvizError: if there is no text, the checkpoint is of another survey or cannot be written, or another
                 process is gone.
         """
-        start, progress = self._starting_progress(resume), Progress()
+        start = progress = Progress()
+        if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
+            self.survey, start = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
+        start = Progress(**json.loads(self.processes.agree(json.dumps(asdict(start)).encode())))  # in every process
         survey_of = survey_of_picture if self.options.pictures else survey_of_batch
         with track_texts("surveying", show_bar=self.processes.is_first) as show:
             for progress, batch in self._rounds(reader, start):
                 if batch is not None:
                     self.survey = merge_surveys(self.survey, survey_of(self.model, batch, self.options))
                 self._write_checkpoint_if_due(progress)
-                show(self._reached_counts(progress, reader))
+                texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
+                share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
+                show(TextProgress(texts * self.processes.count, tokens * self.processes.count, share))
         self._gather()
         if not self.processes.is_first:
             return None
@@ -94,14 +99,6 @@ class SurveyRun:
                 f"no {kind} to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'}); {advice}"
             )
         return replace(self.survey, skipped=skipped_counts)
-
-    def _starting_progress(self, resume: bool) -> Progress:
-        """Returns the progress of the checkpoint, the same in every process."""
-        progress = Progress()
-        if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
-            self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
-        agreed_progress = self.processes.agree(json.dumps(asdict(progress)).encode())
-        return Progress(**json.loads(agreed_progress))
 
     def _rounds(self, reader: Corpus, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none."""
@@ -147,7 +144,6 @@ class SurveyRun:
             yield start, None
 
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
-        """Raises AttnvizError if the digest of the checkpoint's texts is not ``digest``."""
         if start.digest and start.digest != digest:
             raise AttnvizError(
                 f"{str(self.checkpoint)!r} was written for another corpus; give the same one, or delete the file to "
@@ -182,12 +178,6 @@ class SurveyRun:
             self.survey = merge_surveys(self.survey, from_bytes(part))
         if not self.processes.is_first:
             self.survey = None
-
-    def _reached_counts(self, progress: Progress, reader: Corpus) -> TextProgress:
-        """Returns the texts, the tokens and the share of the corpus that are done, for the progress bar."""
-        texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
-        share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
-        return TextProgress(texts * self.processes.count, tokens * self.processes.count, share)
 
 
 def _add_to_digest(hasher: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:

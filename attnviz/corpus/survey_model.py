@@ -106,7 +106,6 @@ def survey(
 
 
 def _survey_of_images(live: LiveModel, images: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a loaded model over images."""
     refuse_single_image(images)
     names = [name for name in ("tokens", "window") if getattr(options, name)] + ["classes"] * bool(
         options.custom_classes
@@ -142,7 +141,9 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
             break
     if total is None:
         raise AttnvizError("no batch to survey; give batches that hold texts")
-    return total if tokenizer is None or _decodes_exactly(tokenizer) else _without_wording(total)
+    if tokenizer is None or _decodes_exactly(tokenizer):
+        return total
+    return total.of_metrics([metric for metric in total.metrics if metric.name not in WORDING_METRICS])
 
 
 def _decodes_exactly(tokenizer: Any) -> bool:
@@ -152,11 +153,6 @@ def _decodes_exactly(tokenizer: Any) -> bool:
     if getattr(tokenizer, "unk_token_id", None) in ids:
         return decoded_text.count(" ") == DECODING_TEST.count(" ")
     return decoded_text == DECODING_TEST
-
-
-def _without_wording(survey: Survey) -> Survey:
-    """Returns the survey without the metrics that read words and sentences."""
-    return survey.of_metrics([metric for metric in survey.metrics if metric.name not in WORDING_METRICS])
 
 
 @final
@@ -228,7 +224,6 @@ def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
 
 
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
-    """Returns the tokens of a text, given their ids."""
     if tokenizer is not None:
         text = _decode(tokenizer, ids)
         has_exact_text = bool(text.strip()) and _decodes_exactly(tokenizer)

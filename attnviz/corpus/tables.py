@@ -110,7 +110,6 @@ def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
 
 
 def _metadata(survey: Survey) -> dict[str, Any]:
-    """Returns the metadata of the table as JSON values: version, model, settings, corpus and counts."""
     return {
         "schema": SCHEMA_VERSION,
         "attnviz": survey.version,
@@ -124,7 +123,6 @@ def _metadata(survey: Survey) -> dict[str, Any]:
 
 
 def _csv(survey: Survey) -> bytes:
-    """Returns the rows as CSV."""
     file = io.StringIO()
     writer = csv.DictWriter(file, tuple(COLUMNS), restval="", lineterminator="\n")
     writer.writeheader()

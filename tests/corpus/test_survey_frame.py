@@ -1,18 +1,28 @@
-"""The table of a survey's heads."""
+"""The table of a survey's heads, and the changes between two surveys: differences of means and their intervals."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus import survey_frame as module
 from attnviz.corpus.saved import load_survey, save_survey
 from attnviz.corpus.sums.survey import SurveyedHead
-from attnviz.corpus.survey_frame import chosen_places, survey_frame
+from attnviz.corpus.survey_frame import chosen_places, survey_changes, survey_frame
+from attnviz.render.formats import draw, format_of
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.survey.survey_comparison import survey_comparison_report
 from attnviz.text.selection import Selection
-from tests.corpus.surveys import HEADS, numbers_of, survey_of
+from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of
+
+BEFORE, AFTER = survey_of(numbers_of(40, 1), 0), survey_of(numbers_of(30, 2), 0)
+SINK = [metric.name for metric in METRICS].index("sink")
 
 
 @pytest.mark.parametrize("texts", [1, 3])
@@ -43,3 +53,50 @@ def test_heads_of_two_towers_keep_their_names_and_are_chosen_by_them(tmp_path: P
     assert chosen_places(survey, Selection.parse(heads="1.0,image_blocks:0.0,9.9", layers="0")) == [0]
     with pytest.raises(AttnvizError, match=r"could be 2 heads; write image_blocks:0\.0 or text_blocks:0\.0"):
         chosen_places(survey, Selection.parse(heads="0.0"))
+
+
+def test_a_change_is_the_difference_of_means_and_its_variance_the_sum_of_theirs() -> None:
+    changes = survey_changes(BEFORE, AFTER, range(3), "sink").changes
+    assert sorted(each.name for each in changes) == ["0.0", "0.1", "1.0"]
+    one = next(each for each in changes if each.name == "0.1")
+    assert one.difference == AFTER.means[1, SINK] - BEFORE.means[1, SINK]
+    errors = [survey.spreads[1, SINK] / np.sqrt(survey.tallies.count[1, SINK]) for survey in (BEFORE, AFTER)]
+    assert one.margin == pytest.approx(1.96 * np.hypot(*errors), rel=1e-4)
+    assert one.clearness == pytest.approx(abs(one.difference) / np.hypot(*errors))
+
+
+def test_the_clearest_change_comes_first_and_a_survey_does_not_change_from_itself() -> None:
+    found = [each.clearness for each in survey_changes(BEFORE, AFTER, range(3)).changes]
+    assert found == sorted(found, reverse=True)
+    assert {each.clearness for each in survey_changes(BEFORE, BEFORE, range(3)).changes} == {0.0}
+
+
+def test_other_models_corpora_and_heads_are_said() -> None:
+    other = replace(AFTER, model="another", corpus=("b.txt",))
+    said = " ".join(survey_changes(BEFORE, other, range(3)).remarks)
+    assert "The models differ" in said
+    assert "The corpora differ" in said
+    assert "differ" not in " ".join(survey_changes(BEFORE, BEFORE, range(3)).remarks)
+    with pytest.raises(AttnvizError, match="no head has a metric in both surveys"):
+        survey_changes(BEFORE, AFTER, [])
+
+
+def test_list_numbers_and_picture_say_the_same() -> None:
+    listed = survey_comparison_report(BEFORE, AFTER, ReportOptions(medium=format_of(".json").medium(Look())))
+    assert isinstance(listed, HeadList)
+    content = json.loads(draw(listed, ".json"))
+    first = content["changes"][0]
+    assert listed.summary.rows[0][:2] == (first["head"], first["metric"])
+    assert len(draw(listed, ".csv").decode().splitlines()) == 1 + len(content["changes"])
+    options = ReportOptions(sort="sink", medium=format_of(".png").medium(Look()))
+    picture = survey_comparison_report(BEFORE, AFTER, options)
+    assert isinstance(picture, Heatmaps)
+    expected = np.float32(AFTER.means[1, SINK] - BEFORE.means[1, SINK])
+    assert picture.panels[0].values[0, 1] == expected
+    assert np.isnan(picture.panels[0].values[1, 1])
+    assert picture.panels[0].title == f"sink, up to ±{np.nanmax(np.abs(AFTER.means - BEFORE.means)[:, SINK]):.2g}"
+    assert "after minus before: red is more" in picture.remarks[0]
+    page = survey_comparison_report(BEFORE, AFTER, ReportOptions(medium=format_of(".html").medium(Look())))
+    content = draw(page, ".html").decode()
+    assert f'"name":"{first["head"]}"' in content
+    assert first["metric"] in content

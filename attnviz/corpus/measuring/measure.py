@@ -213,49 +213,37 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    """Returns the sums over a band of rows of several texts."""
     grid, weights = rows.grid, rows.softmax.weights
     row_numbers, defined_queries = _row_numbers(rows)
     row_maxima, order = row_numbers.amax(0), grid.sums.order
+
+    # only queries that see two keys or more count; a product with 0 leaves out the others
+    entropies = rows.entropy.permute(2, 0, 1) * grid.has_choice.T.view(-1, len(grid.visible), 1)
+    received = weights.sum(2)  # queries that see no key have no weight
+    if grid.has_single_key:
+        received = (grid.has_choice[:, None, None] @ weights)[:, :, 0]
+
+    # the metrics of `REST_METRICS` of each row, NaN where undefined
+    columns = [order[number] for number, metric in enumerate(grid.metrics) if metric.name in REST_METRICS]
+    has_number = defined_queries.has_number[..., columns][:, None]
+
     return _Band(
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=defined_queries.counts[:, order],
         best=row_maxima.permute(1, 2, 0).masked_fill((defined_queries.counts == 0)[:, None], UNDEFINED)[..., order],
         places=_first_largest(row_numbers, row_maxima, defined_queries, grid.rows.start)[order].permute(1, 2, 0),
-        received=_received(weights, grid),
+        received=received,
         visible_keys=grid.visible_keys,
         choice_counts=grid.has_choice.sum(1),
         weights=grid.by_offset(weights),
         scores=grid.by_offset(rows.softmax.scores),
         pairs=grid.pairs,
-        entropies=torch.einsum(
-            "qth,qb->thb", _zero_without_choice(rows.entropy.permute(2, 0, 1), grid), grid.position_bins
-        ),
+        entropies=torch.einsum("qth,qb->thb", entropies, grid.position_bins),
         rows=grid.has_choice @ grid.position_bins,
-        pattern_rows=_pattern_rows(row_numbers, defined_queries, grid),
+        pattern_rows=row_numbers[:, columns].permute(2, 3, 0, 1).where(has_number, math.nan),
         logsumexp=rows.softmax.logsumexp,
         visible_counts=grid.visible_counts,
     )
-
-
-def _pattern_rows(row_numbers: Tensor, defined_queries: DefinedQueries, grid: TextsGrid) -> Tensor:
-    """Returns the metrics of `REST_METRICS` of each row, ``(texts, heads, queries, metrics)``; NaN where undefined."""
-    numbers = [number for number, metric in enumerate(grid.metrics) if metric.name in REST_METRICS]
-    columns = [grid.sums.order[number] for number in numbers]
-    has_number = defined_queries.has_number[..., columns][:, None]
-    return row_numbers[:, columns].permute(2, 3, 0, 1).where(has_number, math.nan)
-
-
-def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:
-    """Returns the numbers, ``(queries, ..., texts, heads)``, with 0 for queries that see fewer than two keys."""
-    return numbers * grid.has_choice.T.view(-1, *([1] * (numbers.ndim - 3)), len(grid.visible), 1)
-
-
-def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
-    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more."""
-    if grid.has_single_key:  # a product with 0 leaves out queries that see a single key
-        return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
-    return weights.sum(2)  # queries that see no key have no weight
 
 
 def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQueries, start: int) -> Tensor:
@@ -269,9 +257,7 @@ def _first_largest(numbers: Tensor, best: Tensor, defined_queries: DefinedQuerie
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
-    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries for which each is
-    defined.
-    """
+    """Returns the numbers of rows, ``(queries, metrics, texts, heads)``, and the queries for which each is defined."""
     grid, sums = rows.grid, rows.grid.sums
     texts, heads, queries = rows.entropy.shape
     row_numbers = rows.entropy.new_empty(queries, len(grid.metrics), texts, heads)

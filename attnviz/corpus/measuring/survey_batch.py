@@ -97,7 +97,6 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
 
 
 def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
-    """Raises AttnvizError if the model lacks a selected layer, or a layer lacks a selected head."""
     counts: dict[int, int] = {}
     for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)

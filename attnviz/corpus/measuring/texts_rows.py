@@ -122,9 +122,7 @@ def softmax_rows(
 
 
 def _softmax(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> SoftmaxRows:
-    """Returns the softmax of scores, with the entropy and the largest weight of each row; changes ``scores`` in
-    place.
-    """
+    """Returns the softmax of scores, in their place, with the entropy and the largest weight of each row."""
     additive_mask = grid.additive_mask if grid.has_hidden else None
     sees_key = (grid.visible_counts > 0).float()
     masked_scores = scores if additive_mask is None else scores + additive_mask

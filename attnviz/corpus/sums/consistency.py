@@ -59,7 +59,9 @@ def _tally_checks(tallies: Tallies, metric_maxima: Float64Array) -> Iterator[tup
     yield _within(tallies.sums, tallies.count, metric_maxima), "a mean is out of its range"
     yield _within(tallies.beside_sums, tallies.beside_count, LARGEST["share"]), "a share beside a sink is out of range"
     yield _within(tallies.squares, tallies.count, metric_maxima**2), "a sum of squares is out of its range"
-    yield _squares_fit_means(tallies), "a mean of squares is below the square of the mean"
+    total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
+    fit_means = (total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all()
+    yield bool(fit_means), "a mean of squares is below the square of the mean"
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
     yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
 
@@ -75,16 +77,8 @@ def _is_possible(numbers: FloatArray, largest: Float64Array) -> BoolArray:
     return (numbers >= -ROUNDING) & (numbers <= largest * (1 + ROUNDING))
 
 
-def _squares_fit_means(tallies: Tallies) -> bool:
-    """True if the mean of the squares is at least the square of the mean, except for rounding."""
-    total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
-    return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())
-
-
 def _example_checks(examples: Examples, metric_maxima: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields, for each check of the example texts, True if they pass it, with the reason for a refusal if they do
-    not.
-    """
+    """Yields the result of each check of the example texts, with the reason for a refusal."""
     has_text = examples.ids != NO_TEXT
     yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"

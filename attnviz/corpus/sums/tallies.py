@@ -145,7 +145,11 @@ class Tallies:
     def __add__(self, other: "Tallies") -> "Tallies":
         """Returns the tallies over the texts of both, to the bit the same in any order and grouping."""
         sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        return Tallies(**sums | {"sinks": _common_sinks(self.sinks, other.sinks)})
+        # a head's sink is known if both parts share it, or one part has no texts
+        lacks_texts = (self.sinks == NO_SINK) | (other.sinks == NO_SINK)
+        known_sinks = np.where(self.sinks == NO_SINK, other.sinks, self.sinks)
+        sinks = np.where(lacks_texts | (self.sinks == other.sinks), known_sinks, VARIOUS_SINKS)
+        return Tallies(**sums | {"sinks": sinks})
 
 
 def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
@@ -175,9 +179,3 @@ def _histogram(values: Float64Array, is_defined: BoolArray, metrics: tuple[Metri
     bins += np.arange(heads * metric_count).reshape(heads, metric_count) * HISTOGRAM_BINS
     counts = np.bincount(bins[is_defined], minlength=heads * metric_count * HISTOGRAM_BINS)
     return counts.astype(np.int64).reshape(heads, metric_count, HISTOGRAM_BINS)
-
-
-def _common_sinks(first: IntArray, second: IntArray) -> IntArray:
-    """Returns the sink of each head if both parts share it or one part has no texts, else `VARIOUS_SINKS`."""
-    known_sinks = np.where(first == NO_SINK, second, first)
-    return np.where((first == NO_SINK) | (second == NO_SINK) | (first == second), known_sinks, VARIOUS_SINKS)

@@ -60,7 +60,6 @@ def _refusal(path: Path, kind: str, error: Exception) -> Exception:
 
 
 def _import_pyarrow(path: Path) -> Any:
-    """Imports pyarrow with its modules for files and returns it."""
     try:
         import pyarrow.compute
         import pyarrow.ipc
@@ -71,7 +70,6 @@ def _import_pyarrow(path: Path) -> Any:
 
 
 def _refuse_large_rows(path: Path, metadata: Any) -> None:
-    """Raises AttnvizError if the rows of a row group average more than `MAX_TEXT_BYTES`."""
     for number in range(metadata.num_row_groups):
         row_group = metadata.row_group(number)
         if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):

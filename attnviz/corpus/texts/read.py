@@ -161,7 +161,13 @@ def corpus_files(path: str) -> list[str]:
     if resolved_path.is_dir():
         return _files_in_folder(resolved_path, path)
     is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
-    files = _matching_files(path) if is_pattern else [resolved_path]
+    files = [resolved_path]
+    if is_pattern:
+        from glob import glob
+
+        files = sorted(Path(file) for file in glob(path, recursive=True) if Path(file).is_file())
+        if not files:
+            raise AttnvizError(f"no file matches {path!r}; give a file, a folder or another pattern")
     for file in files:
         if not file.exists():
             advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
@@ -172,7 +178,6 @@ def corpus_files(path: str) -> list[str]:
 
 
 def _files_in_folder(folder: Path, name: str) -> list[str]:
-    """Returns the files in a folder and its subfolders whose suffix is read, sorted."""
     readable_files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
     original_files = [
         file for file in readable_files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))
@@ -183,16 +188,6 @@ def _files_in_folder(folder: Path, name: str) -> list[str]:
             f"{or_list((*READERS, *IMAGE_SUFFIXES))}"
         )
     return list(map(str, original_files))
-
-
-def _matching_files(pattern: str) -> list[Path]:
-    """Returns the files that a pattern such as ``data/*.txt`` matches, sorted; raises AttnvizError if none match."""
-    from glob import glob
-
-    files = sorted(Path(file) for file in glob(pattern, recursive=True) if Path(file).is_file())
-    if not files:
-        raise AttnvizError(f"no file matches {pattern!r}; give a file, a folder or another pattern")
-    return files
 
 
 def cached_dataset(name: str) -> Path:
@@ -212,7 +207,7 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
-    """Yields each line without its line ending;"""
+    """Yields each line without its line ending, or the reason to skip it."""
     is_first = True
     for line in _bounded_lines(file):
         try:
@@ -232,9 +227,7 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the
-    column.
-    """
+    """Yields the text of each line, a string or an object with the column, or the reason to skip it."""
     column_name = column or DEFAULT_COLUMN
     has_checked_column = False
     with open_file(path) as file:

@@ -9,8 +9,8 @@ from torch import nn
 
 from attnviz.api.record import record
 from attnviz.corpus.measuring import measure
-from attnviz.corpus.measuring.diagonals import Diagonals
 from attnviz.corpus.measuring.survey_batch import BatchMeasurements, measure_batch
+from attnviz.corpus.measuring.text_batch import Diagonals
 from attnviz.corpus.sums import bins
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.custom_classes import class_masks
