@@ -22,9 +22,9 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import refuse_without_memory
+from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
-from attnviz.maps.on_demand import OnDemandMaps
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 

@@ -1,9 +1,13 @@
-"""Represents maps of one attention call as whole arrays."""
+"""Represents maps of one attention call as whole arrays, or as heads that are computed when they are first read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, final
 
-from attnviz.base.arrays import FloatArray
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, Window
 from attnviz.maps.masked import MaskedMaps
@@ -76,3 +80,90 @@ class DenseMaps(MaskedMaps):
             visible=entry.array("visible", "bool", stored_shape(shape, entry.value)),
             key_heads=entry.repeated_counts("key_heads"),
         )
+
+
+class HeadArrays(Protocol):
+    """The cells of one head, which may be computed when they are read."""
+
+    def weights(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns weights after the softmax, ``(queries, keys)``; 0 where not visible."""
+
+    def scores(self, queries: slice, keys: slice) -> FloatArray:
+        """Returns scores, scaled, before the mask, ``(queries, keys)``."""
+
+
+@final
+class LazyWindow(Window):
+    """A window whose scores are computed when they are first read.
+
+    Args:
+        weights: ``(heads, queries, keys)``.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+    """
+
+    def __init__(self, scores: FloatArray | Callable[[], FloatArray], weights: FloatArray, visible: BoolArray) -> None:
+        for name, value in (("_scores", scores), ("weights", weights), ("visible", visible)):
+            # a window is frozen
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        """``(heads, queries, keys)``, scaled, before the mask."""
+        scores: FloatArray | Callable[[], FloatArray] = vars(self)["_scores"]
+        return scores() if callable(scores) else scores
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class OnDemandMaps(MaskedMaps):
+    """Maps of one attention call whose heads are computed when they are first read.
+
+    Attributes:
+        cells: the cells of each head.
+    """
+
+    cells: tuple[HeadArrays, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
+        if self.visible.shape not in (shape, shape[1:]) or len(self.cells) != len(self.heads):
+            raise AttnvizError(
+                f"layer {self.layer}: visible has shape {self.visible.shape} and cells are of {len(self.cells)} heads; "
+                f"give {shape} or {shape[1:]}, and cells of {len(self.heads)} heads"
+            )
+        self.visible.setflags(write=False)
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        """The scores of all heads, ``(heads, queries, keys)``; computed whole when first read."""
+        return self.scores_of(self.heads, *self._all_cells)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """The weights of all heads, ``(heads, queries, keys)``; computed whole when first read."""
+        return self._weights_of(self.heads, *self._all_cells)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """Returns a block whose scores are computed when they are first read; see `CellMaps.window`."""
+        return LazyWindow(
+            lambda: self.scores_of(heads, queries, keys),
+            self._weights_of(heads, queries, keys),
+            visible_to_heads(self.visible[..., queries, keys], self.head_indices(heads)),
+        )
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """Returns the scores of a block."""
+        return np.stack([self.cells[index].scores(queries, keys) for index in self.head_indices(heads)])
+
+    def _weights_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """Returns the weights of a block, ``(heads, queries, keys)``."""
+        return np.stack([self.cells[index].weights(queries, keys) for index in self.head_indices(heads)])
+
+    @property
+    def _all_cells(self) -> tuple[slice, slice]:
+        """All queries and all keys."""
+        return slice(0, len(self.query_tokens)), slice(0, len(self.key_tokens))
+
+    def score_factors(self) -> None:
+        """Returns ``None``: queries and keys are not kept with the cells."""

@@ -12,9 +12,9 @@ import torch
 import attnviz
 from attnviz.arrays.build import UNCHECKED, from_arrays
 from attnviz.arrays.cells import ASSUMED_CAUSAL
+from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.maps.on_demand import OnDemandMaps
 from tests.room import of_weights
 
 LABELS = list("abcdefg")

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 import attnviz
 from attnviz.arrays.file import read_arrays
 from attnviz.cli.commands import main
+from attnviz.maps.dense import OnDemandMaps
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.maps.on_demand import OnDemandMaps
 
 LABELS = ["the", "cat", "sat", "on", "it"]
 
