@@ -1,4 +1,4 @@
-"""Reads and writes words with the seconds in which they are said: WebVTT and JSON; writes Praat's TextGrid too."""
+"""Reads and writes words with the seconds in which they are said: WebVTT and JSON."""
 
 import json
 import re
@@ -11,8 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_json, read_text
 
-WEBVTT, TEXTGRID = ".vtt", ".textgrid"
-WORD_SUFFIXES = (WEBVTT, TEXTGRID)  # of the files that hold words whatever their name is
+WORD_SUFFIXES = (".vtt",)  # of the files that hold words whatever their name is
 WORDS_JSON = "words.json"  # the name, or its end after a dot, of JSON with words; other JSON holds numbers of maps
 CUE = re.compile(  # no part of it but a cue's text goes on over lines, so that it reads blank lines once
     r"^[^\S\n]*((?:\d+:)?\d+:\d+[.,]\d+)[^\S\n]+-->[^\S\n]+((?:\d+:)?\d+:\d+[.,]\d+)[^\n]*\n"
@@ -58,47 +57,22 @@ def read_words(path: Path) -> tuple[TimedWord, ...]:
 
 
 def words_bytes(words: Sequence[TimedWord], seconds: float, suffix: str) -> bytes:
-    """Returns the content of a file of words."""
+    """Returns the content of a file of words: JSON in the fields that Whisper uses, or WebVTT."""
     if suffix == WORDS_JSON:
-        return _json(words, seconds).encode()
-    return (_webvtt(words) if suffix == WEBVTT else _textgrid(words, seconds)).encode()
+        entries = [{"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in words]
+        content = {"format": "attnviz words", "version": 1, "seconds": round(seconds, 3), "words": entries}
+        return f"{json.dumps(content, ensure_ascii=False, indent=1)}\n".encode()
+    blocks = ["WEBVTT\n"]
+    for word in words:
+        # These characters begin or end other things in WebVTT.
+        text = printable_line(word.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        blocks.append(f"{_clock(word.start)} --> {_clock(word.end)}\n{text}\n")
+    return "\n".join(blocks).encode()
 
 
 def is_words_json(path: Path) -> bool:
     """True if a file is named ``words.json``, or its name ends in ``.words.json``, in any case."""
     return f".{path.name.lower()}".endswith(f".{WORDS_JSON}")
-
-
-def _json(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns JSON with the start and end of each word in seconds, in the fields that Whisper uses."""
-    entries = [{"word": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in words]
-    content = {"format": "attnviz words", "version": 1, "seconds": round(seconds, 3), "words": entries}
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
-
-
-def _webvtt(words: Sequence[TimedWord]) -> str:
-    """Returns WebVTT with a cue for each word."""
-    cues = [f"{_clock(word.start)} --> {_clock(word.end)}\n{_escaped(printable_line(word.text))}\n" for word in words]
-    return "\n".join(["WEBVTT\n", *cues])
-
-
-def _textgrid(words: Sequence[TimedWord], seconds: float) -> str:
-    """Returns a TextGrid of Praat with one tier, whose intervals are the words and the pauses around them."""
-    intervals: list[tuple[float, float, str]] = []
-    last_end = 0.0
-    for word in words:
-        start, end = max(word.start, last_end), max(word.end, last_end)
-        if start > last_end:
-            intervals.append((last_end, start, ""))
-        if end > start:
-            intervals.append((start, end, printable_line(word.text).replace('"', '""')))  # Praat doubles the quotes
-        last_end = end
-    if seconds > last_end:
-        intervals.append((last_end, seconds, ""))
-    end_of_tier = max(seconds, last_end)
-    rows = [f'{start:.3f}\n{end:.3f}\n"{text}"' for start, end, text in intervals]
-    head = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", f"{end_of_tier:.3f}", "<exists>", "1"]
-    return "\n".join([*head, '"IntervalTier"', '"words"', "0", f"{end_of_tier:.3f}", str(len(rows)), *rows, ""])
 
 
 def _clock(seconds: float) -> str:
@@ -107,11 +81,6 @@ def _clock(seconds: float) -> str:
     total_minutes, second = divmod(total_seconds, 60)
     hours, minute = divmod(total_minutes, 60)
     return f"{hours:02d}:{minute:02d}:{second:02d}.{milliseconds:03d}"
-
-
-def _escaped(text: str) -> str:
-    """Returns a word with ``&``, ``<`` and ``>`` as entities, since they begin or end other things in WebVTT."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _words_of_cues(text: str) -> tuple[TimedWord, ...]:

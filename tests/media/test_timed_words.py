@@ -54,15 +54,6 @@ def test_json_of_whisper_is_read(tmp_path: Path, content: str) -> None:
     assert read_words(tmp_path / "words.json") == (TimedWord("Hello", 1.5, 2.0),)
 
 
-def test_textgrid_has_words_and_pauses_without_gaps() -> None:
-    lines = words_bytes(WORDS[:2], 2.0, ".textgrid").decode().splitlines()
-    assert lines[:7] == ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", "2.000", "<exists>", "1"]
-    rows = lines[12:]
-    assert lines[11] == "3"
-    assert [rows[index] for index in (2, 5, 8)] == ['"And"', '"<so>,"', '""']
-    assert [rows[index] for index in (1, 4, 7)] == [rows[index] for index in (3, 6)] + ["2.000"]
-
-
 def test_a_file_with_too_many_words_is_refused(tmp_path: Path) -> None:
     words = [{"word": "a", "start": 0, "end": 1}] * 100_001
     (tmp_path / "words.json").write_text(json.dumps(words))
