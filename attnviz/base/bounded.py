@@ -24,7 +24,10 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
         AttnvizError: if the work fails, or exceeds its time, its memory or the size of its result.
     """
     if not hasattr(os, "fork"):
-        return _run_here(work, what)
+        try:
+            return work()
+        except Exception as error:
+            raise AttnvizError(f"{what} {_failure_reason(error)}") from error
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; the fork uses none
@@ -47,14 +50,6 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
         reason = result[1:].decode() or "takes more memory, or gives a longer result, than is allowed; simplify it"
         raise AttnvizError(f"{what} {reason}")
     return result[1:].decode(errors="surrogatepass")
-
-
-def _run_here(work: Callable[[], str], what: str) -> str:
-    """Returns the result of ``work``, run in this process without limits; an error becomes a refusal."""
-    try:
-        return work()
-    except Exception as error:
-        raise AttnvizError(f"{what} {_failure_reason(error)}") from error
 
 
 def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:

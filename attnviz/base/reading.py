@@ -65,7 +65,12 @@ def read_text(path: Path, limit: int | None = None) -> str:
     Raises:
         AttnvizError: if it is missing, a folder, longer than ``limit``, binary, or not UTF-8.
     """
-    content = _read_whole_path(path, MAX_TEXT_BYTES if limit is None else limit, "a text file")
+    expected_kind = "a text file"
+    try:
+        with path.open("rb") as file:
+            content = _read_all(file, path, MAX_TEXT_BYTES if limit is None else limit, expected_kind)
+    except (OSError, ValueError) as error:
+        raise _read_error(path, error, expected_kind) from error
     return decode_text(content, repr(str(path)))
 
 
@@ -177,15 +182,6 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     return value
 
 
-def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of a file, pipe or device."""
-    try:
-        with path.open("rb") as file:
-            return _read_all(file, path, limit, expected_kind)
-    except (OSError, ValueError) as error:
-        raise _read_error(path, error, expected_kind) from error
-
-
 def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> bytes:
     """Returns the whole content of an open file; raises AttnvizError if it cannot be read or is too long."""
     try:
@@ -208,10 +204,5 @@ def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
     """Returns the content of an open file, called ``what``; raises AttnvizError if it is longer than ``limit``."""
     content = file.read(limit + 1)
     if len(content) > limit:
-        raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")
+        raise AttnvizError(f"{what} is longer than {limit / 1e6:g} MB, the most that is read; give a part of it")
     return content
-
-
-def _megabytes(count: int) -> str:
-    """Returns a number of bytes in megabytes, as text without trailing zeros."""
-    return f"{count / 1e6:g}"

@@ -96,7 +96,11 @@ def open_image(source: ImageSource) -> "PillowImage":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of large images, which are refused here
             with Pillow.open(source, formats=IMAGE_FORMATS) as file:
-                _refuse_large(file.size, source)
+                width, height = file.size
+                if width * height > MAX_PIXELS:
+                    raise ImageFileError(
+                        f"{name} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
+                    )
                 upright = ImageOps.exif_transpose(file)
                 pixels = np.asarray(upright.convert("RGB"))
     except ImageFileError:
@@ -119,12 +123,3 @@ def image_of(picture: "PillowImage", title: str = "") -> Image:
     small_picture.thumbnail((MAX_SIDE, MAX_SIDE))
     printable_title = printable_line(title)[:MAX_TITLE_CHARACTERS]
     return Image(np.array(small_picture, dtype=np.uint8), *picture.size, printable_title)
-
-
-def _refuse_large(size: tuple[int, int], path: Path) -> None:
-    """Raises ImageFileError if the image has more than ``MAX_PIXELS`` pixels."""
-    width, height = size
-    if width * height > MAX_PIXELS:
-        raise ImageFileError(
-            f"{str(path)!r} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
-        )

@@ -19,7 +19,7 @@ from attnviz.text.chat_passages import (
     with_parts_reversed,
     with_question_part,
 )
-from attnviz.text.message_parts import SEPARATOR, ContentPart, content_parts, read_document
+from attnviz.text.message_parts import SEPARATOR, content_parts, read_document
 from attnviz.text.named_groups import QUESTION
 
 THINKING, TOOL_CALL, TOOLS, ANSWER = "thinking", "tool call", "tools", "answer"
@@ -77,9 +77,12 @@ class Conversation:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
         documents = [read_document(value, f"document {number}") for number, value in enumerate(self.documents, 1)]
         checked_messages = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
+        document_fields = (
+            {"title": document.title, "text": document.text, "label": document.label} for document in documents
+        )
         object.__setattr__(self, "original_messages", self.messages)
         object.__setattr__(self, "messages", tuple(checked_messages))
-        object.__setattr__(self, "documents", tuple(map(_document_fields, documents)))
+        object.__setattr__(self, "documents", tuple(document_fields))
         object.__setattr__(self, "passages", chat_passages(self.original_messages, documents))
         self.changed(_refuse_surrogates)  # passes each text to the check; the result is not needed
 
@@ -221,7 +224,7 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
             f"message {number} has the unknown role {printable_role!r}; {choices(printable_role, tuple(TURN_KINDS))}"
         )
     checked_message = dict(message)
-    checked_message["content"] = _joined_content(message.get("content"), number)
+    checked_message["content"] = SEPARATOR.join(part.text for part in content_parts(message.get("content"), number))
     if "tool_calls" in message and message["tool_calls"] is None:
         del checked_message["tool_calls"]
     elif "tool_calls" in message:
@@ -232,16 +235,6 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     if not (checked_message["content"].strip() or checked_message.get("tool_calls") or any(thoughts)):
         raise AttnvizError(f"message {number} ({role}) is empty; give it a text, or leave it out")
     return checked_message
-
-
-def _document_fields(document: ContentPart) -> dict[str, str]:
-    """Returns the title, the text and the label of a document as a JSON object."""
-    return {"title": document.title, "text": document.text, "label": document.label}
-
-
-def _joined_content(content: Any, number: int) -> str:
-    """Returns the content of a message as one string: texts of several parts joined with newlines; "" for ``None``."""
-    return SEPARATOR.join(part.text for part in content_parts(content, number))
 
 
 def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:

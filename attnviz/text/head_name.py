@@ -47,7 +47,9 @@ class KnownHead(NamedTuple):
 
     def fits(self, part: str) -> bool:
         """True if a user's name of a part fits this head: words of its module's path and its kind, in their order."""
-        words = iter([*_words(self.module), self.kind])
+        # without what a name or a filter cannot have
+        path = (re.sub(r"[^\w-]|^-", "_", word).casefold() for word in self.module.split(".") if word)
+        words = iter([*path, self.kind])
         return not part or all(word in words for word in part.casefold().split("."))
 
 
@@ -84,11 +86,6 @@ def distinguishing_parts(calls: Iterable[HeadsOfCall]) -> list[str]:
         for source, part in zip(of_layer, _shortest_parts(of_layer), strict=True)
     }
     return [parts[source] for source in sources]
-
-
-def _words(module: str) -> list[str]:
-    """The words of a module's path, without what a name or a filter cannot have."""
-    return [re.sub(r"[^\w-]|^-", "_", word).casefold() for word in module.split(".") if word]
 
 
 def _shortest_parts(sources: Sequence[tuple[str, str, int]]) -> list[str]:

@@ -12,7 +12,6 @@ A name is tried as each of these, in this order, and stands for the first occurr
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -49,7 +48,8 @@ def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str
         return _numbered(tokens, int(number[1]), role), ""
     if runs := written.runs(name, re.IGNORECASE) or _labelled_words(tokens, name):
         return runs[0][-1], _run_remark(tokens, name, runs, role)
-    suggestion = did_you_mean(name, _words(tokens))
+    names = dict.fromkeys([*re.findall(r"\w+", tokens.text), *map(_bare, tokens.labels)])
+    suggestion = did_you_mean(name, list(names))
     choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token, or a number from @0 to @{len(tokens) - 1}"
     raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}")
 
@@ -57,13 +57,10 @@ def find_place(tokens: Tokens, name: str, role: str = "query") -> tuple[int, str
 def place_name(tokens: Tokens, index: int) -> str:
     """Returns a name of a token that `find_place` understands: a label that no other token has, else ``@4``."""
     label = tokens.labels[index]
-    names = dict.fromkeys((_bare(label), label))
-    return next((name for name in names if name and _is_name_of(tokens, name, index)), f"@{index}")
-
-
-def _is_name_of(tokens: Tokens, name: str, index: int) -> bool:
-    """True if a label, or a label without its spaces, is of one token alone, and looks like no number and no option."""
-    return not UNCLEAR_NAME.fullmatch(name) and labelled(tokens, name) == [index]
+    for name in (_bare(label), label):
+        if name and not UNCLEAR_NAME.fullmatch(name) and labelled(tokens, name) == [index]:
+            return name
+    return f"@{index}"
 
 
 def _numbered(tokens: Tokens, number: int, role: str) -> int:
@@ -108,11 +105,6 @@ def _labelled_words(tokens: Tokens, name: str) -> list[list[int]]:
     return [np.flatnonzero(tokens.words == number).tolist() for number in numbers]
 
 
-def _words(tokens: Tokens) -> list[str]:
-    """Returns the words of the text, then the labels of the tokens, each once."""
-    return list(dict.fromkeys([*re.findall(r"\w+", tokens.text), *map(_bare, tokens.labels)]))
-
-
 class _Written:
     """Tokens written one after another, as their labels and the spaces between them tell; a page knows no more."""
 
@@ -138,31 +130,25 @@ class _Written:
         if not words:
             return []
         pattern = re.compile(r"\s+".join(map(re.escape, words)), flags)
-        found = list(self._found(pattern))
+        found: list[tuple[int, int]] = []  # starts and ends of matches, which may overlap
+        while match := pattern.search(self.text, found[-1][0] + 1 if found else 0):
+            found.append(match.span())
         starts, ends = ({span[side] for span in self.spans} for side in (0, 1))
-        whole_words = [match for match in found if self._is_border(match[0]) and self._is_border(match[1])]
+        whole_words = [span for span in found if all(map(self._is_border, span))]
         whole_tokens = [
             (start, end)
             for start, end in found
             if (start in starts or self._is_border(start)) and (end in ends or self._is_border(end))
         ]
-        runs = [self._tokens_within(*match) for match in whole_words or whole_tokens]
+        runs = [
+            [index for index, (first, stop) in enumerate(self.spans) if first < min(stop, end) and stop > start]
+            for start, end in whole_words or whole_tokens
+        ]
         return [run for run in runs if run]
-
-    def _found(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-        """Yields start and end of each place at which a pattern matches; these may overlap."""
-        match = pattern.search(self.text)
-        while match:
-            yield match.span()
-            match = pattern.search(self.text, match.start() + 1)
 
     def _is_border(self, at: int) -> bool:
         """True if no word goes on from the character before a place to the one after it."""
         return not all(_is_of_word(character) for character in (self.text[at - 1 : at], self.text[at : at + 1]))
-
-    def _tokens_within(self, start: int, end: int) -> list[int]:
-        """Returns the tokens with visible characters between two places."""
-        return [index for index, (first, stop) in enumerate(self.spans) if first < min(stop, end) and stop > start]
 
 
 def _is_of_word(character: str) -> bool:

@@ -105,7 +105,10 @@ def read_answer(path: Path) -> ServerAnswer:
             '"prompt_token_ids": [1, 2, 3]'
         )
     logprobs = _logprobs_of(response, choice)
-    remarks = _choice_remarks(response)
+    choices = response.get("choices")
+    remarks: tuple[str, ...] = ()
+    if isinstance(choices, list) and len(choices) > 1:
+        remarks = (f"The first of {len(choices)} answers is shown.",)
     if logprobs is not None and len(logprobs) != len(ids):
         remarks += (
             f"The answer has {len(logprobs)} log-probabilities for {len(ids)} tokens, so they were not compared.",
@@ -152,15 +155,11 @@ def _whole_response(objects: Sequence[Json], name: str) -> Json:
         raise AttnvizError(f"{name} is empty, or holds no answer; save the server's whole response")
     if len(objects) == 1 and not str(objects[0].get("object", "")).endswith(".chunk"):
         return objects[0]
-    if not any(_is_last(chunk) for chunk in objects):
-        raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
-    return _joined_chunks(objects)
-
-
-def _is_last(chunk: Json) -> bool:
-    """True if a chunk ends its answer: it gives a reason for the end, or its ``stop`` is true."""
-    reason = _first_choice(chunk).get("finish_reason") or _mapping(chunk.get("meta_info")).get("finish_reason")
-    return bool(reason) or chunk.get("stop") is True
+    for chunk in objects:
+        reason = _first_choice(chunk).get("finish_reason") or _mapping(chunk.get("meta_info")).get("finish_reason")
+        if reason or chunk.get("stop") is True:
+            return _joined_chunks(objects)
+    raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
 
 
 def _joined_chunks(chunks: Sequence[Json]) -> Json:
@@ -209,13 +208,6 @@ def _first_choice(response: Json) -> Json:
     choices = response.get("choices")
     parts = [_mapping(choice) for choice in choices] if isinstance(choices, list) else []
     return next((choice for choice in parts if choice.get("index", 0) == 0), {})
-
-
-def _choice_remarks(response: Json) -> tuple[str, ...]:
-    """Returns the remark that only the first of several answers is read; an empty tuple for a single answer."""
-    choices = response.get("choices")
-    count = len(choices) if isinstance(choices, list) else 1
-    return (f"The first of {count} answers is shown.",) if count > 1 else ()
 
 
 def _id_list(value: Any) -> list[Any] | None:
@@ -288,17 +280,12 @@ def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
         entries = _logprob_entries(response, choice)
         if not isinstance(entries, list):
             return None
-        numbers = [_number_of_entry(entry) for entry in entries]
-    logprobs = tuple(_logprob(number) for number in numbers)
-    return None if all(map(math.isnan, logprobs)) else logprobs
-
-
-def _number_of_entry(entry: Any) -> Any:
-    """Returns the first item of an entry that is a list, as SGLang writes it, else ``logprob``; ``None`` without it."""
-    return entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob")
-
-
-def _logprob(number: Any) -> float:
-    """Returns a log-probability; NaN for all but numbers above ``LEAST_LOGPROB`` and up to ``MAX_LOGPROB``."""
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return float(number) if is_number and LEAST_LOGPROB < number <= MAX_LOGPROB else math.nan
+        # SGLang's entries are lists that begin with the number.
+        numbers = [
+            entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob") for entry in entries
+        ]
+    logprobs = []
+    for number in numbers:
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        logprobs.append(float(number) if is_number and LEAST_LOGPROB < number <= MAX_LOGPROB else math.nan)
+    return None if all(map(math.isnan, logprobs)) else tuple(logprobs)

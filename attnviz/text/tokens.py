@@ -74,7 +74,9 @@ class Tokens:
             object.__setattr__(self, "labels", tuple(map(readable_label, self.labels)))
         place_size = max(medium.place_size for medium in self.media)
         shapes = {"ids": (count,), "special": (count,), "medium": (count,), "places": (count, place_size)}
-        for name, array in [*((name, getattr(self, name)) for name in TOKEN_ARRAYS), *_group_arrays(self.groups)]:
+        arrays = [(name, getattr(self, name)) for name in TOKEN_ARRAYS]
+        arrays += [(name, groups.numbers) for name, groups in self.groups.items()]
+        for name, array in arrays:
             if array.shape != (shape := shapes.get(name, (count,))):
                 raise AttnvizError(f"tokens: {count} labels need {name} of shape {shape}, not {array.shape}")
             array.setflags(write=False)
@@ -249,11 +251,6 @@ class Tokens:
     def _groups(self, name: str) -> Groups:
         """Returns the groups of a name; if the axis lacks them, groups with the numbers of ``NO_GROUP``."""
         return self.groups[name] if name in self.groups else Groups(self.group_numbers(name))
-
-
-def _group_arrays(groups: Mapping[str, Groups]) -> list[tuple[str, IntArray]]:
-    """Returns the name and the array of numbers of each entry of a dictionary of groups."""
-    return [(name, group.numbers) for name, group in groups.items()]
 
 
 def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = None) -> Tokens:

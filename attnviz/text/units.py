@@ -118,9 +118,10 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``."""
     unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
-    placed_tokens = np.flatnonzero(
-        (unit_numbers >= 0) & has_several[unit_numbers] & (tokens.medium >= 0) & ~_is_blank(tokens)
-    )
+    is_placed = (unit_numbers >= 0) & has_several[unit_numbers] & (tokens.medium >= 0)
+    if tokens.text:  # white space belongs to no unit's place
+        is_placed &= ~(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
+    placed_tokens = np.flatnonzero(is_placed)
     last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
     medium[unit_numbers[last_to_first]] = tokens.medium[last_to_first]
     for medium_index, token_medium in enumerate(tokens.media):
@@ -133,13 +134,6 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
             places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
             reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
     return medium, places
-
-
-def _is_blank(tokens: Tokens) -> BoolArray:
-    """Returns a mask of the tokens of texts that are white space, ``(tokens,)``; all False if the text is unknown."""
-    if not tokens.text:
-        return np.zeros(len(tokens), dtype=bool)
-    return np.asarray(in_text(tokens) & (first_visible(tokens.text, tokens.offsets) < 0))
 
 
 def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:
