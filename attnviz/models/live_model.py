@@ -42,10 +42,13 @@ class LiveModel:
         if not hasattr(self.model, "main_input_name"):
             raise AttnvizError(f"{self.name} is no model of transformers; record it with attnviz.record(model)")
         row = MEDIA_ROWS.get(use, PRETRAINED)
-        if row in (PRETRAINED, PICTURES):
-            self._refuse_no_tokenizer()
-        if row is not PRETRAINED:
-            self._refuse_no_image_processor()
+        if row in (PRETRAINED, PICTURES) and not hasattr(self._tokenizer, "convert_ids_to_tokens"):
+            raise AttnvizError(
+                f"a {type(self.processor).__name__} splits no text; give the model's tokenizer or processor"
+            )
+        is_tokenizer = hasattr(self.processor, "convert_ids_to_tokens")
+        if row is not PRETRAINED and is_tokenizer and not hasattr(self.processor, "image_processor"):
+            raise AttnvizError(f"a {type(self.processor).__name__} reads no images; give the model's processor")
         if settings.generate and not self.model.can_generate():
             raise AttnvizError(f"{self.name} has no language head, so it cannot generate; load it with its head")
         loaded_reader: Any = row.load()
@@ -92,15 +95,3 @@ class LiveModel:
     def _tokenizer(self) -> Any:
         """The tokenizer of the processor; the processor itself if it has none."""
         return getattr(self.processor, "tokenizer", self.processor)
-
-    def _refuse_no_tokenizer(self) -> None:
-        """Raises AttnvizError if the processor splits no text."""
-        if not hasattr(self._tokenizer, "convert_ids_to_tokens"):
-            raise AttnvizError(
-                f"a {type(self.processor).__name__} splits no text; give the model's tokenizer or processor"
-            )
-
-    def _refuse_no_image_processor(self) -> None:
-        """Raises AttnvizError if the processor is a tokenizer."""
-        if not hasattr(self.processor, "image_processor") and hasattr(self.processor, "convert_ids_to_tokens"):
-            raise AttnvizError(f"a {type(self.processor).__name__} reads no images; give the model's processor")

@@ -79,7 +79,7 @@ class SeededReader(Reader):
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
-        batch = self._padded_batch([example])
+        batch = pad_texts(*self._tokens([example]), self.settings.causal)
         with self._model_for_batch(batch):
             import torch
 
@@ -166,10 +166,6 @@ class SeededReader(Reader):
         if context is None:
             return queries, queries
         return queries, [tokenize(context, self.settings.tokenizer, all_text)] * len(texts)
-
-    def _padded_batch(self, examples: Sequence[Example]) -> PaddedBatch:
-        """Returns the tokens of the examples, padded to the longest, with their visible cells."""
-        return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
         """True if maps are kept as factors: ``dense`` is false, or ``None`` for one long text without dropout."""

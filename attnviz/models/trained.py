@@ -24,7 +24,7 @@ from attnviz.version import __version__
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+    from attnviz.base.arrays import BoolArray, FloatArray
     from attnviz.maps.recording import Recording
     from attnviz.models.attention_stack import AttentionStack, LayerRun
     from attnviz.models.reading.computation import Computation
@@ -361,7 +361,10 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
     from attnviz.text.tokens import Tokens, tokenize
 
     tokens = tokenize(text, tokenizer)
-    ids = tokens.ids if tokenizer == "byte" else _renumbered(tokens.ids) % START_TOKEN
+    ids = tokens.ids
+    if tokenizer != "byte":  # numbered by first appearance
+        _, first_indices, unique_numbers = np.unique(ids, return_index=True, return_inverse=True)
+        ids = np.argsort(np.argsort(first_indices))[unique_numbers] % START_TOKEN
     return Tokens.of_text(
         text=text,
         labels=("<s>", *tokens.labels),
@@ -370,16 +373,6 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
         words=np.concatenate([[-1], tokens.words]),  # the start token is in no word
         special=np.concatenate([[True], tokens.special]),
     )
-
-
-def _renumbered(ids: "IntArray") -> "IntArray":
-    """Returns ids renumbered by first appearance: the first id becomes 0, the next different id becomes 1."""
-    import numpy as np
-
-    _, first_indices, unique_numbers = np.unique(ids, return_index=True, return_inverse=True)
-    # The rank of each unique id by its first index; argsort inverts the order.
-    ranks: IntArray = np.argsort(np.argsort(first_indices))[unique_numbers]
-    return ranks
 
 
 def refuse_memory(count: int) -> None:

@@ -92,11 +92,14 @@ class TrainedPictureReader(Reader):
             AttnvizError: if the file is no image, there are several pictures, a word is not known, or no word asks for
                 a digit.
         """
+        import numpy as np
+
         self.refuse_parts(example)
         source, remarks = self._picture_source(example)
         ink, image = _read_picture(source)
         tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
-        inputs = {"input_ids": self.tensor(_input_ids(tokens)[None]), "pixel_values": self._pixels(ink)}
+        ids = np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)  # patches have negative ids
+        inputs = {"input_ids": self.tensor(ids[None]), "pixel_values": self._pixels(ink)}
         answers, answer_remark = self._answers(inputs, tokens)
         last_question = int(_question_positions(tokens)[-1])
         ends_with_digit = tokens.ids[-1] >= FIRST_DIGIT
@@ -303,13 +306,6 @@ def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
     rectangles = np.zeros((len(tokens), RECTANGLE_NUMBERS), dtype=np.int64)
     rectangles[:PATCHES] = patch_places(image.width, image.height)
     return with_pictures(tokens, [image], picture_indices, rectangles)
-
-
-def _input_ids(tokens: "Tokens") -> "IntArray":
-    """Returns the ids that the model reads, ``(tokens,)``; patches, which have negative ids, get ``PICTURE_ID``."""
-    import numpy as np
-
-    return np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)
 
 
 def _question_positions(tokens: "Tokens") -> "IntArray":

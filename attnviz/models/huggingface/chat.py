@@ -131,7 +131,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
             f"this model has no chat template; use a model made for chats, or a text without {option('chat', True)}"
         )
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
-    inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
+    inputs, coded_inputs = conversation.changed(lambda _, text: text), conversation.changed(coder)
 
     def template_outputs() -> str:
         """Returns the texts for ``inputs`` and for ``coded_inputs`` as a JSON list of two."""
@@ -226,11 +226,6 @@ def _message_start(chat: RenderedChat, text: str) -> int:
             f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
         )
     return start - leading_spaces
-
-
-def _unchanged(label: str, text: str) -> str:
-    """Returns a message's text without a change, for ``Conversation.changed``."""
-    return text
 
 
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:

@@ -207,8 +207,10 @@ def _weight_files(index: Path) -> set[str]:
 
 def _has_tokenizer(folder: Path) -> bool:
     """True if the folder has a vocabulary file, or a tokenizer that needs none."""
-    has_vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
-    return has_vocabulary or _needs_no_vocabulary(folder)
+    if any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES):
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(settings)))
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
@@ -253,12 +255,6 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise AttnvizError(f"{str(path)!r} names no model_type; give the folder of a Hugging Face model")
     return config
-
-
-def _needs_no_vocabulary(folder: Path) -> bool:
-    """True if the folder's tokenizer reads bytes or characters, without a vocabulary file."""
-    path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(path)))
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:

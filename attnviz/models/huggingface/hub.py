@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -111,20 +111,15 @@ def _is_online() -> bool:
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     # The hub's client would retry for longer.
-    outcomes: list[bool] = []  # stays empty if the thread is still waiting at the end
+    is_reached = threading.Event()
+
+    def probe() -> None:
+        with suppress(OSError):
+            socket.create_connection((address.hostname or "", address.port or HTTPS_PORT), NETWORK_TIMEOUT).close()
+            is_reached.set()
+
     # In a thread, because looking up the address has no timeout.
-    probe = threading.Thread(
-        target=lambda: outcomes.append(_accepts_connection(address.hostname, address.port)), daemon=True
-    )
-    probe.start()
-    probe.join(NETWORK_TIMEOUT)
-    return any(outcomes)
-
-
-def _accepts_connection(host: str | None, port: int | None) -> bool:
-    """True if a host accepts a connection within ``NETWORK_TIMEOUT``; False if it does not, or cannot be reached."""
-    try:
-        socket.create_connection((host or "", port or HTTPS_PORT), NETWORK_TIMEOUT).close()
-    except OSError:
-        return False
-    return True
+    thread = threading.Thread(target=probe, daemon=True)
+    thread.start()
+    thread.join(NETWORK_TIMEOUT)
+    return is_reached.is_set()

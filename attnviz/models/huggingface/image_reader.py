@@ -169,7 +169,9 @@ class ImageReader(FolderReader):
             try:
                 places = self._places(image_file)
             except UnknownPlacesError as error:
-                return _without_places(pixels, example.image.name, error)
+                # One token has the length of no layer, so that each layer numbers its own tokens.
+                tokens, remarks = Tokens.numbered(1), (f"{NUMBERED} {error}.",)
+                return Prepared({"pixel_values": pixels}, tokens, title=example.image.name, remarks=remarks)
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
@@ -269,12 +271,6 @@ class ImageReader(FolderReader):
         return places
 
 
-def _without_places(pixels: "torch.Tensor", title: str, error: AttnvizError) -> Prepared:
-    """Returns an image whose tokens will be numbered, with the reason why they have no places as a remark."""
-    # One token has the length of no layer, so that each layer numbers its own tokens.
-    return Prepared({"pixel_values": pixels}, Tokens.numbered(1), title=title, remarks=(f"{NUMBERED} {error}.",))
-
-
 def with_reason(recording: "Recording") -> "Recording":
     """Returns a recording of numbered tokens with a remark why they have no places, and none on their cells."""
     remarks = [remark for remark in recording.remarks if remark != OVERLAP]
@@ -336,7 +332,11 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
     """
     has_place = places[:, 2] > 0
     lefts, tops = (np.unique(places[has_place, edge]).tolist() for edge in (0, 1))
-    labels = _labels_without_place(has_place.tolist())
+    extra_numbers = count(1)
+    labels = [
+        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(extra_numbers)}]"
+        for index, is_placed in enumerate(has_place.tolist())
+    ]
     for token in np.flatnonzero(has_place).tolist():
         left, top = places[token, :2].tolist()
         labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
@@ -349,12 +349,3 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
         places=places,
         groups={},
     )
-
-
-def _labels_without_place(has_place: Sequence[bool]) -> list[str]:
-    """Returns ``[CLS]`` for a first token without a place, ``[extra 1]``, … for later ones, and "" for all others."""
-    numbers = count(1)
-    return [
-        "" if is_placed else CLASS_TOKEN if index == 0 else f"[extra {next(numbers)}]"
-        for index, is_placed in enumerate(has_place)
-    ]

@@ -29,6 +29,7 @@ PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are la
 PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
 IMAGE_CLASSIFIERS = ("ForImageClassification",)
+LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 GIGABYTE = 1e9
 HALF_DTYPES = ("bfloat16", "float16")
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
@@ -66,7 +67,7 @@ def load_model(
     with forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         use_torch_attention(config)
-        needs_language_head = bool(settings.generate) or (with_head and _has_language_head(config))
+        needs_language_head = bool(settings.generate) or (with_head and _has_head(config, LANGUAGE_HEADS))
         auto_class = _auto_class(config, needs_language_head, with_pictures, with_speech)
         if with_labels and _has_head(config, IMAGE_CLASSIFIERS):
             auto_class = transformers.AutoModelForImageClassification
@@ -114,11 +115,6 @@ def use_torch_attention(config: Any) -> None:
         part = getattr(config, name, None)
         if part is not None:
             use_torch_attention(part)
-
-
-def _has_language_head(config: Any) -> bool:
-    """True if the model was saved with a head that predicts tokens."""
-    return _has_head(config, ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
 
 
 def _has_head(config: Any, endings: tuple[str, ...]) -> bool:

@@ -60,7 +60,9 @@ class OwnValueAttention(TorchFunctionMode):
             query = args[0] if args else arguments["query"]
             value = args[2] if len(args) > 2 else arguments["value"]
             if query.dim() == 4:  # (batch, heads, tokens, features)
-                return _own_values(query, value)
+                if query.shape[-2] != value.shape[-2]:  # keys of other tokens add nothing
+                    return value.new_zeros(*query.shape[:-1], value.shape[-1])
+                return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
         if name == "softmax" and args and args[0].dim() >= 3:
             scores = args[0]
             query_count, key_count = scores.shape[-2:]
@@ -113,13 +115,6 @@ class PixelTokens:
     overlap: bool
 
 
-def _own_values(query: "Tensor", value: "Tensor") -> "Tensor":
-    """Returns the value of each query's own key, ``(batch, heads, queries, features)``; zeros for other keys."""
-    if query.shape[-2] == value.shape[-2]:
-        return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-    return value.new_zeros(*query.shape[:-1], value.shape[-1])
-
-
 def measured_places(
     module: "nn.Module",
     pixels: "Tensor",
@@ -157,7 +152,11 @@ def measured_places(
     width, height = size
     for low, high, (first_edge, step), side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
         edges = without_gaps(extents[has_place][:, [low, high]])  # in pixels of the model's input
-        rounded_edges = _rounded_edges(first_edge + step * edges, side, abs(step) / 2)
+        measured_edges = first_edge + step * edges
+        # Near the image's border, filters of the processor bend the measured line.
+        margin = abs(step) / 2
+        moved_to_far_border = np.where(measured_edges > side - margin, side, measured_edges)
+        rounded_edges = np.rint(np.where(measured_edges < margin, 0, moved_to_far_border)).astype(np.int64)
         places[has_place, low], places[has_place, high] = rounded_edges.T
     refuse_small_patches(places[has_place], size)
     return places
@@ -170,13 +169,6 @@ def refuse_small_patches(boxes: IntArray, size: tuple[int, int]) -> None:
             f"an image of {size[0]} x {size[1]} pixels is too small or too thin: the model's patches are smaller than "
             "its pixels; crop or enlarge it"
         )
-
-
-def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
-    """Returns edges rounded to whole pixels; edges near the image's border are moved to it."""
-    # Near the border, filters of the processor bend the measured line from which the edges come.
-    moved_to_far_border = np.where(edges > side - margin, side, edges)
-    return np.rint(np.where(edges < margin, 0, moved_to_far_border)).astype(np.int64)
 
 
 def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:

@@ -152,7 +152,8 @@ def picture_places(
         picture_tokens = np.unique(owners[is_inside])
         if len(picture_tokens):
             # Red and green are the place of a pixel, as shares of width and height.
-            extents = [_extent(colours[is_inside & (owners == token)][:, :2] * size) for token in picture_tokens]
+            pixels = [colours[is_inside & (owners == token)][:, :2] * size for token in picture_tokens]
+            extents = [np.concatenate([places.min(axis=0), places.max(axis=0)]) for places in pixels]
             picture_numbers[picture_tokens] = number
             boxes[picture_tokens] = _adjacent_boxes(np.array(extents), size)
             refuse_small_patches(boxes[picture_tokens], size)
@@ -169,11 +170,6 @@ def _pixel_colours(numbers: Any) -> Any:
     if numbers.ndim >= 4:
         return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
     return np.moveaxis(numbers.reshape(*numbers.shape[:-1], 3, -1), -2, -1).reshape(-1, 3)
-
-
-def _extent(places: Float64Array) -> Float64Array:
-    """Returns the smallest x and y, then the largest x and y, of one or more points, ``(points, 2)``, as ``(4,)``."""
-    return np.concatenate([places.min(axis=0), places.max(axis=0)])
 
 
 def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:

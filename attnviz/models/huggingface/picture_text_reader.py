@@ -269,7 +269,11 @@ class PictureTextReader(FolderReader):
         placed_maps, overlap = self._tower_maps(example, patch_maps)
         if not placed_maps:
             return replace(recording, remarks=(NO_PLACES,))
-        remarks = ((OVERLAP,) if overlap else ()) + _left_out(list(other_modules))
+        remarks = (OVERLAP,) if overlap else ()
+        if other_modules:
+            others = f" and {len(other_modules) - 1} more" if len(other_modules) > 1 else ""
+            first = next(iter(other_modules))
+            remarks += (f"Left out, since its keys are no patches of the first layer: {first}{others}.",)
         return replace(recording, maps=tuple(placed_maps), remarks=remarks)
 
     def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
@@ -323,13 +327,6 @@ class PictureTextReader(FolderReader):
         return self.loaded[1].tokenizer
 
     @property
-    def _picture_token(self) -> str:
-        """The token that stands for a picture in a prompt: the processor's, else the token of ``_picture_id``."""
-        processor = self.loaded[1]
-        token = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
-        return str(token or self._tokenizer.convert_ids_to_tokens(self._picture_id))
-
-    @property
     def _picture_ends(self) -> tuple[str, str]:
         """The tokens that begin and end a picture; "" for each if the model has none."""
         for names in PICTURE_ENDS:
@@ -341,7 +338,9 @@ class PictureTextReader(FolderReader):
 
     def _prompt(self, example: Example) -> str:
         """Returns the text with a token for each picture."""
-        count, picture_mark = len(example.images), self._picture_token
+        count, processor = len(example.images), self.loaded[1]
+        mark = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
+        picture_mark = str(mark or self._tokenizer.convert_ids_to_tokens(self._picture_id))
         mark_count = example.text.count(picture_mark)
         if mark_count and mark_count != count:
             raise AttnvizError(
@@ -471,14 +470,6 @@ class PictureTextReader(FolderReader):
         advice = f" For the picture tower: {tower_option}." if self.tower == TEXT_TOWER else ""
         picture_remark = f"{part_remark}{advice}"
         return (text_remark, picture_remark) if generated_count else (picture_remark,)
-
-
-def _left_out(modules: Sequence[str]) -> tuple[str, ...]:
-    """Returns a remark on the attention modules of a tower that are left out; none if there are no such modules."""
-    if not modules:
-        return ()
-    others = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
-    return (f"Left out, since its keys are no patches of the first layer: {modules[0]}{others}.",)
 
 
 class JoinedProcessor:

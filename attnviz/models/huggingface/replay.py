@@ -84,8 +84,13 @@ class LogprobCheck:
                 f"by {mean_difference:.2f} on average; give the server's model, or leave out log-probabilities that a "
                 "temperature changed"
             )
+        verdict = "This is the model that wrote the answer: it agrees with"
+        if mean_difference >= CLOSE_MEAN_DIFFERENCE:
+            verdict = (
+                "This is nearly the model that wrote the answer (the server's may be quantised): it roughly agrees with"
+            )
         return (
-            f"{_verdict(mean_difference)} the server's log-probabilities (off by {mean_difference:.2g} on average, at "
+            f"{verdict} the server's log-probabilities (off by {mean_difference:.2g} on average, at "
             f"most {largest_difference:.2g}).",
         )
 
@@ -99,12 +104,3 @@ class LogprobCheck:
                 for row, token_id in zip(rows, self.answer.ids, strict=True)
             ]
         )
-
-
-def _verdict(mean_difference: float) -> str:
-    """Returns the start of a remark: the model agrees with the server's log-probabilities, or roughly agrees with
-    them.
-    """
-    if mean_difference < CLOSE_MEAN_DIFFERENCE:
-        return "This is the model that wrote the answer: it agrees with"
-    return "This is nearly the model that wrote the answer (the server's may be quantised): it roughly agrees with"

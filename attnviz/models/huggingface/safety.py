@@ -98,20 +98,13 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
     The limits are ``MAX_LAYERS`` for layers and ``MAX_COUNT`` for anything else, also in nested settings.
     """
     for key, value in _named_values(config):
-        limit = _limit_of(key)
+        limit = MAX_LAYERS if LAYER_SETTINGS.fullmatch(key) else MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
         counts = value if isinstance(value, list) else [value]
         largest_count = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest_count > limit:
             raise AttnvizError(f"config.json of {name!r} has {key} {largest_count:g}, above the limit of {limit}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} has {key} for more than {MAX_LAYERS} layers, the limit")
-
-
-def _limit_of(key: str) -> int | None:
-    """Returns the largest number that a setting of this name may have; ``None`` if the setting is not a count."""
-    if LAYER_SETTINGS.fullmatch(key):
-        return MAX_LAYERS
-    return MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
 
 
 def refuse_kernels(name: str, config: dict[str, Any]) -> None:

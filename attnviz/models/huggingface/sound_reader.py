@@ -124,7 +124,9 @@ class SoundReader(FolderReader):
             model_samples = resampled(samples, rate, self.rate)
             features, frames = self._features(model_samples), self._frames(sound, model_samples)
             if not self.loaded.model.config.is_encoder_decoder:
-                self._refuse_text(example)
+                if example.text or self.settings.attention is not None:
+                    part = "a text" if example.text else option("attention", self.settings.attention)
+                    raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
                 return Prepared({self._input_name: features}, frames, context=frames, title=sound.title)
             attention: AttentionPart = self.settings.attention or "cross"  # type: ignore[assignment]
             tokens = self._decoder_tokens(features, example.text)
@@ -189,12 +191,6 @@ class SoundReader(FolderReader):
                 "cut it into parts"
             )
 
-    def _refuse_text(self, example: Example) -> None:
-        """Raises AttnvizError if the example has a text or ``attention`` is set, which need a decoder."""
-        if example.text or self.settings.attention is not None:
-            part = "a text" if example.text else option("attention", self.settings.attention)
-            raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
-
     def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
         """Returns the decoder's start tokens, then the text with an end token, or the generated tokens if it is
         empty.
@@ -204,12 +200,6 @@ class SoundReader(FolderReader):
         start_ids, generated_ids = move_leading_special_ids(tokenizer, *self._decoder_ids(features, text))
         ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else generated_ids
         return decoder_tokens(tokenizer, start_ids, ids)
-
-    @property
-    def _max_generated_ids(self) -> int:
-        """The most tokens that the decoder writes after its start."""
-        positions = getattr(self.loaded.model.config, "max_target_positions", None) or DECODER_POSITIONS
-        return max(1, int(positions) - MOST_START_IDS)
 
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
         """Returns the ids that the decoder begins with, and the ids that it generates."""
@@ -224,7 +214,8 @@ class SoundReader(FolderReader):
             calls.append(ids[0].tolist())
 
         model: Any = self.loaded.model
-        max_new_ids = MOST_START_IDS if text else self._max_generated_ids
+        positions = int(getattr(model.config, "max_target_positions", None) or DECODER_POSITIONS)
+        max_new_ids = MOST_START_IDS if text else max(1, positions - MOST_START_IDS)
         handle = model.get_decoder().register_forward_pre_hook(keep_ids, with_kwargs=True)
         try:
             with torch.inference_mode():

@@ -35,10 +35,12 @@ def tokenize_text(
             the texts of a pair.
     """
     refuse_long(text)
-    if pair is not None and not _separates_pairs(tokenizer):
-        raise AttnvizError(
-            f"the model has no pairs of texts: its tokenizer puts nothing between them; leave {option('pair')} out"
-        )
+    if pair is not None:
+        counts = [tokenizer.num_special_tokens_to_add(pair=has_pair) for has_pair in (False, True)]
+        if counts[1] <= counts[0] and len(set(token_types(tokenizer, "a", "a") or ())) < 2:
+            raise AttnvizError(
+                f"the model has no pairs of texts: its tokenizer puts nothing between them; leave {option('pair')} out"
+            )
     encoding = _encode(tokenizer, text, pair, special=not chat, target=target)
     if not encoding["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")
@@ -46,13 +48,6 @@ def tokenize_text(
         return tokens_of_encoding(text, encoding.encodings[0], pair)
     both_texts = text if pair is None else f"{text}\n{pair}"
     return tokens_of_ids(tokenizer, both_texts, encoding["input_ids"])
-
-
-def _separates_pairs(tokenizer: "PreTrainedTokenizerBase") -> bool:
-    """True if the tokenizer gives a pair of texts more special tokens than one text, or different token types."""
-    if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False):
-        return True
-    return len(set(token_types(tokenizer, "a", "a") or ())) > 1
 
 
 def tokenize_windows(
