@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,23 @@ MAX_QUOTED_CHARACTERS = 40  # of a value in a refusal
 STREAM_LINE, STREAM_END = "data:", "[DONE]"
 HOW_TO_ASK = "ask the server for return_token_ids (vLLM, SGLang) or return_tokens (llama.cpp)"
 
-Json = Mapping[str, Any]
+# Where servers write ids and log-probabilities; the first place that holds any counts. "choice" is the first choice.
+ANSWER_IDS = ("choice.token_ids", "sglext.output_ids", "output_ids", "tokens", "token_ids")
+PROMPT_IDS = ("choice.prompt_token_ids", "prompt_token_ids", "sglext.input_ids", "input_ids", "prompt")
+TOKEN_LOGPROBS = "choice.logprobs.token_logprobs"
+ENTRIES_OF_CHUNKS = ("choice.logprobs.content", "choice.logprobs.tokens", "completion_probabilities")
+ENTRIES = (*ENTRIES_OF_CHUNKS, "meta_info.output_token_logprobs")
+PROMPT_ENTRIES = "meta_info.input_token_logprobs"
+FINISH_REASONS, STOP = ("choice.finish_reason", "meta_info.finish_reason"), "stop"
+PLACES = (*ANSWER_IDS, *PROMPT_IDS, TOKEN_LOGPROBS, *ENTRIES, PROMPT_ENTRIES, *FINISH_REASONS, STOP)
+IN_PARTS = (
+    "choice.token_ids",
+    "tokens",
+    TOKEN_LOGPROBS,
+    *ENTRIES_OF_CHUNKS,
+)  # of which each chunk has some
+
+Fields = dict[str, Any]  # what a response holds at each of its places
 
 
 @dataclass(frozen=True)
@@ -92,9 +108,18 @@ def read_answer(path: Path) -> ServerAnswer:
             prompt, or ends before the answer does.
     """
     name = repr(str(path))
-    response = _whole_response(_json_objects(read_text(path, MAX_JSON_BYTES), name), name)
-    choice = _first_choice(response)
-    ids, prompt_ids = _ids_of(response, choice), _prompt_ids_of(response, choice)
+    responses = _json_objects(read_text(path, MAX_JSON_BYTES), name)
+    if not responses:
+        raise AttnvizError(f"{name} is empty, or holds no answer; save the server's whole response")
+    is_stream = len(responses) > 1 or str(responses[0].get("object", "")).endswith(".chunk")
+    parts = [_fields_of(response) for response in responses]
+    if is_stream and not any(any(map(part.get, FINISH_REASONS)) or part.get(STOP) is True for part in parts):
+        raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
+    fields = _joined_fields(parts) if is_stream else parts[0]
+
+    entries = next((fields[place] for place in ENTRIES if fields.get(place)), None)
+    ids = _first_ids(map(fields.get, ANSWER_IDS)) or _ids_of_entries(entries)
+    prompt_ids = _first_ids(map(fields.get, PROMPT_IDS)) or _ids_of_entries(fields.get(PROMPT_ENTRIES))
     if ids is None:
         raise AttnvizError(
             f"{name} holds no token ids for the answer, and attnviz does not retokenize its text; {HOW_TO_ASK}"
@@ -104,10 +129,10 @@ def read_answer(path: Path) -> ServerAnswer:
             f"{name} has the token ids of the answer, but not of the prompt; add them to it as "
             '"prompt_token_ids": [1, 2, 3]'
         )
-    logprobs = _logprobs_of(response, choice)
-    choices = response.get("choices")
+    logprobs = _logprobs_of(fields.get(TOKEN_LOGPROBS), entries)
+    choices = responses[0].get("choices")
     remarks: tuple[str, ...] = ()
-    if isinstance(choices, list) and len(choices) > 1:
+    if not is_stream and isinstance(choices, list) and len(choices) > 1:
         remarks = (f"The first of {len(choices)} answers is shown.",)
     if logprobs is not None and len(logprobs) != len(ids):
         remarks += (
@@ -120,20 +145,19 @@ def read_answer(path: Path) -> ServerAnswer:
         raise AttnvizError(f"{name}: {error}") from error
 
 
-def _json_objects(text: str, name: str) -> list[Json]:
+def _json_objects(text: str, name: str) -> list[Any]:
     """Returns the JSON objects of a file: one response, a list of them, or the chunks of a stream, one on each line."""
     try:
         value = parse_json(text, name)
     except NotJsonError:
-        return list(_chunks_of_lines(text, name))
-    objects = value if isinstance(value, list) else [value]
-    if not objects or not all(isinstance(part, dict) for part in objects):
-        raise AttnvizError(f"{name} is not a server's answer; give the JSON object that the server returned")
-    return objects
+        pass
+    else:
+        objects = value if isinstance(value, list) else [value]
+        if not objects or not all(isinstance(part, dict) for part in objects):
+            raise AttnvizError(f"{name} is not a server's answer; give the JSON object that the server returned")
+        return objects
 
-
-def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
-    """Yields the chunks of a stream, one for each line; skips empty lines, comments and other events."""
+    chunks = []
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip().removeprefix(STREAM_LINE).strip()
         if not content or content == STREAM_END or line.startswith((":", "event:", "id:")):
@@ -146,144 +170,74 @@ def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
             ) from error
         if not isinstance(chunk, dict):
             raise AttnvizError(f"line {number} of {name} is not a JSON object; save the server's whole response")
-        yield chunk
+        chunks.append(chunk)
+    return chunks
 
 
-def _whole_response(objects: Sequence[Json], name: str) -> Json:
-    """Returns the only response of a file, or the chunks of a stream joined to one response."""
-    if not objects:
-        raise AttnvizError(f"{name} is empty, or holds no answer; save the server's whole response")
-    if len(objects) == 1 and not str(objects[0].get("object", "")).endswith(".chunk"):
-        return objects[0]
-    for chunk in objects:
-        reason = _first_choice(chunk).get("finish_reason") or _mapping(chunk.get("meta_info")).get("finish_reason")
-        if reason or chunk.get("stop") is True:
-            return _joined_chunks(objects)
-    raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
-
-
-def _joined_chunks(chunks: Sequence[Json]) -> Json:
-    """Returns one response from the chunks of a stream."""
-    joined_answer: dict[str, Any] = {}
-    for chunk in chunks:
-        joined_answer.update(
-            {field: value for field, value in chunk.items() if value is not None and field != "choices"}
-        )
-    for field in ("tokens", "completion_probabilities"):
-        parts = [chunk[field] for chunk in chunks if isinstance(chunk.get(field), list)]
-        if parts:
-            joined_answer[field] = [entry for part in parts for entry in part]
-    choices = [_first_choice(chunk) for chunk in chunks if chunk.get("choices")]
-    if choices:
-        joined_answer["choices"] = [_joined_choices(choices)]
-    return joined_answer
-
-
-def _joined_choices(choices: Sequence[Json]) -> Json:
-    """Returns one choice, joined from its parts in the chunks of a stream."""
-    joined_answer: dict[str, Any] = {
-        field: value for choice in choices for field, value in choice.items() if value is not None
-    }
-    joined_answer["token_ids"] = _concatenated(choices, "token_ids") or None
-    prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
-    joined_answer["prompt_token_ids"] = prompts[0] if prompts else None
-    logprobs = [_mapping(choice.get("logprobs")) for choice in choices]
-    lists = {field: _concatenated(logprobs, field) for field in ("content", "token_logprobs", "tokens")}
-    joined_answer["logprobs"] = {field: entries for field, entries in lists.items() if entries}
-    return joined_answer
-
-
-def _concatenated(objects: Sequence[Json], field: str) -> list[Any]:
-    """Returns the entries of the lists in a field of JSON objects, in order; an empty list if there are none."""
-    return [entry for part in objects for entry in part.get(field) or ()]
-
-
-def _mapping(value: Any) -> Json:
-    """Returns a JSON object unchanged, and an empty one for any other value."""
-    return value if isinstance(value, dict) else {}
-
-
-def _first_choice(response: Json) -> Json:
-    """Returns the first choice whose index is 0 or missing; an empty object if there is none."""
+def _fields_of(response: dict[str, Any]) -> Fields:
+    """Returns what a response holds at each of `PLACES`; the choice is the first whose index is 0 or missing."""
     choices = response.get("choices")
-    parts = [_mapping(choice) for choice in choices] if isinstance(choices, list) else []
-    return next((choice for choice in parts if choice.get("index", 0) == 0), {})
+    choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    first_choice: dict[str, Any] = next((choice for choice in choices if choice.get("index", 0) == 0), {})
+    fields = {}
+    for place in PLACES:
+        value: Any = {**response, "choice": first_choice}
+        for name in place.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            fields[place] = value
+    return fields
 
 
-def _id_list(value: Any) -> list[Any] | None:
-    """Returns a list of ids, or the first of several lists; ``None`` for any other value."""
-    has_lists = isinstance(value, list) and bool(value) and isinstance(value[0], list)
-    ids = value[0] if has_lists else value
-    if not isinstance(ids, list) or not ids or isinstance(ids[0], str):
-        return None
-    return ids
+def _joined_fields(parts: list[Fields]) -> Fields:
+    """Returns the fields of a stream from those of its chunks: the last of each, but for parts and the prompt."""
+    fields = {place: value for part in parts for place, value in part.items()}
+    for place in IN_PARTS:
+        if place in fields:
+            fields[place] = [entry for part in parts if isinstance(part.get(place), list) for entry in part[place]]
+    prompts = [part[PROMPT_IDS[0]] for part in parts if part.get(PROMPT_IDS[0])]
+    if prompts:
+        fields[PROMPT_IDS[0]] = prompts[0]
+    return fields
 
 
-def _ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the answer, from the first field that has them; ``None`` if there are none."""
-    fields = (
-        choice.get("token_ids"),
-        _mapping(response.get("sglext")).get("output_ids"),
-        response.get("output_ids"),
-        response.get("tokens"),
-        response.get("token_ids"),
-    )
-    listed_ids = next((ids for ids in map(_id_list, fields) if ids is not None), None)
-    return listed_ids or _ids_of_entries(_logprob_entries(response, choice))
-
-
-def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none."""
-    fields = (
-        choice.get("prompt_token_ids"),
-        response.get("prompt_token_ids"),
-        _mapping(response.get("sglext")).get("input_ids"),
-        response.get("input_ids"),
-        response.get("prompt"),
-    )
-    listed_ids = next((ids for ids in map(_id_list, fields) if ids is not None), None)
-    return listed_ids or _ids_of_entries(_mapping(response.get("meta_info")).get("input_token_logprobs"))
-
-
-def _logprob_entries(response: Json, choice: Json) -> Any:
-    """Returns the entries in which a server gives each token's log-probability; a false value if there are none."""
-    logprobs = _mapping(choice.get("logprobs"))
-    return (
-        logprobs.get("content")
-        or logprobs.get("tokens")
-        or response.get("completion_probabilities")
-        or _mapping(response.get("meta_info")).get("output_token_logprobs")
-    )
+def _first_ids(values: Iterable[Any]) -> list[Any] | None:
+    """Returns the first list of ids, or the first of several lists; lists of strings are texts of tokens."""
+    for value in values:
+        ids = value[0] if isinstance(value, list) and value and isinstance(value[0], list) else value
+        if isinstance(ids, list) and ids and not isinstance(ids[0], str):
+            return ids
+    return None
 
 
 def _ids_of_entries(entries: Any) -> list[int] | None:
     """Returns the ids in entries of log-probabilities; ``None`` if an entry has no id, or there are no entries."""
-    ids = [_id_of_entry(entry) for entry in entries] if isinstance(entries, list) else []
-    integer_ids = [token_id for token_id in ids if token_id is not None]
-    return integer_ids if integer_ids and len(integer_ids) == len(ids) else None
+    ids = []
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, list) and len(entry) > 1:  # SGLang's
+            token_id = entry[1]
+        elif isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            token_id = entry["id"]
+        else:
+            match = ID_IN_TOKEN.fullmatch(str(entry.get("token") if isinstance(entry, dict) else entry))
+            token_id = int(match[1]) if match else None
+        if not isinstance(token_id, int):
+            return None
+        ids.append(int(token_id))
+    return ids or None
 
 
-def _id_of_entry(entry: Any) -> int | None:
-    """Returns the token id in an entry of log-probabilities; ``None`` if it has none."""
-    if isinstance(entry, list) and len(entry) > 1:
-        return entry[1] if isinstance(entry[1], int) else None
-    if isinstance(entry, dict) and isinstance(entry.get("id"), int):
-        return int(entry["id"])
-    match = ID_IN_TOKEN.fullmatch(str(entry.get("token") if isinstance(entry, dict) else entry))
-    return int(match[1]) if match else None
-
-
-def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
+def _logprobs_of(numbers: Any, entries: Any) -> tuple[float, ...] | None:
     """Returns the log-probabilities of the answer's tokens, NaN where one is missing; ``None`` if all are missing."""
-    numbers = _mapping(choice.get("logprobs")).get("token_logprobs")
     if not isinstance(numbers, list):
-        entries = _logprob_entries(response, choice)
         if not isinstance(entries, list):
             return None
-        # SGLang's entries are lists that begin with the number.
-        numbers = [
-            entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob") for entry in entries
-        ]
+        numbers = []
+        for entry in entries:
+            if isinstance(entry, list):  # SGLang's, which begin with the number
+                numbers.append(entry[0] if entry else None)
+            else:
+                numbers.append(entry.get("logprob") if isinstance(entry, dict) else None)
     logprobs = []
     for number in numbers:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)

@@ -1,0 +1,350 @@
+"""Measures from which part of a sound a speech model computes each frame, or each patch of a spectrogram.
+
+No model is known by name. For frames, two facts are measured and joined, as the places of patches are. *A click tells
+the column*: where the extractor's output changes when one sample changes. *Own values*: the encoder runs with attention
+that gives each query the value of its own key, and with convolutions that mix no frames, so that the gradient of a
+frame reaches only the columns from which it is computed. The gradient's centre, of a few frames far apart in one pass,
+lies on a line over the number of the frame.
+
+A spectrogram whose patches are read, and no frames, is kept as an image, with time to the right and high bands at the
+top, at most ``MAX_ASPECT`` times as wide as high; a patch's place is a rectangle of it. Patches may overlap. At a
+number of the spectrogram that only one patch reads, the ratio of the gradients of `coded_gradients` is whole, and names
+the patch. Neighbours meet in the middle between such numbers.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attnviz.base.arrays import Float64Array, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.media.image_file import image_of
+from attnviz.models.huggingface.image_reader import image_tokens
+from attnviz.models.huggingface.patch_places import (
+    OwnValueAttention,
+    coded_gradients,
+    extent_of,
+    in_precision,
+    whole_token_numbers,
+    without_gaps,
+)
+from attnviz.text.tokens import PADDING_LABEL, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from attnviz.media.image import Image
+
+
+class OwnFrameConvolution(OwnValueAttention):
+    """Attention that gives each query its own value, and convolutions over frames that give each frame its own value.
+
+    A convolution that keeps the number of frames mixes neighbours to tell positions, as attention does. Only the middle
+    of its kernel is used, or the end if it is causal. Convolutions with strides, which make frames of samples, stay.
+
+    Attributes:
+        lengths: the numbers of values that attention got: one for each frame over which it ran.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: set[int] = set()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns a function's result; a convolution that mixes frames uses one tap of its kernel.
+
+        Other convolutions run unchanged, and all other functions as in `OwnValueAttention`. Adds the number of frames
+        of each softmax and each call of torch's attention to ``lengths``.
+        """
+        name = getattr(func, "__name__", "")
+        if name in ("softmax", "scaled_dot_product_attention"):
+            tensor = args[0] if args else next(iter((kwargs or {}).values()))
+            self.lengths.add(tensor.shape[-1 if name == "softmax" else -2])
+        if name != "conv1d":
+            return super().__torch_function__(func, types, args, kwargs)
+        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        arguments = dict(zip(names, args, strict=False)) | dict(kwargs or {})
+        weight, stride = arguments["weight"], arguments.get("stride", 1)
+        width = weight.shape[-1]
+        # a depthwise convolution, whose shape[1] is 1, may be causal and padded before the call
+        is_mixing = stride in (1, (1,), [1]) and width > 1 and (weight.shape[1] == 1 or _keeps_length(arguments))
+        if is_mixing:
+            tap = width // 2 if _keeps_length(arguments) else width - 1
+            single_tap = torch.zeros_like(weight)
+            single_tap[..., tap] = weight[..., tap]
+            arguments["weight"] = single_tap
+        return func(**arguments)
+
+
+def _keeps_length(arguments: dict[str, Any]) -> bool:
+    """True if a convolution of stride 1, without dilation, returns as many frames as it reads, or one more."""
+    padding, width = arguments.get("padding", 0), arguments["weight"].shape[-1]
+    if isinstance(padding, str):
+        return padding == "same"
+    padding_length = padding if isinstance(padding, int) else padding[0]
+    return 2 * int(padding_length) in (width - 1, width)
+
+
+Extract = Callable[[FloatArray], "Tensor"]
+CLICKS = (0.2, 0.5, 0.8)  # of the sound's length, where a sample is changed
+PROBES, MIN_PROBES = 8, 3  # frames whose columns are measured
+APART = 24  # frames between two probes at least, where there are more than MIN_PROBES
+NOISE_LEVEL = 0.1  # standard deviation of the noise, as a share of full scale
+MAX_CODE_ERROR = 1e-8  # from a whole number: float64 comes nearer, and a mean of several numbers hardly ever does
+MAX_UNEVENNESS = 0.05  # of three clicks, as a share of their range
+MIN_SAMPLES = 1600  # of a sound in which the columns of clicks can be told apart
+MAX_ASPECT = 4  # width to height, above which rows of the image are repeated
+MAX_UNREAD_SECONDS = 0.1  # at the end of a sound, where no window of the extractor fits
+SHADES = (1, 99)  # the percentiles of the spectrogram that are drawn black and white
+WHITE = 255
+MAX_BEND = 0.5  # the largest distance of a frame from the line, as a share of the step between frames
+
+
+class UnevenFramesError(AttnvizError):
+    """The refusal of a model whose frames do not follow each other evenly in time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's frames do not follow each other evenly in time, and are no patches of a spectrogram; record "
+            "it in Python with attnviz.record(model)"
+        )
+
+
+def measured_spans(encoder: "nn.Module", extract: Extract, length: int, name: str) -> IntArray:
+    """Returns the first sample of each frame and the one after its last, ``(frames, 2)``.
+
+    Adjacent spans meet in the middle between the centres of their frames. Frames past the end of the sound begin at
+    ``length`` or later. Costs about three forward passes of the encoder, and four runs of the extractor.
+
+    Raises:
+        UnevenFramesError: if frames do not follow each other evenly, such as patches of a spectrogram.
+        AttnvizError: if the encoder's output is not a sequence of frames.
+    """
+    # Noise, because models that normalize each frame amplify the gradient where a sound is silent.
+    samples = _noise_of(length)
+    features = extract(samples)
+    time_axis, columns = _clicked_columns(features, extract, samples)
+    clicks = np.array([int(share * len(samples)) for share in CLICKS])
+    if not np.ptp(columns):
+        raise UnevenFramesError
+    step, first = np.polyfit(columns, clicks, 1)  # samples of a column, and the sample of column 0
+    frame_indices, frame_columns, frame_count = _columns_of_frames(encoder, features, time_axis, name)
+    frame_samples = first + step * frame_columns
+    if not np.isfinite(frame_samples).all():
+        raise UnevenFramesError
+    frame_step, frame_first = np.polyfit(frame_indices, frame_samples, 1)
+    deviations = np.abs(frame_first + frame_step * frame_indices - frame_samples)
+    if frame_step <= 0 or deviations.max() > MAX_BEND * frame_step:
+        raise UnevenFramesError
+    edges = frame_first + frame_step * (np.arange(frame_count + 1) - 0.5)
+    edges[0] = min(edges[0], 0)  # the samples before the first centre belong to the first frame
+    whole_edges = np.maximum(np.rint(edges), 0).astype(np.int64)
+    return np.stack([whole_edges[:-1], whole_edges[1:]], axis=1)
+
+
+def _noise_of(length: int) -> FloatArray:
+    """Returns ``length`` samples of noise, equal in every call."""
+    return (NOISE_LEVEL * np.random.default_rng(0).standard_normal(length)).astype(np.float32)
+
+
+def _clicked_columns(features: "Tensor", extract: Extract, samples: FloatArray) -> tuple[int, Float64Array]:
+    """Returns the axis of time of the features, and the mean column that each click changes, ``(clicks,)``.
+
+    A click is one loud sample. Along the axis of time, the columns of the clicks are spaced most evenly.
+    """
+    values = features.double().cpu().numpy()
+    changes = []
+    for share in CLICKS:
+        click_samples = samples.copy()
+        click_samples[int(share * len(samples))] += 3 * np.abs(samples).max()  # louder than all others
+        changes.append(np.abs(extract(click_samples).double().cpu().numpy() - values))
+    columns = [np.array([_centre(change, axis) for change in changes]) for axis in range(1, values.ndim)]
+    time_axis = int(np.argmin([_unevenness(centres) for centres in columns]))
+    return 1 + time_axis, columns[time_axis]
+
+
+def _unevenness(columns: Float64Array) -> float:
+    """Returns the difference of the two steps between three columns, divided by their range.
+
+    It is infinite if the range is one column or less.
+    """
+    extent = float(np.ptp(columns))
+    return abs(float(columns[2] - 2 * columns[1] + columns[0])) / extent if extent > 1 else np.inf
+
+
+def _centre(change: Float64Array, axis: int) -> float:
+    """Returns the mean index along an axis, weighted by the change above the median; 0 if nothing changed."""
+    sums = np.moveaxis(change, axis, -1).reshape(-1, change.shape[axis])
+    excess = np.maximum(sums - np.median(sums, axis=1, keepdims=True), 0).sum(axis=0)
+    return _centre_of_peak(excess, 0) if excess.any() else 0.0
+
+
+def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
+    """Returns the mean index near the largest value, weighted by the values there; NaN if all values are 0."""
+    peak = int(np.convolve(sums, np.ones(width), "same").argmax())
+    around = slice(max(peak - 2 * width, 0), peak + 2 * width + 1)
+    weights, indices = sums[around], np.arange(len(sums))[around]
+    if not weights.any():
+        return np.nan
+    return first + float(weights @ indices / weights.sum())
+
+
+def _columns_of_frames(
+    encoder: "nn.Module", features: "Tensor", time_axis: int, name: str
+) -> tuple[IntArray, Float64Array, int]:
+    """Returns the indices of some frames, the mean column that each comes from, and the number of frames."""
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    leaf = features.detach().to(dtype, copy=True).requires_grad_()
+    with in_precision(encoder, dtype), torch.inference_mode(mode=False), torch.enable_grad():
+        features_of_frames = _features_of_frames(encoder, leaf, name)
+        # random, because a plain sum over the output of a LayerNorm hardly depends on its input
+        directions = torch.randn(features_of_frames.shape[-1], generator=torch.Generator().manual_seed(1))
+        frames = (features_of_frames * directions.to(features_of_frames)).sum(-1)
+        count = len(frames)
+        probes = min(PROBES, max(MIN_PROBES, count // APART))
+        probe_indices = [int((part + 0.5) * count / probes) for part in range(probes)]  # the middle of each part
+        gradients = torch.autograd.grad(frames[probe_indices].sum(), leaf)[0].abs()
+    sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
+    edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
+    width = max(len(sums) // count, 1)
+    columns = [_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(edges)]
+    return np.array(probe_indices), np.array(columns), count
+
+
+def _features_of_frames(encoder: "nn.Module", features: "Tensor", name: str) -> "Tensor":
+    """Returns the encoder's output, ``(frames, features)``, computed with `OwnFrameConvolution`."""
+    with OwnFrameConvolution() as own_frames:
+        output: Any = getattr(encoder(**{name: features}), "last_hidden_state", None)
+    if output is None or output.dim() != 3:
+        fault = "has no" if output is None else f"is {tuple(output.shape)}, not a"
+        raise AttnvizError(
+            f"the model's output {fault} sequence of frames, "
+            "so the seconds of frames are not known; record the model in Python with attnviz.record(model)"
+        )
+    if own_frames.lengths and output.shape[1] not in own_frames.lengths:
+        raise AttnvizError(
+            f"attention runs over {max(own_frames.lengths)} frames, and the output has {output.shape[1]}, so the "
+            "seconds of attention's frames are not known; record it in Python with attnviz.record(model)"
+        )
+    return output[0]  # type: ignore[no-any-return]
+
+
+def spectrogram_tokens(
+    encoder: "nn.Module", extract: Extract, samples: FloatArray, rate: int, title: str, name: str
+) -> Tokens:
+    """Returns the patches of a sound's spectrogram as tokens, labelled by second and band, such as ``0.24s b3``.
+
+    Band 0 is the lowest. Patches after the end of the sound, and tokens such as ``[CLS]``, are special and have no
+    place. Costs about five forward passes of the encoder, in float64.
+
+    Raises:
+        UnevenFramesError: if the features are no spectrogram, or its patches are no lattice.
+        AttnvizError: if the extractor cuts off the end of the sound.
+    """
+    features, noise = extract(samples), extract(_noise_of(len(samples)))
+    if features.dim() != 3 or features.shape != noise.shape:
+        raise UnevenFramesError
+    time_axis, step, first = _columns_in_time(extract, len(samples))
+    spectrogram = _time_across(features[0].double().cpu().numpy(), time_axis)
+    # Columns of padding are the same for every sound.
+    is_heard = (spectrogram != _time_across(noise[0].double().cpu().numpy(), time_axis)).any(axis=0)
+    width = int(np.flatnonzero(is_heard)[-1]) + 1
+    read_seconds = (first + step * (width - 0.5)) / rate
+    if len(samples) / rate > read_seconds + MAX_UNREAD_SECONDS:
+        raise AttnvizError(
+            f"the sound lasts {len(samples) / rate:.1f} s, and the model reads {read_seconds:.1f} s at once; "
+            "cut it into parts"
+        )
+    numbers, count = _patch_numbers(encoder, features, name)
+    boxes = _boxes(_time_across(numbers, time_axis), count)
+    has_place = boxes[:, 2] > 0
+    seconds = np.maximum(first + step * (boxes[:, [0, 2]].mean(axis=1) - 0.5), 0) / rate
+    is_in_sound = has_place & (boxes[:, [0, 2]].mean(axis=1) < width)
+    places = np.where(is_in_sound[:, None], np.rint(boxes), 0).astype(np.int64)
+    places[:, 2] = np.minimum(places[:, 2], width)
+    tops = np.unique(boxes[has_place, 1])[::-1].tolist()
+    image = _image(spectrogram[:, :width], f"{title}, spectrogram of {read_seconds:.2f} s", read_seconds)
+    places[:, [1, 3]] *= image.height // len(spectrogram)
+    tokens = image_tokens(image, places)
+    labels = [
+        f"{second:.2f}s b{tops.index(top)}" if in_sound else PADDING_LABEL if placed else label
+        for label, second, top, in_sound, placed in zip(
+            tokens.labels, seconds, boxes[:, 1].tolist(), is_in_sound, has_place, strict=True
+        )
+    ]
+    return replace(tokens, labels=tuple(labels))
+
+
+def _columns_in_time(extract: Extract, length: int) -> tuple[int, float, float]:
+    """Returns the features' axis of time, the number of samples per column, and the sample at the middle of column
+    0.
+    """
+    while length >= MIN_SAMPLES:
+        samples = _noise_of(length)
+        time_axis, columns = _clicked_columns(extract(samples), extract, samples)
+        if _unevenness(columns) < MAX_UNEVENNESS:
+            step, first = np.polyfit(columns, [int(share * length) for share in CLICKS], 1)
+            return time_axis, float(step), float(first)
+        length //= 2
+    raise UnevenFramesError
+
+
+def _time_across(values: Any, time_axis: int) -> Any:
+    """Returns a spectrogram with time to the right and high bands at the top."""
+    return (values.T if time_axis == 1 else values)[::-1]
+
+
+def _patch_numbers(encoder: "nn.Module", features: "Tensor", name: str) -> tuple[IntArray, int]:
+    """Returns the token that alone reads each input value, -1 for none, and the number of tokens."""
+    device = features.device
+    exact_device = "cpu" if device.type == "mps" else device  # which has no float64
+
+    def token_features(leaf: "Tensor") -> "Tensor":
+        output: Any = getattr(encoder(**{name: leaf}), "last_hidden_state", None)
+        if output is None or output.dim() != 3:
+            raise UnevenFramesError
+        return output[0]  # type: ignore[no-any-return]
+
+    encoder.to(exact_device)
+    try:
+        exact_features = features.to(device=exact_device, dtype=torch.float64)
+        gradient, coded_gradient, count = coded_gradients(encoder, exact_features, token_features)
+    finally:
+        encoder.to(device)
+    numbers = whole_token_numbers(gradient[0], coded_gradient[0], MAX_CODE_ERROR, max_unsure=1)
+    assert numbers is not None
+    return numbers, count
+
+
+def _boxes(numbers: IntArray, count: int) -> Float64Array:
+    """Returns left, top, right and bottom of each patch, ``(tokens, 4)``, in columns and bands; all 0 for no place."""
+    boxes = np.array([extent_of(numbers == token) for token in range(count)], dtype=np.float64)
+    has_place = boxes[:, 2] > 0
+    if has_place.sum() < 2:
+        raise UnevenFramesError
+    for sides in ([0, 2], [1, 3]):
+        spans = boxes[:, sides]
+        spans[has_place] = without_gaps(spans[has_place].astype(np.int64))
+        boxes[:, sides] = spans
+    placed_count, corners = int(has_place.sum()), (np.unique(boxes[has_place, side]) for side in (0, 1))
+    if np.prod([len(edges) for edges in corners]) != placed_count:  # a lattice has a patch at each crossing
+        raise UnevenFramesError
+    return boxes
+
+
+def _image(spectrogram: Float64Array, title: str, seconds: float) -> "Image":
+    """Returns a spectrogram as an image in shades of grey; each band has enough rows to stay within ``MAX_ASPECT``."""
+    from PIL import Image as Pillow
+
+    low, high = np.percentile(spectrogram, SHADES)
+    shares = np.clip((spectrogram - low) / max(high - low, 1e-9), 0, 1)
+    bands, columns = shares.shape
+    grey = np.repeat(np.rint(shares * WHITE).astype(np.uint8), math.ceil(columns / bands / MAX_ASPECT), axis=0)
+    return replace(image_of(Pillow.fromarray(grey), title), seconds=float(seconds))
