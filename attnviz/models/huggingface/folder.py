@@ -219,7 +219,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
     Loads no model. Nothing is checked without a count, or if a count is no integer.
     """
     config = _config(folder, str(folder))
-    heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
+    heads = selection.heads if selection.pairs is None else tuple(pair[1] for pair in selection.pairs)
     for setting_names, numbers, noun in (
         (LAYER_COUNTS, selection.chosen_layers, "layer"),
         (HEAD_COUNTS, heads, "head"),

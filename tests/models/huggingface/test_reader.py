@@ -328,7 +328,8 @@ def test_refuses_what_the_model_cannot_read(bert: str, llama: str) -> None:
     assert "no chat template" in refusal(bert, chat=True)
     assert "attention needs an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
-    assert "no head 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
+    for pair in ((1, 4), (1, 4, "encoder")):
+        assert "no head 4; there are 0-3" in refusal(bert, selection=Selection(pairs=(pair,)))
 
 
 def test_says_that_words_are_unknown(bert: str) -> None:
