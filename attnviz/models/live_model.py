@@ -81,15 +81,11 @@ class LiveModel:
             return self.model, self.processor
         # A classifier's output has no features of single tokens; its part without the head has them.
         needs_labels = use == "labels" and self.name.endswith(IMAGE_CLASSIFIERS)
-        model = self.model if needs_labels else self._without_head
-        return model, getattr(self.processor, "image_processor", self.processor)
-
-    @property
-    def _without_head(self) -> Any:
-        """The part of the model that reads its input; the model itself if ``base_model`` is only some of its layers."""
         base_model = getattr(self.model, "base_model", self.model)
+        # ``base_model`` may be only some of the layers.
         reads_input = self.model.main_input_name in signature(base_model.forward).parameters
-        return base_model if reads_input else self.model
+        model = base_model if reads_input and not needs_labels else self.model
+        return model, getattr(self.processor, "image_processor", self.processor)
 
     @property
     def _tokenizer(self) -> Any:

@@ -77,7 +77,11 @@ def attention_and_logsumexp(
     )
     if has_logsumexp_kernel(device):
         outputs, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
-    elif _fits_kernel(padded_queries, padded_keys, scale, causal):
+    elif (
+        scale > 0
+        and not (causal and queries.shape[2] != keys.shape[2])
+        and has_fused_attention(width, keys.dtype, device)
+    ):
         outputs, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     else:
         fused_kernel = functional.scaled_dot_product_attention
@@ -89,12 +93,6 @@ def attention_and_logsumexp(
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
     """Returns some heads of a tensor ``(1, heads, ...)`` as a float32 array ``(chosen heads, ...)``."""
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
-
-
-def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """True if a fused kernel of the device supports attention with these queries, keys, scale and mask."""
-    is_mask_supported = not causal or queries.shape[2] == keys.shape[2]
-    return is_mask_supported and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:

@@ -105,8 +105,15 @@ class SeededReader(Reader):
             AttnvizError: if an example cannot be read, a selected layer, head, query or key does not exist, ``dense``
                 is false for several texts or with dropout, scores overflow, or memory does not suffice.
         """
-        self._refuse_selection(selection)
-        self._refuse_weights()
+        refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
+        for layer in selection.chosen_layers or (0,):
+            refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
+        width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        # A layer projects to queries and keys, which are equally wide, and to and from values: twice each width.
+        weight_bytes = 2 * width * self.settings.embed_dim * self.settings.num_layers * FLOAT_BYTES
+        size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
+        refuse_without_memory(weight_bytes, size, "use fewer or narrower layers")
+
         from attnviz.maps.recording import Recording
 
         queries, keys = self._tokens(examples)
@@ -212,7 +219,15 @@ class SeededReader(Reader):
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
-        self._refuse_length(max(len(queries), len(keys)))
+        length = max(len(queries), len(keys))
+        head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        layer_bytes = (self.settings.embed_dim + head_features) * length * FLOAT_BYTES
+        refuse_without_memory(
+            (LAYERS_IN_RUN + self.settings.num_layers) * layer_bytes,
+            f"queries and keys of {length} tokens",
+            "use a shorter text, or fewer or narrower layers",
+        )
+
         causal, cross = self.settings.causal, keys is not queries
         layers = self._layers(selection)
         maps: list[LayerMaps] = []
@@ -278,20 +293,6 @@ class SeededReader(Reader):
             self.stack.to(device, dtype)
             yield
 
-    def _refuse_selection(self, selection: Selection) -> None:
-        """Raises AttnvizError if a selected layer or head does not exist."""
-        refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
-        for layer in selection.chosen_layers or (0,):
-            refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
-
-    def _refuse_weights(self) -> None:
-        """Raises AttnvizError if the weights of all layers need more memory than is free."""
-        width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        # A layer projects to queries and keys, which are equally wide, and to and from values: twice each width.
-        needed_bytes = 2 * width * self.settings.embed_dim * self.settings.num_layers * FLOAT_BYTES
-        size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
-        refuse_without_memory(needed_bytes, size, "use fewer or narrower layers")
-
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError if the whole maps of the chosen layers and their mask need more memory than is free."""
         rows, columns = (max(map(len, texts)) for texts in (queries, keys))
@@ -302,11 +303,3 @@ class SeededReader(Reader):
         text_sizes = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         subject = f"{self.settings.num_heads} heads x {text_sizes} tokens"
         refuse_without_memory(needed_bytes, subject, "use fewer heads, layers or tokens")
-
-    def _refuse_length(self, tokens: int) -> None:
-        """Raises AttnvizError if queries, keys and values of this many tokens need more memory than is free."""
-        head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        layer_bytes = (self.settings.embed_dim + head_features) * tokens * FLOAT_BYTES
-        needed_bytes = (LAYERS_IN_RUN + self.settings.num_layers) * layer_bytes
-        subject = f"queries and keys of {tokens} tokens"
-        refuse_without_memory(needed_bytes, subject, "use a shorter text, or fewer or narrower layers")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import overflow_error
 
 if TYPE_CHECKING:
+    import torch
+
     from attnviz.attention.modules import MultiHeadAttention
-    from attnviz.base.arrays import BoolArray
+    from attnviz.base.arrays import BoolArray, FloatArray
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.factored import FactoredMaps
-    from attnviz.maps.score_factors import ScoreFactors
     from attnviz.models.attention_stack import LayerRun
     from attnviz.models.long_attention import AttentionFactors
     from attnviz.models.reading.computation import Computation
@@ -51,6 +52,16 @@ def dense_maps(
     )
     if not np.isfinite(scores).all():
         raise overflow_error(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
+    factors = None
+    if with_factors:
+        from attnviz.maps.score_factors import ScoreFactors
+        from attnviz.models.long_attention import array_of
+
+        query_vectors, key_vectors = (
+            array_of(features[item : item + 1], chosen_heads) for features in (call.queries, call.keys)
+        )
+        key_heads = tuple(range(len(chosen_heads)))  # each head has its own keys
+        factors = ScoreFactors(queries=query_vectors, keys=key_vectors, key_heads=key_heads, scale=run.module.scale)
     maps = DenseMaps(
         layer=run.layer,
         module=f"layers.{run.layer}",
@@ -63,23 +74,18 @@ def dense_maps(
         scores=scores,
         weights=weights,
         visible=visible,
-        factors=_score_factors(run, chosen_heads, item) if with_factors else None,
+        factors=factors,
     )
     if not values:
         return maps
-    from attnviz.models.value_norms import checked_value_norms
+    import torch
 
-    return replace(maps, **checked_value_norms(run.module, call, chosen_heads, item))
-
-
-def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFactors":
-    """Returns queries and keys of some heads over the text ``item`` of a batch, with the scale of their products."""
-    from attnviz.maps.score_factors import ScoreFactors
-    from attnviz.models.long_attention import array_of
-
-    call, key_heads = run.attention, tuple(range(len(heads)))  # each head has its own keys
-    queries, keys = (array_of(features[item : item + 1], heads) for features in (call.queries, call.keys))
-    return ScoreFactors(queries=queries, keys=keys, key_heads=key_heads, scale=run.module.scale)
+    module = run.module
+    with torch.no_grad():  # the output of all heads, recomputed from weights and values
+        recomputed_output = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
+        largest_error = float((recomputed_output - call.output)[item].abs().max())
+    norms = _value_norms(module, call.values, chosen_heads, item)
+    return replace(maps, value_norms=norms, value_norms_fidelity=largest_error)
 
 
 def factored_maps(
@@ -98,7 +104,6 @@ def factored_maps(
     from attnviz.attention.mask import Mask
     from attnviz.maps.factored import FactoredMaps
     from attnviz.models.long_attention import array_of
-    from attnviz.models.value_norms import value_norms
     from attnviz.streaming.factors import Factors
 
     chosen_heads = heads_of(module, heads)
@@ -109,7 +114,7 @@ def factored_maps(
         query_tokens=queries,
         key_tokens=keys,
         kind="cross" if cross else "self",
-        value_norms=value_norms(module, call.values, chosen_heads) if values else None,
+        value_norms=_value_norms(module, call.values, chosen_heads) if values else None,
         factors=Factors(
             queries=array_of(call.queries, chosen_heads),
             keys=array_of(call.keys, chosen_heads),
@@ -150,6 +155,22 @@ def computation_of(
         "visible": visible,
     }
     return Computation(**steps | fields)
+
+
+def _value_norms(
+    module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0
+) -> "FloatArray":
+    """Returns ‖f(x)‖, the norm of each key's value after the output projection without bias, ``(heads, keys)``."""
+    import torch
+
+    from attnviz.capture.assembly.contributions import norms_after
+
+    with torch.no_grad():
+        weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
+        head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
+        chosen_values = values[item : item + 1, list(heads)].float()
+        norms: FloatArray = norms_after(chosen_values, head_projections[list(heads)])[0].cpu().numpy()
+    return norms
 
 
 def heads_of(module: "MultiHeadAttention", heads: Sequence[int] | None) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class Conversation:
         object.__setattr__(self, "messages", tuple(checked_messages))
         object.__setattr__(self, "documents", tuple(document_fields))
         object.__setattr__(self, "passages", chat_passages(self.original_messages, documents))
-        self.changed(_refuse_surrogates)  # passes each text to the check; the result is not needed
+        self.changed(_without_surrogates)  # each text goes through the check; the result is not needed
 
     @classmethod
     def from_question(cls, text: str) -> Self:
@@ -321,7 +321,7 @@ def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
     return {name: changed(name, value) for name, value in tool.items()}
 
 
-def _refuse_surrogates(label: str, text: str) -> str:
+def _without_surrogates(label: str, text: str) -> str:
     """Returns the text unchanged; raises AttnvizError if it has a surrogate, which UTF-8 cannot encode."""
     refuse_surrogates(text)
     return text

@@ -17,8 +17,9 @@ from itertools import islice
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option
+from attnviz.text.characters import WORDS
 from attnviz.text.spaces import spaces_before
-from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, WORDS, Tokens, visible_label
+from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, Tokens, visible_label
 
 NUMBER, PIXEL = re.compile(r"@?(\d{1,12})", re.ASCII), re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
 UNCLEAR_NAME = re.compile(r"@?\d+|@\d+,\d+|-.*|\s.*|.*\s", re.DOTALL)

@@ -55,19 +55,16 @@ class _CharacterCoder:
         coded_start = 0
         for uncoded_match in (*UNCODED.finditer(text), None):  # None: the text after the last match
             coded_stop = len(text) if uncoded_match is None else uncoded_match.start()
-            coded_text += [self._code(turn, text[index], start + index) for index in range(coded_start, coded_stop)]
+            for index in range(coded_start, coded_stop):
+                plane, index_in_plane = divmod(len(self.turns) % CODE_COUNT, PLANE_SIZE)
+                coded_text.append(chr(PRIVATE_PLANES[plane] + index_in_plane))
+                self.turns.append(turn)
+                self.characters.append(text[index])
+                self.indices.append(start + index)
             if uncoded_match is not None:
                 coded_text.append(uncoded_match.group())
                 coded_start = uncoded_match.end()
         return "".join(coded_text)
-
-    def _code(self, turn: int, character: str, index_in_turn: int) -> str:
-        """Remembers a character with its turn and its index in the turn's text, and returns its code."""
-        plane, index = divmod(len(self.turns) % CODE_COUNT, PLANE_SIZE)
-        self.turns.append(turn)
-        self.characters.append(character)
-        self.indices.append(index_in_turn)
-        return chr(PRIVATE_PLANES[plane] + index)
 
     def number_of_code(self, code_character: str, expected: int) -> int | None:
         """Returns the number of the coded character for a code, or ``None`` for any other character."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
     from attnviz.capture.flow.sites import CallSite
     from attnviz.models.reading.prepared import Prepared
-    from attnviz.text.tokens import Tokens
 
 FLOAT_BYTES = 4  # of a float32
 ARRAYS_AT_ONCE = 6  # arrays (heads, queries, keys) that are in memory together
@@ -106,29 +105,58 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
     """
     import torch
 
-    queries, keys = _query_and_key_tokens(prepared_input)
+    from attnviz.capture.calls.attention_call import pick_heads
+
+    context, attention = prepared_input.context, prepared_input.attention
+    queries = keys = prepared_input.tokens
+    if context is not None and attention in ("encoder", "cross"):
+        queries, keys = context if attention == "encoder" else queries, context
+
     with torch.inference_mode():
-        layer_calls = LayerCalls(model, layer, prepared_input.attention)
+        layer_calls = LayerCalls(model, layer, attention)
         site, call = layer_calls.run(prepared_input.inputs)
-        _refuse_size(call)
+        _, heads, *shape = call.shape
+        refuse_without_memory(
+            ARRAYS_AT_ONCE * heads * shape[0] * shape[1] * FLOAT_BYTES,
+            f"a text of {shape[0]} tokens",
+            f"use a shorter text, or attnviz show with {option('heads', '2.8')}",
+        )
         factors = _factors(site, call)
-        steps = _step_arrays(call, factors)
-    _refuse_windows(factors, len(queries), len(keys), layer)
-    values, mixed_values = _values_and_mixed_values(call)
+        maps = factors.maps(range(heads))
+        weights = array_of(call.maps(range(heads)).weights[0])  # exactly the model's, if its softmax ran in Python
+    shape = list(factors.shape[2:])
+    if shape != [len(queries), len(keys)]:  # such as windows of the text
+        raise AttnvizError(
+            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, and not with {len(queries)} to "
+            f"{len(keys)}, one per token; use attnviz show"
+        )
+    if call.values is None:
+        raise AttnvizError("the values of this attention were not captured; use attnviz show")
+    values = pick_heads(call.values, range(heads), heads)
+    call_weights = call.weights(range(heads), slice(None))
+    mixed_values = call_weights @ values.to(call_weights.dtype)
+
+    embedding = getattr(model, "get_input_embeddings", lambda: None)()
     no_features = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
     return Computation(
         layer=layer,
         tokens=queries,
         key_tokens=keys,
-        cross=prepared_input.attention == "cross",
-        vocabulary=_vocabulary_size(model),
+        cross=attention == "cross",
+        vocabulary=len(getattr(embedding, "weight", ())),
         features=no_features,
         context_features=np.zeros((len(keys), 0), dtype=np.float32),
         query_weight=np.zeros((0, 0), dtype=np.float32),
         query_bias=None,
-        values=values,
-        mixed_values=mixed_values,
+        queries=array_of(pick_heads(factors.queries, range(heads), heads)[0]),
+        keys=array_of(pick_heads(factors.keys, range(heads), heads)[0]),
+        values=array_of(values[0]),
+        scores=array_of(maps.scores[0]),
+        weights=weights,
+        dropped_weights=weights,  # dropout is off
+        mixed_values=array_of(mixed_values[0]),
         output=no_features if layer_calls.result is None else layer_calls.result,
+        visible=shared_or_per_head(maps.visible[0].cpu().numpy()),
         scale=factors.scale,
         temperature=1.0,
         dropout=0.0,
@@ -138,40 +166,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         score_additions=_score_additions(factors),
         key_heads=int(factors.keys.shape[1]),
         output_bias=layer_calls.has_bias,
-        **steps,
     )
-
-
-def _query_and_key_tokens(prepared_input: "Prepared") -> "tuple[Tokens, Tokens]":
-    """Returns the tokens of the queries and of the keys."""
-    tokens, context, attention = prepared_input.tokens, prepared_input.context, prepared_input.attention
-    if context is not None and attention == "encoder":
-        return context, context
-    if context is not None and attention == "cross":
-        return tokens, context
-    return tokens, tokens
-
-
-def _step_arrays(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
-    """Returns queries, keys, scores, weights and visible cells of all heads, named as the fields of ``Computation``."""
-    heads = call.shape[1]
-    maps = factors.maps(range(heads))
-    weights = array_of(call.maps(range(heads)).weights[0])  # exactly the model's, if its softmax ran in Python
-    visible = shared_or_per_head(maps.visible[0].cpu().numpy())
-    return {
-        "queries": array_of(expanded_to_heads(factors.queries, heads)[0]),
-        "keys": array_of(expanded_to_heads(factors.keys, heads)[0]),
-        "scores": array_of(maps.scores[0]),
-        "weights": weights,
-        "dropped_weights": weights,  # dropout is off
-        "visible": visible,
-    }
-
-
-def _vocabulary_size(model: "nn.Module") -> int:
-    """Returns the number of rows of the input embedding's weight; 0 if the model has no such weight."""
-    embedding = getattr(model, "get_input_embeddings", lambda: None)()
-    return len(getattr(embedding, "weight", ()))
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
@@ -192,59 +187,21 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     return factors
 
 
-def _values_and_mixed_values(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
-    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``."""
-    if call.values is None:
-        raise AttnvizError("the values of this attention were not captured; use attnviz show")
-    values = expanded_to_heads(call.values, call.shape[1])
-    weights = call.weights(range(call.shape[1]), slice(None))
-    return array_of(values[0]), array_of((weights @ values.to(weights.dtype))[0])
-
-
-def expanded_to_heads(features: "torch.Tensor", heads: int) -> "torch.Tensor":
-    """Repeats key heads for the heads that share them: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
-    from attnviz.capture.calls.attention_call import pick_heads
-
-    return pick_heads(features, range(heads), heads)
-
-
 def _score_additions(factors: "FactoredCall") -> str:
     """Returns a sentence on a soft cap and one on a position bias, joined by a space; "" if the call has neither."""
-    sentences = []
-    if factors.softcap is not None:
-        sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
-    if factors.position_biases or _is_bias(factors.mask):
-        sentences.append("The model adds a position bias to the scores.")
-    return " ".join(sentences)
-
-
-def _is_bias(mask: "torch.Tensor | None") -> bool:
-    """True if an additive mask adds numbers other than 0 to visible cells."""
     import torch
 
     from attnviz.capture.calls.attention_call import hidden_cells
 
-    if mask is None or mask.dtype == torch.bool:
-        return False
-    return bool(mask.masked_fill(hidden_cells(mask), 0).any())
-
-
-def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
-    """Raises AttnvizError if the layer attends over other axes than the tokens, such as windows of the text."""
-    shape = factors.shape[2:]
-    if shape != (queries, keys):
-        raise AttnvizError(
-            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, and not with {queries} to {keys}, one "
-            "per token; use attnviz show"
-        )
-
-
-def _refuse_size(call: "AttentionCall") -> None:
-    """Raises AttnvizError if the maps of all heads of a call need more memory than is free."""
-    _, heads, queries, keys = call.shape
-    needed_bytes = ARRAYS_AT_ONCE * heads * queries * keys * FLOAT_BYTES
-    remedy = f"use a shorter text, or attnviz show with {option('heads', '2.8')}"
-    refuse_without_memory(needed_bytes, f"a text of {queries} tokens", remedy)
+    mask, sentences = factors.mask, []
+    if factors.softcap is not None:
+        sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
+    adds_to_visible = (
+        mask is not None and mask.dtype != torch.bool and bool(mask.masked_fill(hidden_cells(mask), 0).any())
+    )
+    if factors.position_biases or adds_to_visible:
+        sentences.append("The model adds a position bias to the scores.")
+    return " ".join(sentences)
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":
