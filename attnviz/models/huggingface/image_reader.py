@@ -4,22 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, flag, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.media.image import Image
-from attnviz.models.huggingface.folder import find_model
-from attnviz.models.huggingface.folder_reader import FolderReader
+from attnviz.models.huggingface.folder_reader import MediaReader
 from attnviz.models.huggingface.loading import (
     IMAGE_CLASSIFIERS,
-    forbid_pickles_and_network,
     load_model,
+    load_part,
     refusals,
-    refuse_failing,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import FoundToken, Prepared
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.models.huggingface.patch_places import PixelTokens
-    from attnviz.text.selection import AttentionPart
 
 CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 MAX_LISTED_LABELS = 8
@@ -49,10 +45,10 @@ READ_TASK = "cannot read this image with"  # the begin of a message if the proce
 
 
 @final
-class ImageReader(FolderReader):
+class ImageReader(MediaReader):
     """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and similar models."""
 
-    reads = ("image",)
+    reads, noun = ("image",), "image"
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -61,16 +57,12 @@ class ImageReader(FolderReader):
         self._measured_pixels: dict[tuple[int, ...], PixelTokens] = {}  # by shape of the pixels
         self._places_of_size: dict[tuple[int, int], IntArray] = {}  # by width and height of the image
 
-    def find_folder(self) -> Path:
-        """Returns the folder of a model that reads images."""
-        return find_model(self.settings.model, self.built_in, images=True)
-
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
         """Model and image processor, loaded once."""
         with self.running(), refusals(self.settings.model):
             model = load_model(self.folder, self.settings, with_labels=self.use == "labels")
-            return model, load_processor(self.folder)
+            return model, load_part("AutoImageProcessor", self.folder)
 
     @cached_property
     def module(self) -> "nn.Module":
@@ -126,14 +118,6 @@ class ImageReader(FolderReader):
         advice = f"{question}{'Use' if question else 'use'} {or_list(listed_labels)}"
         raise AttnvizError(f"{self.name} has no label {label!r}; {advice}")
 
-    def tokenize(self, text: str) -> NoReturn:
-        """Raises AttnvizError: the model reads no text."""
-        raise AttnvizError(f"{self.settings.model} reads images, not text; give an image with {option('image')}")
-
-    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
-        """Raises AttnvizError: the model reads no token ids."""
-        raise AttnvizError(f"{self.settings.model} reads images, not token ids; give an image with {option('image')}")
-
     def read(self, example: Example) -> Prepared:
         """Prepares an image for the forward pass: its pixels and, unless labels are measured, the place of each token.
 
@@ -144,14 +128,11 @@ class ImageReader(FolderReader):
                 does not exist or cannot be loaded safely.
         """
         self.refuse_parts(example)
-        return replace(self._image_input(example), attention=self._attention())
-
-    def _attention(self) -> "AttentionPart | None":
-        """The part of an encoder-decoder that the settings choose; ``None`` for all of its attention."""
+        prepared_input = self._image_input(example)
         attention: Any = self.settings.attention
         has_parts = getattr(self.loaded[0].config, "is_encoder_decoder", False)
         if attention is None or (attention in ATTENTION_PARTS and has_parts):
-            return attention  # type: ignore[no-any-return]
+            return replace(prepared_input, attention=attention)
         advice = f"choose {or_list(ATTENTION_PARTS)}" if has_parts else "leave it out"
         raise AttnvizError(f"{option('attention', attention)} does not apply to images in {self.name}; {advice}")
 
@@ -243,15 +224,10 @@ class ImageReader(FolderReader):
         remark = f"Places are known only of the tokens that the model outputs.{advice}"
         return replace(recording, maps=tuple(maps), remarks=(*recording.remarks, remark))
 
-    def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
-        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this image")
-
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
         """Returns the module's input for an image, on its device."""
         pixels: torch.Tensor = self.loaded[1](image, return_tensors="pt")["pixel_values"]
-        device = "cpu" if self.device.type == "meta" else self.device
-        return pixels.to(device=device, dtype=next(self.module.parameters()).dtype)
+        return pixels.to(device=self.input_device, dtype=next(self.module.parameters()).dtype)
 
     def _places(self, image: "PillowImage") -> "IntArray":
         """Returns left, top, right and bottom of each token in pixels of the image, ``(tokens, 4)``."""
@@ -311,15 +287,6 @@ def with_probe(maps: "LayerMaps") -> "LayerMaps":
         return maps
     probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
     return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros((1, 4), dtype=np.int64)))
-
-
-def load_processor(folder: Path) -> Any:
-    """Loads the model's image processor without running code from the folder."""
-    import transformers
-
-    processor_class: Any = transformers.AutoImageProcessor
-    with forbid_pickles_and_network(), discard_output():
-        return processor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
 def image_tokens(image: Image, places: "IntArray") -> Tokens:

@@ -36,14 +36,22 @@ PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not 
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """Loads the model's tokenizer; no code of the folder runs, and the library's output is discarded."""
-    from transformers import AutoTokenizer
+    """Loads the model's tokenizer."""
+    tokenizer: PreTrainedTokenizerBase = load_part("AutoTokenizer", folder)
+    return tokenizer
+
+
+def load_part(auto_class: str, folder: Path) -> Any:
+    """Loads a part of a model that is not its weights, by a class of transformers.
+
+    No code of the folder runs, and the library's output is discarded.
+    """
+    import transformers
 
     with forbid_pickles_and_network(), discard_output():
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        return getattr(transformers, auto_class).from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
-    return tokenizer
 
 
 def load_model(

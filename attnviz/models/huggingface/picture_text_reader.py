@@ -1,22 +1,22 @@
 """Reads texts with pictures by the vision-language models of Hugging Face transformers."""
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.native_output import discard_output
 from attnviz.base.reading import read_json
-from attnviz.models.huggingface.folder import check_folder, find_model
-from attnviz.models.huggingface.folder_reader import FolderReader
-from attnviz.models.huggingface.image_reader import OVERLAP, load_processor
+from attnviz.models.huggingface.folder_reader import MediaReader
+from attnviz.models.huggingface.image_reader import OVERLAP, image_tokens, with_probe
 from attnviz.models.huggingface.loading import (
-    forbid_pickles_and_network,
     load_model,
+    load_part,
     load_tokenizer,
     refusals,
     refuse_failing,
@@ -53,7 +53,7 @@ OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs 
 
 
 @final
-class PictureTextReader(FolderReader):
+class PictureTextReader(MediaReader):
     """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3."""
 
     reads = ("text", "images")
@@ -72,12 +72,6 @@ class PictureTextReader(FolderReader):
                 f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
                 f"and pictures choose {or_list(TOWERS)}"
             )
-
-    def find_folder(self) -> Path:
-        """Returns the folder of a model that reads images and texts."""
-        folder = find_model(self.settings.model, self.built_in, images=True)
-        check_folder(folder, self.settings.model)
-        return folder
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
@@ -114,8 +108,6 @@ class PictureTextReader(FolderReader):
         Raises:
             AttnvizError: if the settings choose cross-attention and the model has none.
         """
-        import inspect
-
         parts = (part for part in self.decoder.modules() if part is not self.decoder)
         module = next((part for part in parts if CROSS_ARGUMENT in inspect.signature(part.forward).parameters), None)
         if module is None and self.settings.attention == CROSS:
@@ -160,16 +152,6 @@ class PictureTextReader(FolderReader):
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns a token of the vocabulary, as `single_token` finds it."""
         return single_token(self._tokenizer, label)
-
-    def tokenize(self, text: str) -> NoReturn:
-        """Raises AttnvizError: the model reads a text together with its pictures."""
-        raise AttnvizError(f"{self.settings.model} reads a text with pictures; give a picture with {option('image')}")
-
-    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
-        """Raises AttnvizError: the model reads more than token ids."""
-        raise AttnvizError(
-            f"{self.settings.model} reads pictures with a text, not token ids; give pictures with {option('image')}"
-        )
 
     def read(self, example: Example) -> Prepared:
         """Prepares a text with its pictures: the model's inputs, and the tokens with their places.
@@ -269,7 +251,7 @@ class PictureTextReader(FolderReader):
         placed_maps, overlap = self._tower_maps(example, patch_maps)
         if not placed_maps:
             return replace(recording, remarks=(NO_PLACES,))
-        remarks = (OVERLAP,) if overlap else ()
+        remarks: tuple[str, ...] = (OVERLAP,) if overlap else ()
         if other_modules:
             others = f" and {len(other_modules) - 1} more" if len(other_modules) > 1 else ""
             first = next(iter(other_modules))
@@ -306,7 +288,6 @@ class PictureTextReader(FolderReader):
     def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "tuple[list[LayerMaps], bool]":
         """Returns the maps of the tower with patches at their measured places as tokens, and whether these overlap."""
         from attnviz.media.image_file import image_of, open_image
-        from attnviz.models.huggingface.picture_tower import tower_maps
 
         pictures = [open_image(source) for source in example.images]
         with self.running(), refusals(self.settings.model, READ_TASK), discard_output():
@@ -314,7 +295,22 @@ class PictureTextReader(FolderReader):
             first_module = self.module.get_submodule(maps[0].module)
             picture_numbers, places, overlap = self._places(first_module, inputs, pictures)
         images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
-        return tower_maps(maps, images, picture_numbers, places), overlap
+        size = len(maps[0].key_tokens)
+        tokens_of_tiles: dict[int, Tokens] = {}  # of those with a picture
+        for item in {layer_maps.item for layer_maps in maps}:
+            tile = slice(item * size, (item + 1) * size)
+            if (number := int(picture_numbers[tile].max(initial=-1))) >= 0:
+                tokens_of_tiles[item] = image_tokens(images[number], places[tile])
+
+        placed_maps = []
+        for layer_maps in maps:
+            if (tokens := tokens_of_tiles.get(layer_maps.item)) is None:
+                continue
+            if len(layer_maps.query_tokens) == size:
+                placed_maps.append(replace(layer_maps, query_tokens=tokens, key_tokens=tokens))
+            else:
+                placed_maps.append(with_probe(replace(layer_maps, key_tokens=tokens)))
+        return placed_maps, overlap
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model, or its decoder for inputs without pixels, fails without the capture too."""
@@ -384,22 +380,16 @@ class PictureTextReader(FolderReader):
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
         """Returns the model's keyword arguments for a prompt and its pictures, without a cache."""
         encoding = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
-        parameter_names = self._parameter_names
-        tensors = {
-            name: value for name, value in encoding.items() if name in parameter_names and hasattr(value, "dtype")
+        # Some arguments are of the part ``model``, to which the whole model passes its own on.
+        parts = (self.module, getattr(self.module, "model", self.module))
+        parameter_names = {name for part in parts for name in inspect.signature(part.forward).parameters} - {"kwargs"}
+        inputs = {
+            name: value.to(self.input_device)
+            for name, value in encoding.items()
+            if name in parameter_names and hasattr(value, "dtype")
         }
-        device = "cpu" if self.device.type == "meta" else self.device
-        inputs = {name: tensor.to(device) for name, tensor in tensors.items()}
         inputs["pixel_values"] = inputs["pixel_values"].to(next(self.module.parameters()).dtype)
         return inputs | ({"use_cache": False} if "use_cache" in parameter_names else {})
-
-    @cached_property
-    def _parameter_names(self) -> set[str]:
-        """The names of the parameters of the model's forward pass, and of its part ``model`` if it has one."""
-        import inspect
-
-        parts = (self.module, getattr(self.module, "model", self.module))
-        return {name for part in parts for name in inspect.signature(part.forward).parameters} - {"kwargs"}
 
     def _places(
         self, module: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
@@ -519,14 +509,10 @@ def load_text_processor(folder: Path) -> Any:
             token.
         ImportError: if it is another library.
     """
-    import transformers
-
-    processor_class: Any = transformers.AutoProcessor
     try:
-        with forbid_pickles_and_network(), discard_output():
-            return processor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        return load_part("AutoProcessor", folder)
     except ImportError as error:
-        processor, tokenizer = load_processor(folder), load_tokenizer(folder)
+        processor, tokenizer = load_part("AutoImageProcessor", folder), load_tokenizer(folder)
         picture_id = read_json(folder / "config.json").get("image_token_id")
         if not hasattr(processor, "merge_size") or not isinstance(picture_id, int):
             if "torchvision" not in str(error).lower():

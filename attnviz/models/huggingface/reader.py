@@ -18,7 +18,6 @@ from attnviz.models.huggingface.loading import (
     load_tokenizer,
     position_limit,
     refusals,
-    refuse_failing,
     text_part,
 )
 from attnviz.models.reading.example import Example
@@ -179,8 +178,16 @@ class HuggingFaceReader(FolderReader):
                 if self.settings.truncate:
                     model_input = truncated_input(model_input, position_limit(model))
         self._refuse_unreadable(model_input, can_be_cut=example.answer is None)
+        encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
+        inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
+        if model_input.context is not None:
+            inputs["decoder_input_ids"] = self.tensor(model_input.tokens.ids[None])
+        if model_input.check is not None and "logits_to_keep" in self.parameters:
+            inputs["logits_to_keep"] = model_input.check.kept_logits
+        if "token_type_ids" in self.parameters and model_input.types is not None:
+            inputs["token_type_ids"] = self.tensor(np.array([model_input.types]))
         return Prepared(
-            self._inputs(model_input),
+            inputs,
             model_input.tokens,
             model_input.context,
             model_input.attention,
@@ -221,24 +228,9 @@ class HuggingFaceReader(FolderReader):
         with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
-    def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too, such as when its files do not match."""
-        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
-
-    def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
-        """Returns the keyword arguments of the forward pass over one text."""
-        encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
-        inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
-        if model_input.context is not None:
-            inputs["decoder_input_ids"] = self.tensor(model_input.tokens.ids[None])
-        if model_input.check is not None and "logits_to_keep" in self.parameters:
-            inputs["logits_to_keep"] = model_input.check.kept_logits
-        if "token_type_ids" in self.parameters and model_input.types is not None:
-            inputs["token_type_ids"] = self.tensor(np.array([model_input.types]))
-        return inputs
-
-    def _refuse_placeholders(self, model_input: ModelInput) -> None:
-        """Raises AttnvizError if the text has a token that stands for a picture, a video or a sound."""
+    def _refuse_unreadable(self, model_input: ModelInput, can_be_cut: bool) -> None:
+        """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
+        rows, name = vocabulary_size(self.text_model), self.settings.model
         for setting in PLACEHOLDERS:
             token_id = getattr(self.loaded[0].config, setting, None)
             if isinstance(token_id, int) and token_id in model_input.tokens.ids:
@@ -248,11 +240,6 @@ class HuggingFaceReader(FolderReader):
                     f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
                     "Python attnviz.record(model) records any input"
                 )
-
-    def _refuse_unreadable(self, model_input: ModelInput, can_be_cut: bool) -> None:
-        """Raises AttnvizError if the text has too many tokens, a placeholder, or an id that the embedding lacks."""
-        rows, name = vocabulary_size(self.text_model), self.settings.model
-        self._refuse_placeholders(model_input)
         for tokens in filter(None, (model_input.tokens, model_input.context)):
             self._refuse_long(tokens, can_be_cut and model_input.context is None and not self.settings.generate)
             max_id = int(tokens.ids.max())

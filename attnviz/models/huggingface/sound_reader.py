@@ -2,22 +2,19 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.native_output import discard_output
 from attnviz.media.text import Text
-from attnviz.models.huggingface.folder import find_model
-from attnviz.models.huggingface.folder_reader import FolderReader
+from attnviz.models.huggingface.folder_reader import MediaReader
 from attnviz.models.huggingface.loading import (
-    forbid_pickles_and_network,
     load_model,
+    load_part,
     load_tokenizer,
     refusals,
-    refuse_failing,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
@@ -54,17 +51,13 @@ class SpeechModel:
 
 
 @final
-class SoundReader(FolderReader):
+class SoundReader(MediaReader):
     """The reader of a speech model: Whisper, Speech2Text, wav2vec 2, HuBERT and similar models.
 
     The model's decoder reads the text of the example; without a text, it generates one from the sound.
     """
 
-    reads = ("sound", "text")
-
-    def find_folder(self) -> Path:
-        """Returns the folder of a model that hears sounds."""
-        return find_model(self.settings.model, self.built_in, sounds=True)
+    reads, noun, medium = ("sound", "text"), "sound", ("sound", "speech.wav")
 
     @cached_property
     def loaded(self) -> SpeechModel:
@@ -72,7 +65,7 @@ class SoundReader(FolderReader):
         with self.running(), refusals(self.settings.model):
             model = load_model(self.folder, self.settings, with_speech=True)
             tokenizer = load_tokenizer(self.folder) if model.config.is_encoder_decoder else None
-            return SpeechModel(model, load_extractor(self.folder), tokenizer)
+            return SpeechModel(model, load_part("AutoFeatureExtractor", self.folder), tokenizer)
 
     @cached_property
     def module(self) -> "nn.Module":
@@ -90,18 +83,6 @@ class SoundReader(FolderReader):
     def rate(self) -> int:
         """The samples per second that the model reads."""
         return int(self.loaded.extractor.sampling_rate)
-
-    def tokenize(self, text: str) -> NoReturn:
-        """Raises AttnvizError: the model reads no text without a sound."""
-        raise AttnvizError(f"{self.settings.model} reads sounds; give one with {option('sound', 'speech.wav')}")
-
-    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
-        """Raises AttnvizError: the model reads no token ids."""
-        raise AttnvizError(f"{self.settings.model} reads sounds, not token ids; give {option('sound', 'speech.wav')}")
-
-    def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too."""
-        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this sound")
 
     def read(self, example: Example) -> Prepared:
         """Prepares a sound: the features that the extractor computes, and the tokens of its frames and of the decoder.
@@ -129,7 +110,13 @@ class SoundReader(FolderReader):
                     raise AttnvizError(f"{part} needs a decoder, which {self.name} does not have; leave it out")
                 return Prepared({self._input_name: features}, frames, context=frames, title=sound.title)
             attention: AttentionPart = self.settings.attention or "cross"  # type: ignore[assignment]
-            tokens = self._decoder_tokens(features, example.text)
+            tokenizer = self.loaded.tokenizer
+            assert tokenizer is not None
+            # The decoder's start tokens, then the text with an end token, or what the model writes.
+            start_ids, ids = move_leading_special_ids(tokenizer, *self._decoder_ids(features, example.text))
+            if example.text:
+                ids = [*text_ids(tokenizer, example.text), int(tokenizer.eos_token_id)]
+            tokens = decoder_tokens(tokenizer, start_ids, ids)
         return Prepared(
             {self._input_name: features, "decoder_input_ids": self.tensor(tokens.ids[None]), "use_cache": False},
             tokens,
@@ -165,20 +152,17 @@ class SoundReader(FolderReader):
         """Returns the model's input, ``(1, ...)``, for samples at the model's rate, on the device of its inputs."""
         extractor_output = self.loaded.extractor(samples, sampling_rate=self.rate, return_tensors="pt")
         features: torch.Tensor = extractor_output[self._input_name]
-        device = "cpu" if self.device.type == "meta" else self.device
-        return features.to(device=device, dtype=next(self.module.parameters()).dtype)
+        return features.to(device=self.input_device, dtype=next(self.module.parameters()).dtype)
 
     def _frames(self, sound: "Sound", samples: "FloatArray") -> Tokens:
         """Returns the frames of the encoder as tokens; its patches if it cuts a spectrogram into patches."""
-        from attnviz.models.huggingface.frame_times import UnevenFramesError, measured_spans
+        from attnviz.models.huggingface.sound_places import UnevenFramesError, measured_spans, spectrogram_tokens
 
         model = self.loaded.model
         encoder: Any = model.get_encoder() if model.config.is_encoder_decoder else model
         try:
             spans = measured_spans(encoder, self._features, len(samples), self._input_name)
         except UnevenFramesError:
-            from attnviz.models.huggingface.spectrogram_places import spectrogram_tokens
-
             return spectrogram_tokens(encoder, self._features, samples, self.rate, sound.title, self._input_name)
         return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
@@ -190,16 +174,6 @@ class SoundReader(FolderReader):
                 f"the sound lasts {sound.seconds:.1f} s, and {self.name} reads {window / self.rate:.1f} s at once; "
                 "cut it into parts"
             )
-
-    def _decoder_tokens(self, features: "torch.Tensor", text: str) -> Tokens:
-        """Returns the decoder's start tokens, then the text with an end token, or the generated tokens if it is
-        empty.
-        """
-        tokenizer = self.loaded.tokenizer
-        assert tokenizer is not None
-        start_ids, generated_ids = move_leading_special_ids(tokenizer, *self._decoder_ids(features, text))
-        ids = [*text_ids(tokenizer, text), int(tokenizer.eos_token_id)] if text else generated_ids
-        return decoder_tokens(tokenizer, start_ids, ids)
 
     def _decoder_ids(self, features: "torch.Tensor", text: str) -> tuple[list[int], list[int]]:
         """Returns the ids that the decoder begins with, and the ids that it generates."""
@@ -232,15 +206,6 @@ class SoundReader(FolderReader):
         end_id = int(end_ids[0] if isinstance(end_ids, list) else end_ids)
         last_id = end_id if has_ended else int(output[0, -1])  # some models leave the end out of their output
         return calls[start_call], [*read_ids, last_id]
-
-
-def load_extractor(folder: Path) -> Any:
-    """Loads the model's feature extractor without running code from the folder."""
-    import transformers
-
-    extractor_class: Any = transformers.AutoFeatureExtractor
-    with forbid_pickles_and_network(), discard_output():
-        return extractor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
 def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:

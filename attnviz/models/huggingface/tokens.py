@@ -99,7 +99,8 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     """
     names, special = token_names(tokenizer, ids), special_mask(tokenizer, ids)
     unknown = None if special_mask(tokenizer, [tokenizer.unk_token_id]).any() else tokenizer.unk_token_id
-    pieces, counts = [], []
+    pieces: list[TextPiece] = []
+    counts: list[int] = []
     for decoded_text, count in decoded_pieces(tokenizer, ids):
         index = sum(counts)
         is_known = not special[index] and ids[index] != unknown and UNFINISHED not in decoded_text
@@ -220,7 +221,7 @@ def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
     """Returns the text of ids, with special tokens and all spaces; ``""`` without ids."""
     if not ids:
         return ""
-    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
@@ -254,17 +255,17 @@ def single_token(tokenizer: Any, typed: str) -> FoundToken:
     """
     written = typed.replace("␣", " ")
     twin = written[1:] if written.startswith(" ") else f" {written}"
-    found, other = _token_written(tokenizer, written), _token_written(tokenizer, twin)
-    if found is None and other is None:
+    written_tokens = (_token_written(tokenizer, text) for text in (written, twin))
+    tokens = list(dict.fromkeys(token for token in written_tokens if token is not None))
+    if not tokens:
         raise AttnvizError(f"{typed!r} is not a single token of the model; give a word that is one")
-    if found is None or other is None or found == other:
-        token = other if found is None else found
-        label = _vocabulary_label(tokenizer, token)
+    label = _vocabulary_label(tokenizer, tokens[0])
+    if len(tokens) == 1:
         is_as_written = label == visible_label(written)
-        return FoundToken(token, label, "" if is_as_written else f"{typed!r} is the token “{label}” here.")
-    label, other_label = _vocabulary_label(tokenizer, found), _vocabulary_label(tokenizer, other)
+        return FoundToken(tokens[0], label, "" if is_as_written else f"{typed!r} is the token “{label}” here.")
+    other_label = _vocabulary_label(tokenizer, tokens[1])
     return FoundToken(
-        found, label, f"“{label}” is the token as typed; “{other_label}” is another, asked for as {twin!r}."
+        tokens[0], label, f"“{label}” is the token as typed; “{other_label}” is another, asked for as {twin!r}."
     )
 
 

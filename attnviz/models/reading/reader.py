@@ -94,6 +94,12 @@ class Reader(ABC):
         return next(self.module.parameters()).device
 
     @property
+    def input_device(self) -> "torch.device | str":
+        """The device of the module's inputs."""
+        # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
+        return "cpu" if self.device.type == "meta" else self.device
+
+    @property
     def tower(self) -> str:
         """The tower whose heads are recorded, ``text`` or ``picture``; "" for a model without both towers."""
         return ""
@@ -180,8 +186,7 @@ class Reader(ABC):
         """Returns an integer array as a tensor on the device of the module's inputs."""
         import torch
 
-        # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
-        return torch.tensor(numbers).to("cpu" if self.device.type == "meta" else self.device)
+        return torch.tensor(numbers).to(self.input_device)
 
     def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
         """Returns the first token of a text that has this label, else one that has it with spaces around it.
