@@ -1,7 +1,7 @@
 """Represents units: the groups of tokens that rows and columns of a map stand for, each with a label."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -13,12 +13,18 @@ from attnviz.text.characters import WORDS, first_visible
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import (
     MAX_LABEL_CHARACTERS,
+    NAMES,
+    NUMBERED,
     REMAINDER_LABELS,
     TOKENS,
     TURNS,
+    Mark,
     in_text,
+    labelled_matches,
+    marked_tokens,
     marks_label,
     named_groups,
+    plural,
 )
 from attnviz.text.tokens import Tokens, first_words, readable_label, visible_label
 
@@ -112,6 +118,24 @@ class Units(Groups):
         ids = np.where(self.sizes == 1, self.tokens.ids[self.starts], -1)
         medium, places = _places_of_units(self.tokens, self)
         return replace(self.tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
+
+
+@lru_cache(maxsize=8)
+def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
+    """Returns the token and the label of each landmark, in the order of the tokens; empty if there are none.
+
+    Landmarks are the first tokens of groups; their labels replace those of tokens on the axes of long texts.
+
+    Raises:
+        AttnvizError: if the mark is neither a name nor a regular expression, or its search takes too long.
+    """
+    name = plural(mark)
+    if name in NUMBERED or name not in (*tokens.groups, *NAMES):
+        return tuple(marked_tokens(tokens, labelled_matches(tokens.text, name, "mark")))
+    if name != TOKENS and named_groups(tokens, name) is None:
+        return ()
+    units = Units.of(tokens, name, special=False)
+    return tuple(zip(units.starts.tolist(), units.labels, strict=True))
 
 
 def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:

@@ -19,10 +19,10 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport
-from attnviz.text.landmarks import landmarks
 from attnviz.text.named_groups import compile_mark
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
+from attnviz.text.units import landmarks
 from tests.conftest import random_maps
 from tests.report.examples import drawn
 

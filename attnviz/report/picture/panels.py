@@ -15,9 +15,9 @@ from attnviz.media.sound import Sound
 from attnviz.media.text import EMPTY_TEXT
 from attnviz.report.picture.colors import ColorScale, Steps
 from attnviz.streaming.overview import block_edges
-from attnviz.text.landmarks import landmarks
 from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
+from attnviz.text.units import landmarks
 
 MAX_DECIMALS = 6  # in cells
 MAX_WRITTEN_OUT = 10_000_000  # larger numbers are written with an exponent in cells
