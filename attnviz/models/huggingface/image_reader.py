@@ -199,9 +199,9 @@ class ImageReader(MediaReader):
                 chosen layers have the tokens of the model's output.
         """
         recording = super().record(example, selection, values)
-        placed_maps = list(filter(has_places, recording.maps))
+        placed_maps = list(filter(_has_places, recording.maps))
         if not placed_maps:
-            return with_reason(replace(recording, maps=tuple(map(numbered, recording.maps))))
+            return _with_reason(replace(recording, maps=tuple(map(numbered, recording.maps))))
         if len(placed_maps) < len(recording.maps):
             recording = self._placed_alone(recording, placed_maps, is_choice=bool(selection.chosen_layers))
         return replace(recording, maps=tuple(map(with_probe, recording.maps)))
@@ -247,7 +247,7 @@ class ImageReader(MediaReader):
         return places
 
 
-def with_reason(recording: "Recording") -> "Recording":
+def _with_reason(recording: "Recording") -> "Recording":
     """Returns a recording of numbered tokens with a remark why they have no places, and none on their cells."""
     remarks = [remark for remark in recording.remarks if remark != OVERLAP]
     if not any(remark.startswith(NUMBERED) for remark in remarks):
@@ -260,7 +260,7 @@ def reads_images(module: "nn.Module") -> bool:
     return getattr(module, "main_input_name", "") == "pixel_values"
 
 
-def has_places(maps: "LayerMaps") -> bool:
+def _has_places(maps: "LayerMaps") -> bool:
     """True if queries and keys have the places of the output's tokens; one query may be outside, as of a pooling.
 
     With other queries, the keys are other tokens too, of which there happen to be as many.

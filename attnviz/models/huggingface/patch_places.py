@@ -142,9 +142,9 @@ def measured_places(
     if shape not in results:
         results[shape] = token_of_pixel(module, pixels)
     numbers, count = results[shape].numbers, results[shape].count
+
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
-    token_numbers = np.where(is_inside, numbers, NO_TOKEN)
-    extents = np.array([extent_of(token_numbers == token) for token in range(count)])
+    extents = np.array([extent_of(is_inside & (numbers == token)) for token in range(count)])
     has_place = extents[:, RIGHT] > 0
     if not has_place.any():
         raise UnknownPlacesError("no token of the model's output belongs to a part of the image alone")
@@ -178,15 +178,29 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> PixelTokens:
         UnknownPlacesError: if pixels belong to several tokens by more than convolutions, or the model has no row of
             tokens, or shuffles them.
     """
+    numbers, count, overlap = token_of_number(module, pixels, lambda leaf: _token_features(module, leaf)[0])
+    pixel_numbers = numbers[0].max(axis=0)  # of red, green and blue
+    return PixelTokens(_nearest_tokens(pixel_numbers) if overlap else pixel_numbers, count, overlap)
+
+
+def token_of_number(
+    module: "nn.Module", pixels: "Tensor", features_of: Callable[["Tensor"], "Tensor"]
+) -> tuple[IntArray, int, bool]:
+    """Returns the token of each number of ``pixels``, -1 for none, how many tokens there are, and if they overlap.
+
+    Of tokens that overlap because of convolutions, only the middle has numbers.
+
+    Args:
+        features_of: returns the features of each token, ``(tokens, features)``, for pixels.
+
+    Raises:
+        UnknownPlacesError: if many numbers belong to several tokens.
+    """
     for attention in (OwnValueAttention, CentralTaps):
-        gradient, coded_gradient, count = coded_gradients(
-            module, pixels, lambda leaf: _token_features(module, leaf)[0], attention
-        )
-        numbers = whole_token_numbers(gradient[0], coded_gradient[0])
+        gradient, coded_gradient, count = coded_gradients(module, pixels, features_of, attention)
+        numbers = whole_token_numbers(gradient, coded_gradient)
         if numbers is not None:
-            overlap = attention is CentralTaps
-            pixel_numbers = numbers.max(axis=0)
-            return PixelTokens(_nearest_tokens(pixel_numbers) if overlap else pixel_numbers, count, overlap)
+            return numbers, count, attention is CentralTaps
     raise UnknownPlacesError("each pixel belongs to several tokens of this model")
 
 
@@ -298,8 +312,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
         process(image)[0].double().cpu().numpy()
         for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (WHITE,) * 3), ramp_of(size))
     )
-    contrast = white - black
-    shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
+    shares = shares_between(ramp, black, white)
     is_inside = shares[2] > MIN_BLUE
     if not is_inside.any():
         raise AttnvizError(
@@ -317,6 +330,12 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
             raise UnknownPlacesError("the image processor does more than resize, crop and pad, as when it cuts tiles")
         lines.append((first_centre - step / 2, step))
     return lines[0], lines[1], is_inside
+
+
+def shares_between(numbers: Float64Array, black: Float64Array, white: Float64Array) -> Float64Array:
+    """Returns the share of white in each number of an image processor's output; 0 where it is no colour."""
+    contrast = white - black
+    return np.divide(numbers - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
 
 
 def ramp_of(size: tuple[int, int]) -> "PillowImage":

@@ -14,15 +14,11 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.models.huggingface.patch_places import (
     MIN_BLUE,
-    MIN_CONTRAST,
     WHITE,
-    CentralTaps,
-    OwnValueAttention,
-    UnknownPlacesError,
-    coded_gradients,
     ramp_of,
     refuse_small_patches,
-    whole_token_numbers,
+    shares_between,
+    token_of_number,
 )
 
 if TYPE_CHECKING:
@@ -37,12 +33,8 @@ MAX_NEIGHBOUR_STEP = 1.5  # of the usual distance of two columns: farther ones h
 SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
 
 
-class ModuleReached(Exception):
-    """Ends a forward pass where a part of the model begins.
-
-    Attributes:
-        arguments: the arguments of the part by name.
-    """
+class _ModuleReached(Exception):
+    """Ends a forward pass where a part of the model begins, with the arguments of the part by name."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         super().__init__()
@@ -58,15 +50,15 @@ def module_arguments(model: "nn.Module", module: "nn.Module", inputs: dict[str, 
     names = [name for name in inspect.signature(module.forward).parameters if name != "self"]
 
     def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raises ModuleReached if features of tokens are among the arguments; torch calls this hook before the part."""
+        # torch calls this hook before the part
         arguments = dict(zip(names, args, strict=False)) | kwargs
         if _features_among(arguments) is not None:
-            raise ModuleReached(arguments)
+            raise _ModuleReached(arguments)
 
     hook = module.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         model(**inputs)
-    except ModuleReached as reached:
+    except _ModuleReached as reached:
         return reached.arguments
     finally:
         hook.remove()
@@ -81,39 +73,6 @@ def _features_among(arguments: dict[str, Any]) -> "Tensor | None":
     tensors = (arguments.get(name) for name in (*FEATURE_ARGUMENTS, *arguments))
     # ``bool()`` is False, so arguments that are no tensors do not count.
     return next((tensor for tensor in tensors if getattr(tensor, "is_floating_point", bool)()), None)
-
-
-def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
-    """Returns the features that a part of the model reads, ``(tokens, features)``; the tiles follow one another.
-
-    Raises:
-        AttnvizError: if the model does not call the part with features of tokens.
-    """
-    features = _features_among(module_arguments(model, module, inputs))
-    assert features is not None
-    return features.flatten(0, -2)
-
-
-def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int, bool]:
-    """Returns the token of each value of ``pixel_values``, -1 for none, the number of tokens, and whether they overlap.
-
-    Of tokens that overlap because of convolutions, only the middle has values.
-
-    Raises:
-        UnknownPlacesError: if many values belong to several tokens.
-        AttnvizError: if the model does not call the part with features.
-    """
-    for attention in (OwnValueAttention, CentralTaps):
-        gradient, coded_gradient, count = coded_gradients(
-            model,
-            inputs["pixel_values"],
-            lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf}),
-            attention,
-        )
-        numbers = whole_token_numbers(gradient, coded_gradient)
-        if numbers is not None:
-            return numbers, count, attention is CentralTaps
-    raise UnknownPlacesError("each pixel belongs to several tokens of this model")
 
 
 def picture_places(
@@ -135,19 +94,22 @@ def picture_places(
     """
     from PIL import Image as Pillow
 
-    tokens, count, overlap = token_of_number(model, module, inputs)
+    def features_of(pixel_values: "Tensor") -> "Tensor":
+        features = _features_among(module_arguments(model, module, {**inputs, "pixel_values": pixel_values}))
+        assert features is not None
+        return features.flatten(0, -2)  # (tokens, features); the tiles follow one another
+
+    tokens, count, overlap = token_of_number(model, inputs["pixel_values"], features_of)
     owners = _pixel_colours(tokens).max(axis=-1)
     black = _pixel_values(process, [Pillow.new("RGB", size) for size in sizes])
     white = _pixel_values(process, [Pillow.new("RGB", size, (WHITE,) * 3) for size in sizes])
-    contrast = white - black
     picture_numbers, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
     for number, size in enumerate(sizes):
         # The ramp replaces one picture, and the others are black, so that only the numbers of this one have blue.
         ramp_pictures = [Pillow.new("RGB", other_size) for other_size in sizes]
         ramp_pictures[number] = ramp_of(size)
         ramp = _pixel_values(process, ramp_pictures)
-        shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > MIN_CONTRAST)
-        colours = _pixel_colours(shares)
+        colours = _pixel_colours(shares_between(ramp, black, white))
         is_inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
         picture_tokens = np.unique(owners[is_inside])
         if len(picture_tokens):

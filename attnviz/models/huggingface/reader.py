@@ -176,7 +176,7 @@ class HuggingFaceReader(FolderReader):
             with discard_output():
                 model_input = self._model_input(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
-                    model_input = truncated_input(model_input, position_limit(model))
+                    model_input = _truncated_input(model_input, position_limit(model))
         self._refuse_unreadable(model_input, can_be_cut=example.answer is None)
         encoder_tokens = model_input.tokens if model_input.context is None else model_input.context
         inputs = self.inputs_of(self.tensor(encoder_tokens.ids[None]))
@@ -336,7 +336,7 @@ class HuggingFaceReader(FolderReader):
         return ModelInput(tokens, context, attention=attention, remarks=remarks)
 
 
-def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
+def _truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
     """Returns the input cut to ``limit`` tokens, with a remark.
 
     Returns it unchanged if it fits, ``limit`` is ``None``, or it is for an encoder-decoder.

@@ -113,10 +113,10 @@ class SoundReader(MediaReader):
             tokenizer = self.loaded.tokenizer
             assert tokenizer is not None
             # The decoder's start tokens, then the text with an end token, or what the model writes.
-            start_ids, ids = move_leading_special_ids(tokenizer, *self._decoder_ids(features, example.text))
+            start_ids, ids = _move_leading_special_ids(tokenizer, *self._decoder_ids(features, example.text))
             if example.text:
                 ids = [*text_ids(tokenizer, example.text), int(tokenizer.eos_token_id)]
-            tokens = decoder_tokens(tokenizer, start_ids, ids)
+            tokens = _decoder_tokens(tokenizer, start_ids, ids)
         return Prepared(
             {self._input_name: features, "decoder_input_ids": self.tensor(tokens.ids[None]), "use_cache": False},
             tokens,
@@ -164,7 +164,7 @@ class SoundReader(MediaReader):
             spans = measured_spans(encoder, self._features, len(samples), self._input_name)
         except UnevenFramesError:
             return spectrogram_tokens(encoder, self._features, samples, self.rate, sound.title, self._input_name)
-        return frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
+        return _frame_tokens(sound, np.rint(spans * (sound.rate / self.rate)).astype(np.int64))
 
     def _refuse_long(self, sound: "Sound") -> None:
         """Raises AttnvizError if the sound is longer than the model's window; never if the model has no window."""
@@ -221,7 +221,7 @@ def text_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return ids
 
 
-def move_leading_special_ids(
+def _move_leading_special_ids(
     tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]
 ) -> tuple[list[int], list[int]]:
     """Returns ``start_ids`` followed by the leading special ids of ``ids``, and the remaining ``ids``.
@@ -235,7 +235,7 @@ def move_leading_special_ids(
     return [*start_ids, *ids[:count]], ids[count:]
 
 
-def decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
+def _decoder_tokens(tokenizer: "PreTrainedTokenizerBase", start_ids: list[int], ids: list[int]) -> Tokens:
     """Returns a decoder's tokens: its start tokens, the text, and the end token if it is the last of ``ids``.
 
     Start and end tokens are special and have no characters.
@@ -257,13 +257,11 @@ def _special_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[i
     return tokens_of_pieces(text, ids, names, [(len(text), len(text))] * len(ids), np.ones(len(ids), dtype=bool))
 
 
-def frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
+def _frame_tokens(sound: "Sound", spans: "IntArray") -> Tokens:
     """Returns the frames of a sound as tokens, each labelled by the second at its middle, such as ``0.25s``.
 
-    A frame whose middle lies after the end of the sound is padding: a special token without a place.
-
-    Args:
-        spans: ``(frames, 2)``, the first sample of each frame and the sample after its last, at the sound's rate.
+    ``spans`` are ``(frames, 2)``, the first sample of each frame and the one after its last, at the sound's rate. A
+    frame whose middle lies after the end of the sound is padding: a special token without a place.
     """
     middles = spans.mean(axis=1)
     is_in_sound = middles < sound.samples
