@@ -144,6 +144,8 @@ def _context_after(pieces: Sequence[TextPiece], index: int) -> str:
 
 def _place_between(text: str, start: int, stop: int, unplaced: list[int], spans: list[Span]) -> None:
     """Gives the words between two characters to the pieces without a place."""
+    while start < stop and _may_be_missing(text[start]):  # an accent of the last piece that has a place
+        start += 1
     words = [match.span() for match in re.compile(r"\S+").finditer(text, start, stop)] if unplaced else []
     for number, index in enumerate(unplaced):
         if words:
