@@ -16,7 +16,6 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture import Capture
 from attnviz.capture.flow.sites import ModuleIndex, modules_of
-from attnviz.capture.hooks.flex_attention import FLEX_PATCHES
 from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, add_observer, remove_observer
 from attnviz.capture.hooks.patches import GlobalHook, Patches
 from attnviz.capture.hooks.torch_functions import Observer, StopForward
@@ -238,7 +237,6 @@ PATCHES = Patches(
     (
         *TORCH_PATCHES,
         *TRANSFORMERS_PATCHES,
-        *FLEX_PATCHES,
         GlobalHook(lambda: register_module_forward_pre_hook(_before_module)),
         GlobalHook(lambda: register_module_forward_hook(_after_module, always_call=True)),
     )

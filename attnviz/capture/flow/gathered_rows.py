@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, tensors_in
+from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.flow.token_places import MOVING
 
 ITEM = "__getitem__"
@@ -96,7 +97,7 @@ class GatheredRows:
         kwargs: dict[str, Any],
         result: Any,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
-        running_module: Callable[[], nn.Module | None],
+        running_module: Callable[[], CallingModule | None],
     ) -> None:
         """Notes which rows the result of a function contains.
 
@@ -118,7 +119,7 @@ class GatheredRows:
         kwargs: dict[str, Any],
         result: Tensor,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
-        running_module: Callable[[], nn.Module | None],
+        running_module: Callable[[], CallingModule | None],
     ) -> RowGather | None:
         """Returns the rows that an index gathered, counted in the tensor from which the first index gathered."""
         source, source_gather = args[0], self.gather_of(args[0])
@@ -136,7 +137,9 @@ class GatheredRows:
                 source_gather = source_gather._replace(numbers=func(source_gather.numbers, *args[1:], **options))
             return source_gather
         axis, rows = changed_axes[0]
-        gather = RowGather(rows, source.shape[axis] if source_gather is None else source_gather.total, running_module())
+        total = source.shape[axis] if source_gather is None else source_gather.total
+        caller = running_module()
+        gather = RowGather(rows, total, None if caller is None else caller.module)
         if len(changed_axes) > 1 or result.dim() != source.dim():
             return gather.with_unknown_rows(result.shape)
         if source_gather is not None:

@@ -4,6 +4,7 @@ While a thread is observed, torch hands each of its functions to one mode, which
 block of the thread has an observer.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import local
@@ -26,6 +27,8 @@ ATTRIBUTE = "__get__"
 WITHOUT_TENSORS = frozenset(
     {"size", "stride", "dim", "numel", "is_contiguous", "is_floating_point", "is_complex", "__len__", "item"}
 )  # their results hold no tensor, and they write to none
+# Torch runs the score_mod of flex_attention under vmap if it is not compiled. Versions 2.5 to 2.13 compute it there.
+FLEX_MODULE = "torch._higher_order_ops.flex_attention"
 _push: Callable[[Any], None] = torch.overrides._push_mode
 _pop: Callable[[], Any] = torch.overrides._pop_mode
 _stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
@@ -59,7 +62,10 @@ class ObservingMode(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
-            return self._attribute(func, args)
+            result = func(*args)
+            if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE):
+                self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
+            return result
         if name in WITHOUT_TENSORS or (self._is_known(name) and name != DOT_PRODUCT):
             return func(*args, **keywords)
         target = overwritten_tensor(name, args, keywords)
@@ -71,13 +77,6 @@ class ObservingMode(TorchFunctionMode):
             call = call_function(self, func, args, keywords)
         self._show(call)
         return call.result
-
-    def _attribute(self, func: Callable[..., Any], args: Arguments) -> Any:
-        """Returns an attribute of a tensor, and shows it to the observers if it is a tensor."""
-        result = func(*args)
-        if isinstance(result, Tensor) and not self._is_known(ATTRIBUTE):
-            self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
-        return result
 
     def _is_known(self, name: str) -> bool:
         """Tells each observer which function is called; True if all know it from the passes before."""
@@ -127,7 +126,8 @@ class ObservingMode(TorchFunctionMode):
 
         Meanwhile ``cross`` of each observer is True if queries and keys have different inputs, else False. If other
         modes are active, they get the call first, and this mode handles it after them. If a subclass of tensor
-        overrides the function, ``cross`` stays ``None``, and no inner functions are shown.
+        overrides the function, ``cross`` stays ``None``, and no inner functions are shown. It also stays ``None`` if
+        queries or keys cannot be read.
         """
         if torch._C._len_torch_function_stack():  # modes entered later must still be asked first
             with self._below_others():
@@ -136,7 +136,9 @@ class ObservingMode(TorchFunctionMode):
         if _is_overridden(query) or _is_overridden(key):
             return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         for observer in self.observers:
-            observer.cross = observer.have_different_inputs(query, key)
+            with observer.guarded():
+                if unreadable_kind(query, key) is None:
+                    observer.cross = observer.have_different_inputs(query, key)
         self.inside_multi_head = True
         try:
             with self:  # torch deactivates a mode while it handles a function
@@ -230,7 +232,13 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 
     def has_torch_function(tensors: Any) -> bool:
         """True if an override other than the observing mode applies to the tensors."""
-        return original(tensors) if _thread.mode is None else _has_other_overrides(tensors)
+        if _thread.mode is None:
+            return original(tensors)
+        if any(type(mode) is not ObservingMode for mode in _stack()):
+            return True
+        no_override = torch._C._disabled_torch_function_impl
+        classes = {type(tensor) for tensor in tensors} - {Tensor}
+        return any(getattr(kind, "__torch_function__", no_override) is not no_override for kind in classes)
 
     return has_torch_function
 
@@ -249,19 +257,27 @@ def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Calla
     return has_torch_function
 
 
+def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a wrapper of torch's function for score_mod and mask_mod; it shows the scores to the observers."""
+
+    def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
+        """Calls ``original``, and returns its result: the scores before and after the change."""
+        result = original(*args, **kwargs)
+        scores, changed_scores = result
+        if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:
+            for observer in observers():
+                with observer.guarded():
+                    observer.flow.note_elementwise(scores, changed_scores)
+        return result
+
+    return _math_attention_inner
+
+
 TORCH_PATCHES = (
     Patch(lambda: torch.overrides, "has_torch_function", _has_torch_function_for_layers),
     Patch(lambda: functional, "has_torch_function", _has_torch_function_for_multi_head),
+    Patch(lambda: sys.modules.get(FLEX_MODULE), "_math_attention_inner", _showing_score_changes),
 )
-
-
-def _has_other_overrides(tensors: Any) -> bool:
-    """True if a mode other than the observing one is active, or a tensor is of a class that overrides functions."""
-    if any(type(mode) is not ObservingMode for mode in _stack()):
-        return True
-    no_override = torch._C._disabled_torch_function_impl
-    classes = {type(tensor) for tensor in tensors} - {Tensor}
-    return any(getattr(kind, "__torch_function__", no_override) is not no_override for kind in classes)
 
 
 def _is_overridden(tensor: object) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnviz.capture.assembly.output_projection import ProjectionSearch
 from attnviz.capture.assembly.windows import Windows, windows_of
@@ -32,7 +32,7 @@ from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, tensors_in
 from attnviz.capture.flow.gathered_rows import GatheredRows, OperandGathers
 from attnviz.capture.flow.lineage import NOTHING, Lineage
-from attnviz.capture.flow.nodes import Scores, Use, WeightsCandidate
+from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
@@ -177,7 +177,7 @@ class Observer:
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
         self.modules = modules
         self.listener = listener
-        self.flow = DataFlow(modules.modules.values(), self._running, self._on_use, self._on_unused)
+        self.flow = DataFlow(modules.modules.values(), self.running_module, self._on_use, self._on_unused)
         self.cross: bool | None = None
         self.token_places = TokenPlaces()
         self.gathered_rows = GatheredRows()
@@ -217,10 +217,15 @@ class Observer:
                     call.kwargs,
                     call.result,
                     self._gatherable_axes,
-                    self._running_module,
+                    self.running_module,
                 )
         if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
-            self._find_projection(self.search, call)
+            with self.guarded():
+                is_projection = self.search.check(
+                    call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
+                )
+                if not is_projection:
+                    self.listener.on_further_product()
 
     def _follow(self, call: TorchCall) -> None:
         """Follows the dataflow through a call; an error goes to the listener, but is ignored on unreadable tensors."""
@@ -241,25 +246,12 @@ class Observer:
         sizes = tensor.shape[:-1] if node.is_unobserved else tensor.shape
         return [axis for axis, size in enumerate(sizes) if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
-    def _running_module(self) -> nn.Module | None:
-        """Returns the module whose ``forward`` runs now; ``None`` if none does."""
-        running = self._running()
-        return None if running is None else running.module
-
     def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
         """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
         gather = OperandGathers(
             caller.module, self.gathered_rows.gather_of(queries), self.gathered_rows.gather_of(keys)
         )
         return gather if gather.queries is not None or gather.keys is not None else None
-
-    def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
-        """Checks if a call is a searched output projection; tells the listener if it is not."""
-        with self.guarded():
-            if not search.check(
-                call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
-            ):
-                self.listener.on_further_product()
 
     def unused_candidates(self) -> list[WeightsCandidate]:
         """Returns the normalised tensors that no product has used, and that the run may still overwrite."""
@@ -276,46 +268,45 @@ class Observer:
         if not candidate.is_over_features and candidate.normaliser == "softmax":
             self.listener.on_other(candidate.caller, candidate.shape, UNUSED, is_attention=True)
 
-    def _running(self) -> CallingModule | None:
+    def running_module(self) -> CallingModule | None:
         """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
         return self.modules.running(self.cross)
 
     def _on_use(self, use: Use) -> None:
-        """Reports a product that sums over a normalised axis: as attention, or with the reason why it is not."""
-        with self.guarded():
-            self._report_product(use)
-
-    def _report_product(self, use: Use) -> None:
         """Reports a product that sums over a normalised axis: as attention, as something else, or as unreadable."""
+        with self.guarded():
+            self._report_use(use)
+
+    def _report_use(self, use: Use) -> None:
         self.passes.is_plain = False
         # The dataflow drops the tensors of the candidate after the report, but the call is built later.
         use_copy = replace(use, candidate=replace(use.candidate))
         candidate = use_copy.candidate
-        caller = self._caller_with_kind(candidate)
+        scores, caller = candidate.scores, candidate.caller
+        if self.cross is None and scores is not None and scores.is_cross:  # no input in common
+            caller = self.modules.describe(caller.module, cross=True)
         if use.refusal is not None:
-            is_attention = candidate.scores is not None or not candidate.is_over_features
+            is_attention = scores is not None or not candidate.is_over_features
             self.listener.on_other(caller, candidate.shape, use.refusal, is_attention=is_attention)
             return
         if self._is_unreadable(caller, candidate.logits, candidate.probabilities, use.product.right, use.result):
             return
-        scores = candidate.scores
         queries = candidate.lineage if scores is None else scores.left_lineage
         layout = layout_of_use(use_copy, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
         if layout is None:
             self.listener.on_other(caller, candidate.shape, OTHER_HEADS, is_attention=True)
             return
-        self._find_windows_of(scores)
         product = None if scores is None else scores.product
+        if product is not None and product.left_letters.endswith(product.summed_letters):
+            is_transposed = not product.right_letters.endswith(product.summed_letters)
+            self._find_windows(product.left, product.right, is_transposed=is_transposed)
+        else:
+            self._find_windows(None, None)
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
         build = partial(use_call, use_copy, layout, gather)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
         observed_call = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
         self.listener.on_attention(observed_call._replace(is_additive=scores is None and candidate.from_token_pairs))
-
-    def _caller_with_kind(self, candidate: WeightsCandidate) -> CallingModule:
-        """Returns the candidate's caller, marked as cross-attention if its queries and keys have no input in common."""
-        is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
-        return self.modules.describe(candidate.caller.module, cross=True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
         """Reports a call of ``scaled_dot_product_attention``, and sets `windows` to its windows.
@@ -393,14 +384,6 @@ class Observer:
             return False
         query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
         return not query_roots & key_roots
-
-    def _find_windows_of(self, scores: Scores | None) -> None:
-        """Finds the windows of attention written by hand, from the operands of the product that gave its scores."""
-        product = None if scores is None else scores.product
-        if product is None or not product.left_letters.endswith(product.summed_letters):
-            return self._find_windows(None, None)
-        is_transposed = not product.right_letters.endswith(product.summed_letters)
-        return self._find_windows(product.left, product.right, is_transposed=is_transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, is_transposed: bool = False) -> None:
         """Sets `windows` to the windows of a call, or to ``None`` if it has none."""

@@ -1,4 +1,4 @@
-"""One's own call of torch's flex_attention, of which torch computes score_mod and mask_mod under vmap."""
+"""What the observing mode sees of torch's own attention: flex_attention, and multi-head attention that it enters."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention as flex
 
 import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.hooks.torch_functions import Observer
 from tests.conftest import cells
 
 HEADS, TOKENS, WIDTH = 4, 5, 16
@@ -89,3 +91,36 @@ def test_weights_and_scores_are_those_after_score_mod_and_mask_mod(name: str, gr
     fidelity = recording.maps[0].fidelity
     assert fidelity is not None
     assert fidelity < 1e-6
+
+
+class Crossing(nn.Module):
+    """Torch's multi-head attention of one sequence over another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        mixed: Tensor = self.attention(x, context, context)[0]
+        return mixed
+
+
+def test_error_before_multi_head_attention_leaves_the_pass_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(Observer, "have_different_inputs", fail)
+    model, x, context = Crossing(), torch.randn(2, 3, WIDTH), torch.randn(2, 4, WIDTH)
+    bare = model(x, context)
+    with pytest.raises(AttnvizError, match=r"a fault in attnviz: ValueError: boom"), attnviz.record(model):
+        observed = model(x, context)
+    assert torch.equal(bare, observed)
+
+
+def test_multi_head_attention_under_vmap_runs_and_is_said_to_be_unreadable() -> None:
+    model, x, context = Crossing(), torch.randn(2, 3, 5, WIDTH), torch.randn(2, 3, 5, WIDTH)
+    bare = torch.vmap(model)(x, context)
+    unreadable = r"attention computes it on tensors of torch\.vmap or torch\.func"
+    with pytest.raises(AttnvizError, match=unreadable), attnviz.record(model):
+        observed = torch.vmap(model)(x, context)
+    assert torch.equal(bare, observed)
