@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
+from attnviz.capture.calls.attention_call import AttentionCall, are_exact
 
 # Relative to the largest mark; a key that is computed twice may be rounded differently.
 TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
 MAX_CACHED = 16
-EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +56,11 @@ def _with_equal_heads(first: FloatArray, second: FloatArray) -> tuple[FloatArray
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:
     """Returns the marks of a call's keys, or of its values if the keys are unknown; ``None`` if both are unknown."""
-    features = _keys_or_values(call)
+    features = call.values if call.known_keys is None else call.known_keys
     if features is None:
         return None
     numbers = features.detach().float() @ _coefficients(features.shape[-1], features.device)
-    return KeyMarks(numbers.cpu().numpy(), TOLERANCE if features.dtype in EXACT_DTYPES else HALF_TOLERANCE)
+    return KeyMarks(numbers.cpu().numpy(), TOLERANCE if are_exact(features) else HALF_TOLERANCE)
 
 
 @lru_cache(MAX_CACHED)
@@ -70,12 +69,3 @@ def _coefficients(features: int, device: torch.device) -> Tensor:
     with torch.inference_mode(mode=False):  # the cached tensor must not be an inference tensor: other runs use it too
         indices = torch.arange(features, device=device, dtype=torch.float32)
         return torch.cos(1.7 * indices + 0.3)  # any irregular numbers tell keys apart; random ones would need a seed
-
-
-def _keys_or_values(call: AttentionCall) -> Tensor | None:
-    """Returns the keys, ``(batch, key heads, keys, features)``; values if keys are unknown; ``None`` if both are."""
-    if isinstance(call, FactoredCall):
-        return call.keys
-    if isinstance(call, DenseCall) and call.product is not None:
-        return call.product.keys
-    return call.values

@@ -14,9 +14,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.capture.calls.attention_call import FactoredCall, shared_or_per_head_cells
+from attnviz.capture.calls.attention_call import FactoredCall, query_bands, shared_or_per_head_cells
 
-MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 SAMPLED_QUERIES = 64  # queries from which the bias of each distance is read, the first and the last among them
 
 
@@ -45,7 +44,7 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
         return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
     head_masks = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
     numbers = head_masks.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
-    biases = [bias_of(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
+    biases = [_bias_of_mask(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
     return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
 
 
@@ -86,7 +85,7 @@ def mask_of(cells: BoolArray) -> Mask:
     keys = slice(0, cells.shape[1])
     for rules in _candidate_masks(cells):
         mask = replace(rules, padding=None if visible_keys.all() else visible_keys)
-        if all(np.array_equal(mask.visible(band, keys), cells[band]) for band in _bands(cells)):
+        if all(np.array_equal(mask.visible(band, keys), cells[band]) for band in query_bands(len(cells))):
             return mask
     return Mask(explicit=np.ascontiguousarray(cells))
 
@@ -114,7 +113,7 @@ def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
             yield Mask(causal=True, prefix=int(last_keys[0]) + 1, offset=offset)
 
 
-def bias_of(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
+def _bias_of_mask(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
     """Returns the bias that a mask adds to visible scores: by key, else by distance, else for each cell.
 
     The bias is empty if the mask adds nothing.
@@ -149,14 +148,9 @@ def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
 def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
     """True if a bias equals the mask in every visible cell."""
     bias_cells = np.broadcast_to(bias, mask.shape)
-    return all(((mask[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
+    return all(((mask[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in query_bands(len(cells)))
 
 
 def _repeated_for_heads(array: FloatArray, heads: int) -> FloatArray:
     """Returns an array ``(1 or heads, ...)`` as ``(heads, ...)``."""
     return np.ascontiguousarray(np.broadcast_to(array, (heads, *array.shape[1:])))
-
-
-def _bands(cells: BoolArray) -> Iterator[slice]:
-    """Yields the queries in bands of at most ``MAX_BAND_QUERIES``."""
-    return (slice(start, min(start + MAX_BAND_QUERIES, len(cells))) for start in range(0, len(cells), MAX_BAND_QUERIES))

@@ -7,29 +7,72 @@ alone. Factors are used only if every visible score that they give equals the mo
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attnviz.capture.assembly.fitted_scores import Fit, Sample, fit
 from attnviz.capture.calls.attention_call import (
     AttentionCall,
     DenseCall,
     FactoredCall,
     PositionBias,
     Product,
+    are_exact,
+    bias_indices,
     checked_rows,
     hidden_cells,
     pick_heads,
+    query_bands,
 )
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # errors that rounding explains, absolute
 SCORE_TOLERANCE = 1e-5  # in float32, relative to 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
 SPACED_QUERIES, LAST_QUERIES = 48, 16  # queries to which scale and biases are fitted
-MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
+# Conjugate gradients stop at this relative squared residual; the limit of steps is rarely reached.
+RELATIVE_RESIDUAL, MAX_STEPS = 1e-18, 200
+MIN_DIVISOR = 1e-300  # replaces smaller divisors, so that an exact fit does not divide 0 by 0
 SCALE_PER_HEAD = "each head multiplies q·k by a scale of its own, which is part of the queries shown"
-EXACT_DTYPES = (torch.float32, torch.float64)
+
+
+class _Sample(NamedTuple):
+    """Some rows of the chosen heads, in float64 on the CPU.
+
+    Attributes:
+        rows: ``(rows,)``, the indices of the queries.
+        scores: ``(batch, heads, rows, keys)``, the input of the softmax, 0 where masked.
+        products: ``(batch, heads, rows, keys)``, queries · keys, 0 where masked.
+        visible: ``(batch, 1, rows, keys)``, bool.
+        queries: the number of all queries.
+    """
+
+    rows: Tensor
+    scores: Tensor
+    products: Tensor
+    visible: Tensor
+    queries: int
+
+    def last_rows_of_first_head(self, rows: int) -> "_Sample":
+        """Returns a sample of only the last ``rows`` queries, in the first head of the first text."""
+        scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
+        return self._replace(
+            rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
+        )
+
+
+class _Fit(NamedTuple):
+    """A fit of the scores of a sample.
+
+    Attributes:
+        scales: ``(heads,)``, the factors of q·k.
+        biases: the biases by position.
+        residuals: ``(batch, heads, rows, keys)``, the residuals.
+    """
+
+    scales: Tensor
+    biases: tuple[PositionBias, ...]
+    residuals: Tensor
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
@@ -48,51 +91,47 @@ def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None
 def _give_weights(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> bool:
     """True if the factors give the model's weights of these heads within the tolerance, on at most 32 queries."""
     rows = checked_rows(call.shape[2])
-    tolerance = _weight_tolerance(call, factors.masked_scores(heads, rows))
+    tolerance = HALF_WEIGHT_TOLERANCE
+    if _is_exact(call):
+        largest_score = float(factors.masked_scores(heads, rows).nan_to_num(neginf=0.0).abs().amax())
+        tolerance = max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest_score)
     errors = (factors.weights(heads, rows).float() - call.weights(heads, rows).float()).abs()
     return bool((errors < tolerance).all())
 
 
-def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
-    """Returns the largest error of a weight that rounding explains."""
-    if not _is_exact(call):
-        return HALF_WEIGHT_TOLERANCE
-    largest_score = float(scores.nan_to_num(neginf=0.0).abs().amax())
-    return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest_score)
-
-
 def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
     """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none."""
-    visible = _common_visible_cells(call.logits, heads)
-    if visible is None:
+    visible = ~hidden_cells(call.logits[:, heads[0], None])
+    if not all(torch.equal(~hidden_cells(call.logits[:, head, None]), visible) for head in heads[1:]):
         return None
     factors_product = product
-    if call.logits.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
+    if not are_exact(call.logits):  # autocast rounds queries and keys before the product
         factors_product = Product(*(tensor.to(call.logits.dtype) for tensor in product))
     sample = _sample(call, factors_product, visible, heads)
     small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
+    small_limit = _score_tolerance(call) * (1 + small_sample.scores.abs())
     for by_distance in ((), (False,), (True,), (False, True)):  # no bias, one by key, one by distance, both
-        if not _fits_scores(small_sample, by_distance, call):  # a small sample rejects most biases at low cost
+        # A small sample rejects most biases at low cost.
+        if not bool((_fit(small_sample, by_distance).residuals.abs() <= small_limit).all()):
             continue
-        for factors in _candidate_factors(call, factors_product, visible, fit(sample, by_distance), heads):
+        for factors in _candidate_factors(call, factors_product, visible, _fit(sample, by_distance), heads):
             if _largest_scores_if_equal(factors, call, heads, sample.rows) is not None:
                 return _with_logsumexp_if_equal(factors, call, heads)
     return None
 
 
-def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -> bool:
-    """True if a fit with these biases leaves only residuals that rounding explains."""
-    tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
-    return bool((fit(sample, by_distance).residuals.abs() <= tolerance * (1 + sample.scores.abs())).all())
-
-
 def _candidate_factors(
-    call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
+    call: DenseCall, product: Product, visible: Tensor, fit_of_scores: _Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
     """Yields factors with the biases of a fit: first with the mean scale, then with queries times a scale per head."""
     head_count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
     mean_scale = float(fit_of_scores.scales.mean())
+    biases = []
+    for bias in fit_of_scores.biases:
+        numbers = torch.zeros(len(bias.numbers), head_count, bias.numbers.shape[-1], device=call.logits.device)
+        numbers[:, list(heads)] = bias.numbers.to(numbers.device)  # 0 for heads that were not chosen
+        biases.append(bias._replace(numbers=numbers))
     with_shared_scale = FactoredCall(
         queries=product.queries,
         keys=product.keys,
@@ -100,9 +139,7 @@ def _candidate_factors(
         output=call.output,
         scale=_rounded_scale(mean_scale, features, rounding),
         mask=visible,
-        position_biases=tuple(
-            _bias_of_all_heads(bias, heads, head_count, call.logits.device) for bias in fit_of_scores.biases
-        ),
+        position_biases=tuple(biases),
     )
     yield with_shared_scale
     scales_differ = float((fit_of_scores.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
@@ -113,13 +150,6 @@ def _candidate_factors(
         )
         queries = product.queries * head_scales.to(product.queries)[:, None, None]
         yield replace(with_shared_scale, queries=queries, scale=1.0, note=SCALE_PER_HEAD)
-
-
-def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
-    """Returns a bias of all heads that is 0 for those that were not chosen."""
-    numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
-    numbers[:, list(heads)] = bias.numbers.to(device)
-    return bias._replace(numbers=numbers)
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:
@@ -133,7 +163,7 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.probabilities.device)
     for head in heads:
-        for rows in _bands(call):
+        for rows in query_bands(queries):
             largest_scores = _largest_scores_if_equal(factors, call, [head], rows)
             if largest_scores is None:
                 return None
@@ -142,14 +172,7 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
     return replace(factors, logsumexp=logsumexp if _is_exact(call) else None)
 
 
-def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None:
-    """Returns the cells of these heads that the logits show as visible, ``(batch, 1, queries, keys)``."""
-    first_visible = ~hidden_cells(logits[:, heads[0], None])
-    all_equal = all(torch.equal(~hidden_cells(logits[:, head, None]), first_visible) for head in heads[1:])
-    return first_visible if all_equal else None
-
-
-def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
+def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> _Sample:
     """Returns a sample of spaced queries and of the last queries."""
     count = call.shape[2]
     spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
@@ -159,7 +182,7 @@ def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[
     visible_rows = visible[:, :, rows].cpu()
     scores = call.logits[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
     products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
-    return Sample(rows.cpu(), scores, products, visible_rows, count)
+    return _Sample(rows.cpu(), scores, products, visible_rows, count)
 
 
 def _largest_scores_if_equal(
@@ -169,7 +192,7 @@ def _largest_scores_if_equal(
     scores = factors.masked_scores(heads, rows)
     model_scores = call.logits[:, :, rows][:, list(heads)].to(scores.dtype)
     largest_scores = scores.amax(-1)  # before `scores` is overwritten below
-    tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    tolerance = _score_tolerance(call)
     difference = scores.sub_(model_scores).masked_fill_(~factors.visible_cells()[:, :, rows], 0).abs_()
     if bool(difference.amax() <= tolerance):  # stricter than the test below, and cheaper
         return largest_scores
@@ -177,10 +200,104 @@ def _largest_scores_if_equal(
 
 
 def _is_exact(call: DenseCall) -> bool:
-    """True if scores and weights are both in float32 or finer; under autocast only one of them may be."""
-    return call.logits.dtype in EXACT_DTYPES and call.probabilities.dtype in EXACT_DTYPES
+    return are_exact(call.logits, call.probabilities)
 
 
-def _bands(call: DenseCall) -> list[slice]:
-    """Returns the queries in bands of at most ``MAX_BAND_QUERIES``."""
-    return [slice(start, start + MAX_BAND_QUERIES) for start in range(0, call.shape[2], MAX_BAND_QUERIES)]
+def _score_tolerance(call: DenseCall) -> float:
+    """Returns the error of a score that rounding explains, relative to 1 + |score|."""
+    return SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+
+
+def _fit(sample: _Sample, by_distance: Sequence[bool]) -> _Fit:
+    """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
+
+    Biases are fitted to the scores and to the products of queries and keys; the scale then fits the residuals of both.
+    """
+    terms = _Terms.from_sample(sample, by_distance)
+    score_biases, product_biases = terms.solve(sample.scores), terms.solve(sample.products)
+    scores = sample.scores - terms.cells(score_biases)
+    products = sample.products - terms.cells(product_biases)
+    scales = (scores * products).sum((0, 2, 3)) / products.square().sum((0, 2, 3))
+    biases = tuple(
+        PositionBias((score_bias - scales[:, None] * product_bias).float(), is_by_distance)
+        for score_bias, product_bias, is_by_distance in zip(score_biases, product_biases, by_distance, strict=True)
+    )
+    return _Fit(scales, biases, scores - scales[:, None, None] * products)
+
+
+class _Terms(NamedTuple):
+    """The unknowns of the least squares: biases by key or by distance, whose sum is a map.
+
+    Attributes:
+        visible: ``(batch, 1, rows, keys)``, 1 or 0.
+        places: for each bias the place of each cell, a key or a distance, ``(rows or 1, keys)``.
+    """
+
+    visible: Tensor
+    places: tuple[Tensor, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def from_sample(cls, sample: _Sample, by_distance: Sequence[bool]) -> "_Terms":
+        """Returns the unknowns of a fit to a sample; arguments as in `_fit`."""
+        keys = sample.scores.shape[-1]
+        places = tuple(bias_indices(sample.rows, sample.queries, keys, is_distance) for is_distance in by_distance)
+        sizes = tuple(sample.queries + keys - 1 if is_distance else keys for is_distance in by_distance)
+        return cls(sample.visible.double(), places, sizes)
+
+    def cells(self, biases: Sequence[Tensor]) -> Tensor:
+        """Returns the sum of the biases of each cell, ``(batch, heads, rows, keys)``; 0 where hidden."""
+        total = torch.zeros((), dtype=torch.float64)
+        for bias, places_of_cells in zip(biases, self.places, strict=True):
+            total = total + bias[..., places_of_cells]
+        return total * self.visible
+
+    def sums(self, cells: Tensor) -> list[Tensor]:
+        """Returns for each bias the sum of the visible cells at each of its places, which are keys or distances."""
+        visible_cells = (cells * self.visible).flatten(-2)
+        rows, keys = cells.shape[-2:]
+        return [
+            torch.zeros(*cells.shape[:2], size, dtype=torch.float64).index_add_(
+                -1, places_of_cells.expand(rows, keys).flatten(), visible_cells
+            )
+            for places_of_cells, size in zip(self.places, self.sizes, strict=True)
+        ]
+
+    def solve(self, cells: Tensor) -> list[Tensor]:
+        """Returns the biases whose sum fits the cells with the least squared error, ``(batch, heads, places)`` each."""
+        cell_counts = [count.clamp_min(1) for count in self.sums(torch.ones_like(cells))]
+        biases = [torch.zeros_like(count) for count in cell_counts]
+        residuals = self.sums(cells)
+        target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(MIN_DIVISOR)
+        direction = _quotients(residuals, cell_counts)
+        residual_size = _dot(residuals, direction)
+        for _ in range(MAX_STEPS if biases else 0):
+            image = self.sums(self.cells(direction))
+            step_length = residual_size / _dot(direction, image).clamp_min(MIN_DIVISOR)
+            biases = _plus_multiple(biases, step_length, direction)
+            residuals = _plus_multiple(residuals, -step_length, image)
+            if bool((_dot(residuals, residuals) <= target).all()):
+                break
+            scaled_residuals = _quotients(residuals, cell_counts)
+            previous_size, residual_size = residual_size, _dot(residuals, scaled_residuals)
+            growth = residual_size / previous_size.clamp_min(MIN_DIVISOR)
+            direction = _plus_multiple(scaled_residuals, growth, direction)
+        return biases
+
+
+def _quotients(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each tensor of the first list divided by its partner in the second."""
+    return [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
+
+
+def _plus_multiple(summands: Sequence[Tensor], factor: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each tensor of the first list plus ``factor``, ``(batch, heads, 1)``, times its partner in the second."""
+    return [summand + factor * other for summand, other in zip(summands, others, strict=True)]
+
+
+def _dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    """Returns the dot products of the last axes, summed over pairs from two lists of tensors, ``(batch, heads, 1)``."""
+    total = torch.zeros((), dtype=torch.float64)
+    for left_part, right_part in zip(left, right, strict=True):
+        total = total + (left_part * right_part).sum(-1, keepdim=True)
+    return total

@@ -15,6 +15,8 @@ from torch import Tensor
 
 MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
+EXACT_DTYPES = (torch.float32, torch.float64)
+MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
 
@@ -121,6 +123,11 @@ class AttentionCall(ABC):
     def shape(self) -> tuple[int, int, int, int]:
         """The numbers of texts, heads, queries and keys."""
 
+    @property
+    @abstractmethod
+    def known_keys(self) -> Tensor | None:
+        """The keys, ``(batch, key heads, keys, features)``; ``None`` if they are unknown."""
+
     @abstractmethod
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """Returns the maps of these heads, of all or some queries."""
@@ -220,6 +227,11 @@ class FactoredCall(AttentionCall):
         batch, heads, queries, _ = self.queries.shape
         _, _, keys, _ = self.keys.shape
         return batch, heads, queries, keys
+
+    @property
+    def known_keys(self) -> Tensor:
+        """The keys."""
+        return self.keys
 
     def visible_cells(self) -> Tensor:
         """Returns the cells that the mask leaves visible; they broadcast to ``(batch, heads, queries, keys)``.
@@ -372,6 +384,11 @@ class DenseCall(AttentionCall):
         batch, heads, queries, keys = self.probabilities.shape
         return batch, heads, queries, keys
 
+    @property
+    def known_keys(self) -> Tensor | None:
+        """The keys of the product that gave the scores; ``None`` if they are unknown."""
+        return None if self.product is None else self.product.keys
+
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """Returns the maps of these heads, of all or some queries, as the model computed them.
 
@@ -404,6 +421,16 @@ class DenseCall(AttentionCall):
             return weights
         is_kept = self.dropout.weights[:, list(heads), queries] != 0
         return weights * is_kept * self.dropout.factor
+
+
+def are_exact(*tensors: Tensor) -> bool:
+    """True if all tensors are in float32 or finer; under autocast only some of a call's may be."""
+    return all(tensor.dtype in EXACT_DTYPES for tensor in tensors)
+
+
+def query_bands(queries: int) -> list[slice]:
+    """Returns the queries in bands of at most `MAX_BAND_QUERIES`, which are compared at once."""
+    return [slice(start, min(start + MAX_BAND_QUERIES, queries)) for start in range(0, queries, MAX_BAND_QUERIES)]
 
 
 def checked_rows(queries: int) -> slice:

@@ -194,16 +194,9 @@ def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
     """True if the keys and the values of two calls are equal, up to the length of the shorter call."""
     if not _have_same_form(first, second):
         return False
-    pairs = ((_keys_of(first), _keys_of(second)), (first.values, second.values))
+    pairs = ((first.known_keys, second.known_keys), (first.values, second.values))
     known_pairs = [(left, right) for left, right in pairs if left is not None and right is not None]
     return bool(known_pairs) and all(_start_equally(left, right) for left, right in known_pairs)
-
-
-def _keys_of(call: AttentionCall) -> Tensor | None:
-    """Returns the keys of a call; ``None`` if they are unknown."""
-    if isinstance(call, FactoredCall):
-        return call.keys
-    return call.product.keys if isinstance(call, DenseCall) and call.product is not None else None
 
 
 def _start_equally(first: Tensor, second: Tensor) -> bool:
