@@ -285,9 +285,10 @@ class Capture:
             if joined_call is None:
                 windows = None
             kept_call = captured_call if joined_call is None else joined_call
-            self.calls.append(kept_call)
             if self.value_norms is not None and not (windows is not None and windows.overlap):
-                self.value_norms.expect(call, kept_call, first_head, windows)
+                norms = self.value_norms.expect(call, [head - first_head for head in heads], windows)
+                kept_call = replace(kept_call, norms=norms)
+            self.calls.append(kept_call)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head in its layer."""

@@ -8,7 +8,6 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
-from attnviz.capture.assembly.contributions import SEVERAL_MAPS
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite
@@ -214,7 +213,7 @@ class ForwardPass:
         if not self.options.values:
             return
         for call in calls:
-            if not all("value_norms" in text_fields for text_fields in call.fields):
+            if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
                 place = call.site.module or "the model itself"
                 reason = _reason_without_contributions(call)
                 raise AttnvizError(
@@ -307,7 +306,7 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
 
 def _reason_without_contributions(call: CapturedCall) -> str:
     """Returns the reason why the output projection of a call is unknown, as a clause for a message."""
-    if any(SEVERAL_MAPS in text for text in call.fields):
+    if call.norms is not None and call.norms.projections > 1:
         return "its attention output enters several linear maps, as with an adapter that is not merged"
     if call.windows > 1:
         return "it attends within windows, whose keys are projected window by window"

@@ -16,7 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from attnviz.capture.assembly.output_projection import bias_of, operand_places
+from attnviz.capture.assembly.output_projection import added_bias, operand_places
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.torch_functions import TorchCall
 
@@ -251,7 +251,7 @@ class LinearPath:
                 row = matrix[0 if len(matrix) == 1 else self.position]
                 operand.row, operand.rows, operand.sources = _at_least_float32(row).clone(), len(matrix), None
             sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_weighted_gradient, weight))]
-            bias = bias_of(name, args, kwargs)
+            bias = added_bias(name, args, kwargs)
             return sources if bias is None else [*sources, (self.value(bias), _unchanged_gradient)]
         return None
 

@@ -44,6 +44,20 @@ TextTokens = Callable[[int], tuple[Tokens, Tokens]]
 TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
 
 
+@dataclass(eq=False)
+class ValueNorms:
+    """The norms of a call's values after the output projection, which runs after the call.
+
+    Attributes:
+        texts: for each text the norms, ``(heads, keys)``, and the largest error of the contributions that they give;
+            ``None`` until the projection is found.
+        projections: the number of linear maps that the output of the call enters.
+    """
+
+    texts: list[tuple[FloatArray, float]] | None = None
+    projections: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class CapturedCall:
     """A recorded call.
@@ -63,6 +77,7 @@ class CapturedCall:
         prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
         windows: the number of windows of a text that were joined.
         key_heads: the number of the key head that each recorded head reads; ``None`` if no two share one.
+        norms: the norms of its values; ``None`` if they are not searched.
     """
 
     site: CallSite
@@ -79,6 +94,14 @@ class CapturedCall:
     prompt: int | None = None
     windows: int = 1
     key_heads: tuple[int, ...] | None = None
+    norms: ValueNorms | None = None
+
+    def fields_of(self, item: int) -> dict[str, Any]:
+        """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""
+        if self.norms is None or self.norms.texts is None or self.norms.projections > 1:
+            return self.fields[item]
+        text_norms, error = self.norms.texts[item]
+        return self.fields[item] | {"value_norms": text_norms, "value_norms_fidelity": error}
 
 
 def capture_call(
@@ -104,7 +127,9 @@ def capture_call(
     factors = factors_of(call, call_heads) if prefers_factors and site.head is None else None
     rules = None if factors is None else position_rules(factors, call_heads)
     source = call if rules is None or factors is None else factors
-    map_type = _map_type(rules, dense, queries, keys)
+    map_type: type[LayerMaps] = FactoredMaps
+    if rules is None:
+        map_type = PooledMaps if is_long(queries, keys) and not dense else DenseMaps
     _refuse_size(source, len(call_heads), map_type, site)
     captured_call = CapturedCall(
         site=site,
@@ -116,7 +141,7 @@ def capture_call(
         fields=[],
         marks=key_marks(call),
         note=call.note or source.note,
-        key_heads=_key_heads(call, call_heads),
+        key_heads=_shared_key_heads(call, call_heads),
     )
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
@@ -134,13 +159,6 @@ def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
-def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
-    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole."""
-    if rules is not None:
-        return FactoredMaps
-    return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
-
-
 def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
     """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own.
 
@@ -148,8 +166,6 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         The maps. Factored maps are those of the first call alone: heads that are separate modules have no factors.
     """
     first_call = calls[0]
-    fidelities = [call.fidelity[item] for call in calls]
-    known_fidelities = [fidelity for fidelity in fidelities if fidelity is not None]
     common_fields: dict[str, Any] = {
         "layer": first_call.site.layer,
         "module": first_call.site.module,
@@ -159,31 +175,37 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "key_tokens": keys,
         # A stack that runs again in one pass reads the next texts.
         "item": first_call.first_item + first_call.site.run * first_call.shape[0] + item,
-        "fidelity": max(known_fidelities, default=None),
+        "fidelity": largest_known(call.fidelity[item] for call in calls),
     }
     if first_call.map_type is FactoredMaps:
-        return FactoredMaps(**common_fields, **first_call.fields[item])
+        return FactoredMaps(**common_fields, **first_call.fields_of(item))
     common_fields["scale"] = first_call.scale
     if first_call.map_type is DenseMaps and len(calls) == 1:
         common_fields["key_heads"] = first_call.key_heads
-    fields = first_call.fields[item]
-    joined_fields: dict[str, Any] = {
-        name: _joined_along_heads(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
-    }
-    if len(calls) > 1:
-        joined_fields |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
+    all_fields = [call.fields_of(item) for call in calls]
+    fields = dict(all_fields[0])
+    if len(calls) > 1:  # each head is a module of its own
+        for name in fields:
+            if name in HEAD_ARRAYS:
+                fields[name] = np.concatenate([call_fields[name] for call_fields in all_fields])
+            elif name in VISIBILITY_ARRAYS:
+                fields[name] = _joined_visibility(calls, item, name)
     if fields.get("metrics") is not None:
-        joined_fields["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
-    return first_call.map_type(**common_fields, **fields | joined_fields)
+        fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
+    return first_call.map_type(**common_fields, **fields)
 
 
-def _key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:
+def _shared_key_heads(call: AttentionCall, heads: list[int]) -> tuple[int, ...] | None:
     """Returns the number of the key head that each of these heads reads; ``None`` if no two heads share one."""
     factors = call if isinstance(call, FactoredCall) else call.factors if isinstance(call, DenseCall) else None
     if factors is None or factors.shape != call.shape or factors.keys.shape[1] == call.shape[1]:
         return None
-    heads_per_key_head = call.shape[1] // factors.keys.shape[1]
-    return tuple(head // heads_per_key_head for head in heads)
+    return tuple(_key_heads_of(factors, heads))
+
+
+def _key_heads_of(call: FactoredCall, heads: Sequence[int]) -> list[int]:
+    heads_per_key_head = call.shape[1] // call.keys.shape[1]
+    return [head // heads_per_key_head for head in heads]
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
@@ -205,12 +227,11 @@ def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list
     factors = factors_of(call, heads)
     if factors is None:
         return fields
-    head_count = factors.shape[1]
-    heads_per_key_head = head_count // factors.keys.shape[1]
-    key_head_indices = sorted({head // heads_per_key_head for head in heads})
-    queries = _to_numpy(pick_heads(factors.queries, heads, head_count))
-    keys = _to_numpy(factors.keys[:, key_head_indices])
-    key_heads = tuple(key_head_indices.index(head // heads_per_key_head) for head in heads)
+    key_heads_of_heads = _key_heads_of(factors, heads)
+    kept_key_heads = sorted(set(key_heads_of_heads))
+    queries = _to_numpy(pick_heads(factors.queries, heads, factors.shape[1]))
+    keys = _to_numpy(factors.keys[:, kept_key_heads])
+    key_heads = tuple(map(kept_key_heads.index, key_heads_of_heads))
     return [
         text | {"factors": ScoreFactors(queries=text_queries, keys=text_keys, key_heads=key_heads, scale=factors.scale)}
         for text, text_queries, text_keys in zip(fields, queries, keys, strict=True)
@@ -259,24 +280,26 @@ def _factored_fields(
     call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
 ) -> list[dict[str, Any]]:
     """Returns the fields of ``FactoredMaps`` for each text of a call."""
-    head_count = call.shape[1]
-    heads_per_key_head = head_count // call.keys.shape[1]
-    key_head_indices = sorted({head // heads_per_key_head for head in heads})
+    key_heads_of_heads = _key_heads_of(call, heads)
+    kept_key_heads = sorted(set(key_heads_of_heads))
+    key_heads = tuple(map(kept_key_heads.index, key_heads_of_heads))
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
     chosen_call = replace(
         call,
-        queries=pick_heads(call.queries, heads, head_count).to(dtype, memory_format=torch.contiguous_format, copy=True),
-        keys=call.keys[:, key_head_indices].to(dtype, memory_format=torch.contiguous_format),
+        queries=pick_heads(call.queries, heads, call.shape[1]).to(
+            dtype, memory_format=torch.contiguous_format, copy=True
+        ),
+        keys=call.keys[:, kept_key_heads].to(dtype, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
         position_biases=tuple(bias.of_heads(heads) for bias in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
-    key_heads = tuple(key_head_indices.index(head // heads_per_key_head) for head in heads)
     first_logsumexp = _kernel_logsumexp(call, heads)
     if first_logsumexp is None:
-        head_logsumexps = [_head_logsumexp(chosen_call, head, key_head) for head, key_head in enumerate(key_heads)]
-        first_logsumexp = torch.stack(head_logsumexps, dim=1)
+        rows = torch.arange(call.shape[2], device=call.queries.device)
+        heads_alone = [_single_head(chosen_call, head, key_head) for head, key_head in enumerate(key_heads)]
+        first_logsumexp = torch.stack([_row_logsumexp(head_alone, rows) for head_alone in heads_alone], dim=1)
     logsumexp = _exact_logsumexp(chosen_call, first_logsumexp, key_heads)
     # A query that sees no key has −inf, which is no error.
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
@@ -313,12 +336,11 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     return logsumexp.masked_fill(~sees_any, float("-inf"))
 
 
-def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
-    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries."""
-    single_head = _single_head(call, head, key_head)
-    bands = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
-    logsumexp = torch.cat([single_head.masked_scores([0], band).logsumexp(-1)[:, 0] for band in bands], dim=-1)
-    return logsumexp if call.sinks is None else torch.logaddexp(logsumexp, call.sinks[head].to(logsumexp.dtype))
+def _row_logsumexp(call: FactoredCall, rows: Tensor) -> Tensor:
+    """Returns the log-sum-exp of these rows of a call of one head, ``(batch, rows)``, including its sink."""
+    bands = torch.split(rows, MAX_BAND_QUERIES)
+    logsumexp = torch.cat([call.masked_scores([0], band).logsumexp(-1)[:, 0] for band in bands], dim=-1)
+    return logsumexp if call.sinks is None else torch.logaddexp(logsumexp, call.sinks.to(logsumexp))
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
@@ -329,12 +351,9 @@ def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int
     refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
     for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():
         exact_call = _call_in_float64(_single_head(call, head, key_heads[head]))
-        coarse_rows = torch.nonzero(is_coarse[:, head].any(0))[:, 0].to(exact_call.queries.device)
-        for rows in torch.split(coarse_rows, MAX_BAND_QUERIES):
-            exact_logsumexp = exact_call.masked_scores([0], rows).logsumexp(-1)[:, 0]
-            if call.sinks is not None:
-                exact_logsumexp = torch.logaddexp(exact_logsumexp, call.sinks[head].to(exact_logsumexp))
-            refined_logsumexp[:, head, rows.to(refined_logsumexp.device)] = exact_logsumexp.to(refined_logsumexp)
+        rows = torch.nonzero(is_coarse[:, head].any(0))[:, 0]
+        exact_logsumexp = _row_logsumexp(exact_call, rows.to(exact_call.queries.device))
+        refined_logsumexp[:, head, rows] = exact_logsumexp.to(refined_logsumexp)
     return refined_logsumexp
 
 
@@ -351,11 +370,16 @@ def _call_in_float64(call: FactoredCall) -> FactoredCall:
 
 
 def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
-    """Returns a call with only one head and without sinks; arguments as in `_head_logsumexp`."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
     biases = tuple(bias.of_heads([head]) for bias in call.position_biases)
-    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=biases, sinks=None)
+    sinks = None if call.sinks is None else call.sinks[head : head + 1]
+    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=biases, sinks=sinks)
+
+
+def largest_known(fidelities: Iterable[float | None]) -> float | None:
+    """Returns the largest of the fidelities that are known; ``None`` if none is known."""
+    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
@@ -394,9 +418,3 @@ def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> N
     for call in calls:
         head_arrays += [visible_to_heads(call.fields[item][name], [head]) for head in range(len(call.heads))]
     return shared_or_per_head(head_arrays)
-
-
-def _joined_along_heads(arrays: Iterable[FloatArray]) -> FloatArray:
-    """Returns arrays joined along the axis of heads; a single array is not copied."""
-    parts = list(arrays)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

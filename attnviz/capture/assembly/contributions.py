@@ -5,54 +5,56 @@ Weight", equation 4). The weight α is a number, so only ‖f(x)‖ of each head
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.assembly.captured_call import ValueNorms
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection, ProjectionSearch
 from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
 
-SEVERAL_MAPS = "several maps"  # flags a call whose output enters more than one linear map, which is refused
 MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
 MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
 class ValueNormRecorder:
-    """Adds the norms of values after the output projection to a recorded call once its output projection is found."""
+    """Finds the norms of the values of recorded calls, by a search for the output projection of each."""
 
     def __init__(self) -> None:
         self.search = ProjectionSearch()
 
-    def expect(
-        self, call: AttentionCall, captured_call: CapturedCall, first_head: int, windows: Windows | None = None
-    ) -> None:
-        """Starts to search for the output projection of a recorded call.
+    def expect(self, call: AttentionCall, heads: Sequence[int], windows: Windows | None = None) -> ValueNorms | None:
+        """Starts to search for the output projection of a call; returns its norms, which are unknown until it is found.
 
-        Does nothing if values or output are unknown, or if a fused kernel has applied the projection itself.
+        ``None`` if values or output are unknown, or if a fused kernel has applied the projection itself.
         """
         if call.output is None or call.values is None or call.postprocess is not None:
-            return
-        heads_in_call = [head - first_head for head in captured_call.heads]
+            return None
+        norms = ValueNorms()
+        self.search.expect(call.output, partial(_note_projection, norms, call, heads, windows))
+        return norms
 
-        def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
-            """Adds the norms of the call's values, and the largest error of the contributions, to each text's
-            fields.
-            """
-            if any("value_norms" in fields or SEVERAL_MAPS in fields for fields in captured_call.fields):
-                for fields in captured_call.fields:
-                    fields.pop("value_norms", None)
-                    fields[SEVERAL_MAPS] = True
-                return
-            norms = call_value_norms(call, projection, heads_in_call)
-            errors = contribution_errors(call, projection, heads_in_call)
-            pairs = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
-            for fields, (text_norms, error) in zip(captured_call.fields, pairs, strict=True):
-                fields |= {"value_norms": text_norms, "value_norms_fidelity": error}
 
-        self.search.expect(call.output, receive_projection)
+def _note_projection(
+    norms: ValueNorms,
+    call: AttentionCall,
+    heads: Sequence[int],
+    windows: Windows | None,
+    projection: OutputProjection,
+    place: OperandPlace,
+) -> None:
+    norms.projections += 1
+    if norms.projections > 1:  # contributions to several linear maps are refused
+        return
+    value_norms = call_value_norms(call, projection, heads)
+    errors = contribution_errors(call, projection, heads)
+    if windows is None:
+        norms.texts = list(zip(value_norms, errors, strict=True))
+    else:
+        norms.texts = joined_norms(value_norms, errors, windows)
 
 
 def call_value_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
@@ -90,7 +92,11 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
     # G pays off only for many keys, and for outputs wider than a head.
     if len(values) * values.shape[2] <= features or output_width <= features:
         return _mapped_norms(values, weights)
-    norms, are_exact = _norms_by_products(values, weights)
+    products = weights @ weights.mT
+    squares = (values @ products).mul_(values).sum(-1)
+    largest_squares = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
+    are_exact = (squares >= MIN_SQUARE * largest_squares).all(-1).all(0)
+    norms = squares.clamp_(min=0).sqrt_()
     for head in (~are_exact).nonzero().flatten().tolist():
         norms[:, head] = _mapped_norms(values[:, head], weights[head])
     return norms
@@ -100,15 +106,6 @@ def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
     """Returns the norms of values after a linear map, computed from the mapped values."""
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
-
-
-def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each exact head."""
-    products = weights @ weights.mT
-    squares = (values @ products).mul_(values).sum(-1)
-    largest_squares = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
-    are_exact = (squares >= MIN_SQUARE * largest_squares).all(-1).all(0)
-    return squares.clamp_(min=0).sqrt_(), are_exact
 
 
 def contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:

@@ -104,7 +104,7 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
     return [OperandPlace(product, product.left), OperandPlace(swapped_product, swapped_product.left)]
 
 
-def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
+def added_bias(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
     """Returns the bias that a torch function adds to its product; ``None`` if it adds none, or scales it."""
     if name == "linear":
         return kwargs.get("bias", args[2] if len(args) > 2 else None)
@@ -216,10 +216,16 @@ class ProjectionSearch:
         for place in operand_places(name, args, kwargs):
             if not place.operand.is_floating_point() or not is_constant(place.product.right):
                 continue
-            if self._is_last_operand(place):
-                return self._report_again(place, bias_of(name, args, kwargs), result)
-            if self._may_hold_output(place):
-                return self._compare(place, bias_of(name, args, kwargs), result)
+            bias = added_bias(name, args, kwargs)
+            if self._is_last_operand(place):  # as when an adapter adds a map of its own
+                matrix, projected_matrix = place.matrix(), place.result(result)
+                for receive, columns, queries_first in self.last_receivers:
+                    receive(
+                        OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place
+                    )
+                return True
+            if any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending):
+                return self._compare(place, bias, result)
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
@@ -228,17 +234,6 @@ class ProjectionSearch:
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
-
-    def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports a further projection of the last operand to the same receivers; always returns True."""
-        matrix, projected_matrix = place.matrix(), place.result(result)
-        for receive, columns, queries_first in self.last_receivers:
-            receive(OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place)
-        return True
-
-    def _may_hold_output(self, place: OperandPlace) -> bool:
-        """True if the operand's number of elements is a multiple of that of a searched output."""
-        return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
         """Reports the projection of each searched output that the operand holds; True if it holds any."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.assembly.captured_call import CapturedCall, largest_known
 from attnviz.capture.assembly.key_marks import KeyMarks
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -105,7 +105,10 @@ class StepRows:
         if past_keys(call) > self.first_past_keys:
             return self._places_after_cached_keys(call)
         used_count = used_keys(call)
-        if not self._is_extended_by(call, used_count):
+        if used_count < self.keys:
+            return []
+        # Earlier rows must not see the keys by which it extends this map.
+        if used_count > self.keys and cells_of(call, 0).visible[..., : self.rows, self.keys :].any():
             return []
         return self._place_if_keys_match(call, MapPlace(0, 0, used_count, is_whole_map=True), self.keys)
 
@@ -146,31 +149,25 @@ class StepRows:
         """
         if len(self.calls) == 1 and self.calls[0][1].keys == self.last.shape[3]:
             return self.last
-        self._refuse_long()
+        if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
+            raise AttnvizError(
+                f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
+                "run one forward pass over the whole text"
+            )
         batch, heads, *_ = self.last.shape
         all_calls = [call for call, _ in self.calls]
         scales = {call.scale for call in all_calls}
+        first_rows, *later_rows = [call.shape[2] for call in all_calls]
         return replace(
             self.last,
             shape=(batch, heads, self.rows, self.keys),
             scale=scales.pop() if len(scales) == 1 else None,
-            fidelity=[_largest_known([call.fidelity[item] for call in all_calls]) for item in range(batch)],
+            fidelity=[largest_known(call.fidelity[item] for call in all_calls) for item in range(batch)],
             map_type=DenseMaps,
-            prompt=self._prompt(),
+            prompt=first_rows if later_rows and set(later_rows) == {1} else None,
             fields=[self._fields(item) for item in range(batch)],
+            norms=None,  # they are in the fields
         )
-
-    def _prompt(self) -> int | None:
-        """Returns the number of rows of the first call if there are later ones of one row each; ``None`` otherwise."""
-        first_count, *later_counts = [call.shape[2] for call, _ in self.calls]
-        return first_count if later_counts and set(later_counts) == {1} else None
-
-    def _is_extended_by(self, call: CapturedCall, used_count: int) -> bool:
-        """True if a call's whole map is as large as this one, or extends it by keys that earlier rows do not see."""
-        if used_count == self.keys:
-            return True
-        visible = cells_of(call, 0).visible
-        return used_count > self.keys and not visible[..., : self.rows, self.keys :].any()
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:
         """True if marks show that the keys of a call are exactly the keys so far; False if marks are unknown."""
@@ -196,14 +193,6 @@ class StepRows:
             return [replace(place, has_equal_keys=False)]
         return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
 
-    def _refuse_long(self) -> None:
-        """Raises AttnvizError if single cells were not kept, or if there are too many to join."""
-        if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
-            raise AttnvizError(
-                f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
-                "run one forward pass over the whole text"
-            )
-
     def _fields(self, item: int) -> dict[str, Any]:
         """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls."""
         shape = (len(self.last.heads), self.rows, self.keys)
@@ -217,21 +206,15 @@ class StepRows:
             scores[:, rows, columns] = cells.scores[..., : place.keys]
             weights[:, rows, columns] = cells.weights[..., : place.keys]
             visible[..., rows, columns] = cells.visible[..., : place.keys]
-        return {"scores": scores, "weights": weights, "visible": visible} | self._value_norm_fields(item)
-
-    def _value_norm_fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of one text's value norms, joined over the calls; {} unless every call has them."""
-        if not all("value_norms" in call.fields[item] for call, _ in self.calls):
-            return {}
+        joined_fields = {"scores": scores, "weights": weights, "visible": visible}
+        all_fields = [call.fields_of(item) for call, _ in self.calls]
+        if not all("value_norms" in fields for fields in all_fields):
+            return joined_fields
         norms = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
-        for call, place in self.calls:
-            norms[:, place.column : place.column + place.keys] = call.fields[item]["value_norms"][:, : place.keys]
-        return {
-            "value_norms": norms,
-            "value_norms_fidelity": _largest_known(
-                [call.fields[item]["value_norms_fidelity"] for call, _ in self.calls]
-            ),
-        }
+        for fields, (_, place) in zip(all_fields, self.calls, strict=True):
+            norms[:, place.column : place.column + place.keys] = fields["value_norms"][:, : place.keys]
+        fidelity = max(fields["value_norms_fidelity"] for fields in all_fields)
+        return joined_fields | {"value_norms": norms, "value_norms_fidelity": fidelity}
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:
@@ -271,8 +254,3 @@ def used_keys(call: CapturedCall) -> int:
 def past_keys(call: CapturedCall) -> int:
     """Returns the number of used keys that come before the call's first query, such as cached keys."""
     return max(used_keys(call) - call.shape[2], 0)
-
-
-def _largest_known(fidelities: list[float | None]) -> float | None:
-    """Returns the largest of the fidelities that are known; ``None`` if none is known."""
-    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)

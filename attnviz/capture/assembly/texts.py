@@ -59,7 +59,10 @@ class TextCollector:
         if not calls or self.refusal is not None:
             return
         self.passes += 1
-        calls_by_key = _calls_by_key(calls)
+        calls_by_key: dict[Key, CapturedCall] = {}
+        for call in calls:
+            number = sum(site == call.site for site, _ in calls_by_key)
+            calls_by_key[call.site, number] = call
         if self.batches and self.batches[-1].add_if_continued(calls_by_key):
             return
         self.refusal = self._unknown_cache_error(calls_by_key)
@@ -106,15 +109,6 @@ class TextCollector:
         )
 
 
-def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
-    """Returns the calls of a pass by their site and by the number of earlier calls in the pass at that site."""
-    calls_by_key: dict[Key, CapturedCall] = {}
-    for call in calls:
-        number = sum(site == call.site for site, _ in calls_by_key)
-        calls_by_key[call.site, number] = call
-    return calls_by_key
-
-
 def _consistent_places(
     possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
@@ -137,14 +131,10 @@ def _consistent_places(
         if key[0].kind != "cross":
             chosen_places[key] = next(place for place in places if place.is_whole_map or place.row == common_rows[0])
             continue
+        row = rows[key].rows
         if common_rows:
             row = common_rows[0]
-        else:
-            row = _first_cross_row(rows[key], calls[key], computed_again=bool(self_places))
+        elif self_places or calls[key].shape[2] > row:  # all rows are computed again
+            row = 0
         chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
     return chosen_places
-
-
-def _first_cross_row(rows: StepRows, call: CapturedCall, *, computed_again: bool) -> int:
-    """Returns the first row of a call of cross-attention in a pass whose self-attention uses no cache."""
-    return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

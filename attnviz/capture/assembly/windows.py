@@ -1,6 +1,6 @@
 """Joins the maps of attention within windows to the whole map of each text."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import number_ranges, or_list
-from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.assembly.captured_call import CapturedCall, largest_known
 from attnviz.capture.flow.token_places import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
@@ -48,7 +48,7 @@ class Windows:
         return bool(different_keys.shape[1] < text_and_position.shape[1])
 
 
-def windows_of(queries: Origin, keys: Origin) -> Windows | None:
+def attention_windows(queries: Origin, keys: Origin) -> Windows | None:
     """Returns the tokens in each window of attention; ``None`` if the windows cannot be joined to whole maps.
 
     They can if there are more windows than texts, each window has several keys, and each query is in one window. All
@@ -67,7 +67,7 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     query_tokens = query_windows[query_windows != NOT_A_TOKEN]
     if len(key_texts) <= keys.texts or len(np.unique(query_tokens)) != len(query_tokens):
         return None
-    return Windows(key_texts, _without_gaps(query_places), _without_gaps(key_places))
+    return Windows(key_texts, _renumbered(query_places), _renumbered(key_places))
 
 
 def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
@@ -81,14 +81,20 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
     has_these_windows = call.shape[0] == len(windows.texts) and call.shape[2:] == window_shape
     if not has_these_windows or call.map_type is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
         return None
-    padding_note = PADDED_WINDOWS if _is_padding_seen(call, windows) else ""
+    is_padding_seen = any(
+        bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
+        for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
+    )
     return replace(
         call,
         shape=(texts, call.shape[1], queries, keys),
-        fidelity=[_largest_fidelity(call, windows, text) for text in range(texts)],
+        fidelity=[
+            largest_known(call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist())
+            for text in range(texts)
+        ],
         fields=[_whole_map_fields(call, windows, text) for text in range(texts)],
         marks=None,
-        note=call.note or padding_note,
+        note=call.note or (PADDED_WINDOWS if is_padding_seen else ""),
         windows=int((windows.texts == 0).sum()),  # the windows of the first text
     )
 
@@ -129,20 +135,16 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
         )
     if separate_calls:
         counts = _count_list(int(windows_per_text[call]) for call in separate_calls)
+        are_large = [windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS for call in separate_calls]
+        reason = "whose whole map would be too large"
+        if not all(are_large):
+            reason = "whose places are not known" + (f", or {reason}" if any(are_large) else "")
         remarks.append(
             f"Layer {_layer_list(separate_calls)} attends within windows or groups of tokens, "
-            f"{counts} per text, {_reason_not_joined(separate_calls, windows_per_text)}; each is shown "
+            f"{counts} per text, {reason}; each is shown "
             "as a separate text, those of the first text first."
         )
     return tuple(remarks)
-
-
-def _reason_not_joined(calls: Sequence[CapturedCall], windows_per_text: Mapping[CapturedCall, float]) -> str:
-    """Returns the reason why the windows of calls were not joined, as a clause for a remark."""
-    large_calls = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
-    if len(large_calls) == len(calls):
-        return "whose whole map would be too large"
-    return "whose places are not known" + (", or whose whole map would be too large" if large_calls else "")
 
 
 def _layer_list(calls: Sequence[CapturedCall]) -> str:
@@ -176,20 +178,6 @@ def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[s
     return {"scores": scores, "weights": weights, "visible": visible}
 
 
-def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:
-    """True if a token gives weight to the padding of its window."""
-    return any(
-        bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
-        for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
-    )
-
-
-def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float | None:
-    """Returns the largest difference from the model's output in a text's windows; ``None`` if none is known."""
-    fidelities = [call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist()]
-    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
-
-
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:
     """Returns the tokens of each window, ``(windows, tokens)``."""
     if not bool((element_tokens[..., 0] == element_tokens[..., -1]).all()):
@@ -215,7 +203,7 @@ def _texts_and_places(window_tokens: IntArray, tokens: int) -> tuple[IntArray | 
     return window_texts if has_one_text else None, np.where(is_token, window_tokens % tokens, NOT_A_TOKEN)
 
 
-def _without_gaps(places: IntArray) -> IntArray:
+def _renumbered(places: IntArray) -> IntArray:
     """Returns the positions renumbered from 0, without the gaps left by merged tokens; padding stays -1."""
     used_places = np.unique(places[places != NOT_A_TOKEN])
     return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used_places, places))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.assembly.output_projection import ProjectionSearch
-from attnviz.capture.assembly.windows import Windows, windows_of
+from attnviz.capture.assembly.windows import Windows, attention_windows
 from attnviz.capture.calls.arguments import (
     FUSED_ATTENTION,
     FUSED_LAYER,
@@ -392,7 +392,7 @@ class Observer:
             return
         origins = [None if tensor is None else self.token_places.origin_of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
-            self.windows = windows_of(origins[0], origins[1].transposed() if is_transposed else origins[1])
+            self.windows = attention_windows(origins[0], origins[1].transposed() if is_transposed else origins[1])
         if self.windows is None:
             self.token_places.stop()
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
-from attnviz.capture.assembly.windows import joined_windows, windows_of
+from attnviz.capture.assembly.windows import attention_windows, joined_windows
 from attnviz.capture.flow.token_places import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
@@ -214,7 +214,7 @@ HALVES = [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_windows_are_known_by_the_numbers_of_their_tokens() -> None:
-    found = windows_of(origin(*HALVES), origin(*HALVES))
+    found = attention_windows(origin(*HALVES), origin(*HALVES))
     assert found is not None
     assert found.texts.tolist() == [0, 0, 1, 1]
     assert found.keys.tolist() == [[0, 1], [2, 3], [0, 1], [2, 3]]
@@ -235,7 +235,7 @@ def test_windows_are_known_by_the_numbers_of_their_tokens() -> None:
     ids=["one key each", "queries twice", "whole texts", "keys of two texts", "other texts", "more windows", "unlike"],
 )
 def test_other_parts_of_texts_are_no_windows(queries: Origin, keys: Origin) -> None:
-    assert windows_of(queries, keys) is None
+    assert attention_windows(queries, keys) is None
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_windows_without_a_whole_map_of_cells_are_not_joined(
     shape: tuple[int, ...], map_type: type, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.capture.assembly.windows.LONG_MAP_TOKENS", largest)
-    windows = windows_of(origin(*HALVES), origin(*HALVES))
+    windows = attention_windows(origin(*HALVES), origin(*HALVES))
     assert windows is not None
     call: Any = SimpleNamespace(shape=shape, map_type=map_type)
     assert joined_windows(call, windows) is None
