@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, tensors_in
 from attnviz.capture.flow.sites import CallingModule
-from attnviz.capture.flow.token_places import MOVING
+from attnviz.capture.flow.token_places import MOVING, NumberedElements
 
 ITEM = "__getitem__"
 PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # prefixes of functions that write elsewhere
@@ -67,7 +66,7 @@ class OperandGathers(NamedTuple):
     keys: RowGather | None
 
 
-class GatheredRows:
+class GatheredRows(NumberedElements[RowGather]):
     """Follows gathered rows through the calls of torch functions.
 
     Attributes:
@@ -75,12 +74,12 @@ class GatheredRows:
     """
 
     def __init__(self) -> None:
-        self._gathers: Any = WeakIdKeyDictionary()
+        super().__init__()
         self.is_active = False
 
-    def gather_of(self, tensor: Tensor) -> RowGather | None:
+    def of(self, tensor: Tensor) -> RowGather | None:
         """Returns the gathered rows that a tensor contains, unknown after a change of shape; ``None`` without any."""
-        gather: RowGather | None = self._gathers.get(tensor) if self.is_active else None
+        gather = super().of(tensor) if self.is_active else None
         if gather is None or gather.numbers.shape == tensor.shape:
             return gather
         return gather.with_unknown_rows(tensor.shape)  # the tensor was reshaped in place
@@ -108,7 +107,7 @@ class GatheredRows:
             if isinstance(result, Tensor) and source.is_floating_point():
                 source_first = (source, *args[1:])
                 gather = self._gather_after(func, source_first, kwargs, result, axes_of_rows, running_module)
-                self._set(result, gather)
+                self._keep(result, gather)
         elif not name.startswith(PUTTING):
             self._follow_moves(name, func, args, kwargs, result)
 
@@ -122,7 +121,7 @@ class GatheredRows:
         running_module: Callable[[], CallingModule | None],
     ) -> RowGather | None:
         """Returns the rows that an index gathered, counted in the tensor from which the first index gathered."""
-        source, source_gather = args[0], self.gather_of(args[0])
+        source, source_gather = args[0], self.of(args[0])
         axes = axes_of_rows(source)
         if not axes or result.dim() < MIN_AXES:
             return None
@@ -159,37 +158,25 @@ class GatheredRows:
         """Notes the gathered rows in the result of a function that does not gather; does nothing if no input has
         any.
         """
-        gathers = [gather for gather in map(self.gather_of, tensors_in(args)) if gather is not None]
+        gathers = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
         if not gathers:
             return
         gather, results = gathers[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
         if name in RESHAPING:
-            self._set(results[0], gather.with_unknown_rows(results[0].shape))
+            self._keep(results[0], gather.with_unknown_rows(results[0].shape))
         elif name not in MOVES:
             for output in results:
-                self._set(output, gather.for_result(output))
+                self._keep(output, gather.for_result(output))
         elif len(gathers) == len(tensors_in(args[:1])):  # all tensors that it moves have gathered rows
-            moved_numbers = func(*(self._with_row_numbers(arg) for arg in args), **kwargs)
-            numbers_of_results = tensors_in(moved_numbers if isinstance(moved_numbers, SEQUENCES) else (moved_numbers,))
-            for output, numbers in zip(results, numbers_of_results, strict=True):
-                self._set(output, gather._replace(numbers=numbers))
+            for output, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+                self._keep(output, gather._replace(numbers=numbers))
         else:  # tensors without gathered rows were joined to them
             for output in results:
-                self._set(output, gather.with_unknown_rows(output.shape))
+                self._keep(output, gather.with_unknown_rows(output.shape))
 
-    def _with_row_numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers."""
-        if isinstance(argument, Tensor):
-            gather = self.gather_of(argument)
-            return argument if gather is None else gather.numbers
-        if type(argument) in SEQUENCES:
-            return type(argument)(map(self._with_row_numbers, argument))
-        return argument
-
-    def _set(self, tensor: Tensor, gather: RowGather | None) -> None:
-        """Notes the rows of a tensor; does nothing if the gather is ``None`` or of another shape."""
-        if gather is not None and gather.numbers.shape == tensor.shape:
-            self._gathers[tensor], self.is_active = gather, True
+    def _keep(self, tensor: Tensor, numbered: RowGather | None) -> None:
+        super()._keep(tensor, numbered)
+        self.is_active = self.is_active or tensor in self._numbered
 
 
 def _is_gather(name: str, args: Sequence[Any]) -> bool:

@@ -4,15 +4,15 @@ A model that attends in windows cuts its tokens into windows, and joins them aga
 tensor that holds the number of each token instead of its features.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from attnviz.capture.flow.functions import RESHAPING
+from attnviz.capture.flow.functions import RESHAPING, SEQUENCES, tensors_in
 
 MOVING = {
     "view", "reshape", "permute", "transpose", "flatten", "unflatten", "squeeze", "unsqueeze", "roll", "contiguous",
@@ -28,6 +28,44 @@ KEEPING = {
 WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
 MIN_AXES = 3  # texts, tokens and features
 IMAGE_AXES = 4  # texts, features, rows and columns
+
+
+class _Numbers(Protocol):
+    @property
+    def numbers(self) -> Tensor:
+        """A number for each element of a tensor."""
+
+
+Numbered = TypeVar("Numbered", bound=_Numbers)
+
+
+class NumberedElements(Generic[Numbered]):
+    """Knows a number for each element of some tensors, and repeats the functions that move these elements on them."""
+
+    def __init__(self) -> None:
+        self._numbered: Any = WeakIdKeyDictionary()
+
+    def of(self, tensor: Tensor) -> Numbered | None:
+        """Returns the numbers of a tensor's elements; ``None`` if they are unknown."""
+        numbered: Numbered | None = self._numbered.get(tensor)
+        return numbered
+
+    def _keep(self, tensor: Tensor, numbered: Numbered | None) -> None:
+        """Keeps the numbers of a tensor; does nothing if they are ``None`` or of another shape."""
+        if numbered is not None and numbered.numbers.shape == tensor.shape:
+            self._numbered[tensor] = numbered
+
+    def _moved_numbers(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+        """Calls a function with the numbers of its tensors in their place; returns those of its results."""
+
+        def with_numbers(argument: Any) -> Any:
+            if isinstance(argument, Tensor):
+                numbered = self.of(argument)
+                return argument if numbered is None else numbered.numbers
+            return type(argument)(map(with_numbers, argument)) if type(argument) in SEQUENCES else argument
+
+        numbers = func(*map(with_numbers, args), **kwargs)
+        return tensors_in(numbers if isinstance(numbers, SEQUENCES) else (numbers,))
 
 
 class Origin(NamedTuple):
@@ -48,22 +86,17 @@ class Origin(NamedTuple):
         return self._replace(numbers=self.numbers.transpose(-1, -2))
 
 
-class TokenPlaces:
+class TokenPlaces(NumberedElements[Origin]):
     """Follows tokens through the calls of torch functions while it is active."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_active = True
-        self._origins: Any = WeakIdKeyDictionary()
 
     def stop(self) -> None:
         """Forgets all origins and stops to follow calls."""
         self.is_active = False
-        self._origins = WeakIdKeyDictionary()
-
-    def origin_of(self, tensor: Tensor) -> Origin | None:
-        """Returns the tokens that the elements of a tensor belong to; ``None`` if they are unknown."""
-        origin: Origin | None = self._origins.get(tensor)
-        return origin
+        self._numbered = WeakIdKeyDictionary()
 
     def follows(self, name: str) -> bool:
         """True if the tracker is active and follows calls of this function."""
@@ -82,53 +115,23 @@ class TokenPlaces:
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Notes the origin of a function's result, if it can be found."""
-        origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
+        origins = [origin for origin in map(self.of, tensors_in(args)) if origin is not None]
         if name in SOURCES:
-            self._set(result, SOURCES[name](args, kwargs, origins[:1], result))
+            self._keep(result, SOURCES[name](args, kwargs, origins[:1], result))
         elif name in WRITING:
-            self._origins.pop(args[0], None)
+            self._numbered.pop(args[0], None)
         elif not origins:
             return
         elif name in KEEPING:
             full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
-            self._set(result, min(full_origins, key=lambda origin: origin.texts, default=None))
+            self._keep(result, min(full_origins, key=lambda origin: origin.texts, default=None))
         elif name == "pad":
-            self._set(result, origins[0]._replace(numbers=_padded_numbers(origins[0].numbers, args, kwargs)))
-        elif len(origins) == len(list(_tensors(args[:1]))):
-            moved_numbers = func(*map(self._with_token_numbers, args), **kwargs)
-            is_single = isinstance(result, Tensor)
-            results = [result] if is_single else result
-            numbers_of_results = [moved_numbers] if is_single else moved_numbers
-            for tensor, numbers in zip(results, numbers_of_results, strict=True):
-                self._set(tensor, origins[0]._replace(numbers=numbers))
-
-    def _with_token_numbers(self, argument: Any) -> Any:
-        """Returns an argument of a function with each tensor of known origin replaced by its token numbers."""
-        if isinstance(argument, Tensor):
-            origin = self.origin_of(argument)
-            return argument if origin is None else origin.numbers
-        if type(argument) in (list, tuple):
-            return type(argument)(map(self._with_token_numbers, argument))
-        return argument
-
-    def _set(self, tensor: Tensor, origin: Origin | None) -> None:
-        """Notes the origin of a tensor; does nothing if the origin is ``None`` or of another shape."""
-        if origin is not None and origin.numbers.shape == tensor.shape:
-            self._origins[tensor] = origin
-
-
-def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
-    """Yields the tensors among arguments, and in lists and tuples among these, but not in nested ones."""
-    for arg in args:
-        if isinstance(arg, Tensor):
-            yield arg
-        elif isinstance(arg, list | tuple):
-            yield from (element for element in arg if isinstance(element, Tensor))
-
-
-def _padded_numbers(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
-    """Returns token numbers padded with -1, as a call of ``pad`` with these arguments padded their tensor."""
-    return functional.pad(numbers, args[1] if len(args) > 1 else kwargs["pad"], value=-1)
+            padding = args[1] if len(args) > 1 else kwargs["pad"]
+            self._keep(result, origins[0]._replace(numbers=functional.pad(origins[0].numbers, padding, value=-1)))
+        elif len(origins) == len(tensors_in(args[:1])):
+            results = [result] if isinstance(result, Tensor) else result
+            for tensor, numbers in zip(results, self._moved_numbers(func, args, kwargs), strict=True):
+                self._keep(tensor, origins[0]._replace(numbers=numbers))
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:

@@ -248,9 +248,7 @@ class Observer:
 
     def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
         """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
-        gather = OperandGathers(
-            caller.module, self.gathered_rows.gather_of(queries), self.gathered_rows.gather_of(keys)
-        )
+        gather = OperandGathers(caller.module, self.gathered_rows.of(queries), self.gathered_rows.of(keys))
         return gather if gather.queries is not None or gather.keys is not None else None
 
     def unused_candidates(self) -> list[WeightsCandidate]:
@@ -390,7 +388,7 @@ class Observer:
         self.windows = None
         if not self.token_places.is_active:
             return
-        origins = [None if tensor is None else self.token_places.origin_of(tensor) for tensor in (queries, keys)]
+        origins = [None if tensor is None else self.token_places.of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
             self.windows = attention_windows(origins[0], origins[1].transposed() if is_transposed else origins[1])
         if self.windows is None:

@@ -213,4 +213,4 @@ def test_rows_that_are_gathered_from_integers_are_not_followed(dtype: torch.dtyp
     result = source.index_select(0, rows)
     gathered = GatheredRows()
     gathered.follow("index_select", Tensor.index_select, (source, 0, rows), {}, result, lambda _: [0], lambda: None)
-    assert (gathered.gather_of(result) is not None) == source.is_floating_point()
+    assert (gathered.of(result) is not None) == source.is_floating_point()

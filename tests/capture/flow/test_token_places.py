@@ -26,7 +26,7 @@ def embedded(places: TokenPlaces) -> Tensor:
 
 
 def numbers(places: TokenPlaces, tensor: Tensor) -> list[list[int]] | None:
-    origin = places.origin_of(tensor)
+    origin = places.of(tensor)
     return None if origin is None else origin.numbers[..., 0].tolist()
 
 
@@ -46,12 +46,12 @@ def test_tensor_that_is_written_over_has_no_known_places() -> None:
     places = TokenPlaces()
     tokens = embedded(places)
     followed(places, "copy_", Tensor.copy_, tokens, torch.zeros_like(tokens))
-    assert places.origin_of(tokens) is None
+    assert places.of(tokens) is None
 
 
 def test_other_functions_lose_the_places() -> None:
     places = TokenPlaces()
-    assert places.origin_of(followed(places, "cumsum", torch.cumsum, embedded(places), 1)) is None
+    assert places.of(followed(places, "cumsum", torch.cumsum, embedded(places), 1)) is None
 
 
 def test_function_that_cannot_take_numbers_ends_the_following() -> None:
