@@ -97,7 +97,10 @@ def roles_of(
     roles. A part or pair of parts of the stated number of heads becomes heads. If no number is stated, the unlabelled
     part before the queries becomes heads. An axis of texts and heads folded into one is split.
     """
-    roles: dict[int, Roles] = {part.mark: ((part.size, _default_role(part)),) for part in parts}
+    roles: dict[int, Roles] = {}
+    for part in parts:
+        default_role: Role = "heads" if part.label == FEATURES else "batch" if part.shared else "queries"
+        roles[part.mark] = ((part.size, default_role),)
     before_queries = [part for part in parts if part.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
     has_features = any(part.label == FEATURES for part in parts)
     are_all_texts = heads is not None and not before_queries and _are_all_texts(parts, heads, batches)
@@ -142,13 +145,6 @@ def _are_all_texts(parts: Sequence[WeightsPart], heads: int, batches: Collection
     if any(queries == batch.first and shared_size == batch.second * heads for batch in batches):
         return False
     return any(shared_size == batch.first or batch == (queries, shared_size) for batch in batches)
-
-
-def _default_role(part: WeightsPart) -> Role:
-    """Returns ``heads`` for a part of features, else ``batch`` if the values share it, else ``queries``."""
-    if part.label == FEATURES:
-        return "heads"
-    return "batch" if part.shared else "queries"
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,8 +209,9 @@ def _weights_parts(use: Use) -> list[WeightsPart]:
     """Returns the parts of the weights' axes except the keys; a part is shared if the values have its axis."""
     product = use.product
     missing_marks: set[int] = set()  # the marks of the axes that the values lack
+    sizes_in_values = dict(zip(product.right_letters, product.right.shape, strict=True))
     for letter, axis in zip(product.left_letters, use.weights.axes, strict=True):
-        if not _has_axis(product.right_letters, product.right.shape, letter):
+        if sizes_in_values.get(letter, 1) == 1:
             missing_marks |= labels_in([axis])
     parts = []
     for index, axis in enumerate(use.candidate.axes):
@@ -222,11 +219,6 @@ def _weights_parts(use: Use) -> list[WeightsPart]:
             for size, mark in axis:
                 parts.append(WeightsPart(index, size, label_of(mark), mark, shared=mark not in missing_marks))
     return parts
-
-
-def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
-    """True if a tensor of these letters and sizes has an axis of this letter, larger than 1."""
-    return letter in letters and shape[letters.index(letter)] > 1
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.after_softmax import CHANGED, MIXED, dropout_factor
-from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product, are_exact
 from attnviz.capture.calls.layout import (
     BatchShape,
     Layout,
@@ -23,7 +22,7 @@ from attnviz.capture.calls.layout import (
 )
 from attnviz.capture.calls.overwriting import restored_softmax
 from attnviz.capture.calls.scattered_rows import PlacedRows, places_of_gather, scatter_rows
-from attnviz.capture.flow.axes import FEATURES, Axes, Part, label_of
+from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.gathered_rows import OperandGathers
 from attnviz.capture.flow.nodes import Node, Scores, Use
@@ -35,7 +34,9 @@ HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponentia
 PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
 PARTIAL = "a share of some rows goes to no key, so their weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
-EXACT_DTYPES = (torch.float32, torch.float64)
+RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
+MIXED = "softmaxes are added up before they multiply the values; the maps show one of them"
+CHANGED = "the weights are changed between the softmax and the values; the maps show the softmax"
 UNSIZED_FEATURES: Roles = ((0, "features"),)  # the operand gives their number
 FoldOperand = Callable[[Tensor], Tensor | None]
 
@@ -152,7 +153,10 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         logits = logits.masked_fill(probabilities == 0, -math.inf)
         if not _is_softmax(logits, probabilities):
             return None
-        note = PARTIAL if _has_partial_rows(probabilities) else ""
+        # A row of sum 0 sees no key; any other that sums to clearly less than 1 gives a share to no key.
+        sums = probabilities.float().sum(-1)
+        smallest_sum = 1 - (PARTIAL_SHARE if are_exact(probabilities) else HALF_SUM_TOLERANCE)
+        note = PARTIAL if bool(((sums < smallest_sum) & (sums > 0)).any()) else ""
     elif candidate.normaliser == "sigmoid":
         note = SIGMOIDS
     else:
@@ -188,6 +192,26 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     if operands is None:
         return call
     return _with_gathered_rows_placed(call, gather, operands.fold_queries, operands.fold_keys)
+
+
+def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
+    """Returns the factor by which dropout scaled the kept weights; ``None`` unless dropout alone changed the weights.
+
+    Dropout sets some weights to 0, and multiplies all others by one factor above 1.
+
+    Args:
+        weights: the weights, ``(batch, heads, queries, keys)``.
+    """
+    if used_weights.shape != weights.shape or weights.dtype != used_weights.dtype:
+        return None
+    largest_index = int(used_weights.argmax())  # dropout kept this weight
+    kept_weight = float(weights.flatten()[largest_index])
+    factor = float(used_weights.flatten()[largest_index]) / kept_weight if kept_weight > 0 else 0.0
+    if not factor > 1:  # NaN is no factor either
+        return None
+    tolerance = RATIO_TOLERANCE if are_exact(weights) else HALF_RATIO_TOLERANCE
+    difference = (used_weights - weights * factor).abs_().masked_fill_(used_weights == 0, 0)
+    return factor if bool((difference <= tolerance * used_weights).all()) else None
 
 
 def _feature_roles(tensor: Tensor) -> Roles:
@@ -230,7 +254,7 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
     """True if each row of the probabilities is the softmax of its logits, times a factor of at most 1, within
     rounding.
     """
-    is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
+    is_exact = are_exact(logits, probabilities)
     scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)
     expected_weights = scores.softmax(-1).nan_to_num() * sums
@@ -241,13 +265,6 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
         tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected_weights
     largest_sum = 1 + (WEIGHT_TOLERANCE if is_exact else HALF_SUM_TOLERANCE)
     return bool(((expected_weights - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
-
-
-def _has_partial_rows(probabilities: Tensor) -> bool:
-    """True if a row sums to clearly less than 1, so a share of it goes to no key; rows of sum 0 do not count."""
-    sums = probabilities.float().sum(-1)
-    smallest_sum = 1 - (PARTIAL_SHARE if probabilities.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
-    return bool(((sums < smallest_sum) & (sums > 0)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,13 +297,11 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
         return None
     roles_by_letter: dict[str, Roles] = dict.fromkeys(product.summed_letters, UNSIZED_FEATURES)
     for letter, axis in zip(product.letters, scores.axes, strict=True):
-        roles_by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
+        axis_roles: list[tuple[int, Role]] = []
+        for size, mark in axis:  # a part without a mark is queries, as with a joined sink
+            axis_roles += roles_of_size(roles[mark], size) if mark in roles else ((size, "queries"),)
+        roles_by_letter[letter] = tuple(axis_roles)
     return _Operands(product, roles_by_letter)
-
-
-def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """Returns the roles of a part of the scores by its mark; queries if the mark has none, as with a joined sink."""
-    return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
 def _folded_operand(tensor: Tensor, letters: str, roles_by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
@@ -321,11 +336,6 @@ def kernel_layouts(
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:
     """True if queries and keys are both projections of known inputs, and have no input in common."""
-    are_projections = all(_last_axis_is_features(node.axes) for node in (queries, keys))
+    are_projections = all(is_all(node.axes[-1], FEATURES) for node in (queries, keys))
     query_roots, key_roots = queries.lineage.roots, keys.lineage.roots
     return are_projections and bool(query_roots and key_roots) and not query_roots & key_roots
-
-
-def _last_axis_is_features(axes: Axes) -> bool:
-    """True if the last axis has parts, and all are features."""
-    return bool(axes[-1]) and all(label_of(part.label) == FEATURES for part in axes[-1])

@@ -7,11 +7,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.attention_call import MAX_CHECKED_QUERIES
+from attnviz.capture.calls.attention_call import MAX_CHECKED_QUERIES, are_exact
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 
 SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
-EXACT_DTYPES = (torch.float32, torch.float64)
 SCORES_LOST = "the scores were overwritten in place after the softmax, and are unknown"
 WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are computed again from the scores"
 
@@ -77,30 +76,19 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
     Returns:
         The scores, the weights, and the remark, empty if nothing is lost.
     """
-    if _rows_are_softmax(logits, probabilities):
+    tolerance = SOFTMAX_TOLERANCE if are_exact(logits, probabilities) else HALF_SOFTMAX_TOLERANCE
+    scores, weights = _compared_rows(logits), _compared_rows(probabilities)
+    difference = (scores.softmax(-1) - weights).abs().amax(-1)
+    has_visible = scores.isfinite().any(-1) & difference.isfinite()
+    if bool((difference[has_visible] <= tolerance).all()):
         return logits, probabilities, ""
     # A row without visible keys is NaN, and counts as a uniform one.
-    rows = _compared_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1])
-    sum_tolerance = 10 * _weight_tolerance(logits, probabilities)  # the errors of a row's weights add up
-    sums_are_one = ((rows.sum(-1) - 1).abs() <= sum_tolerance).all()
+    rows = weights.nan_to_num(nan=1 / probabilities.shape[-1])
+    sums_are_one = ((rows.sum(-1) - 1).abs() <= 10 * tolerance).all()  # the errors of a row's weights add up
     if (rows >= 0).all() and sums_are_one:
         unknown_logits = torch.where(probabilities > 0, float("nan"), float("-inf")).to(logits.dtype)
         return unknown_logits, probabilities, SCORES_LOST
     return logits, logits.softmax(-1, dtype=probabilities.dtype), WEIGHTS_LOST
-
-
-def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the probabilities are a softmax of the logits, on at most 32 queries of each map."""
-    scores, weights = _compared_rows(logits), _compared_rows(probabilities)
-    difference = (scores.softmax(-1) - weights).abs().amax(-1)
-    has_visible = scores.isfinite().any(-1) & difference.isfinite()
-    return bool((difference[has_visible] <= _weight_tolerance(logits, probabilities)).all())
-
-
-def _weight_tolerance(logits: Tensor, probabilities: Tensor) -> float:
-    """Returns the error that rounding may cause in a weight: it is larger if a tensor is in half precision."""
-    is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
-    return SOFTMAX_TOLERANCE if is_exact else HALF_SOFTMAX_TOLERANCE
 
 
 def _compared_rows(tensor: Tensor) -> Tensor:
@@ -108,4 +96,4 @@ def _compared_rows(tensor: Tensor) -> Tensor:
     *_, queries, _ = tensor.shape
     step = -(-queries // MAX_CHECKED_QUERIES)  # rounded up
     rows = tensor[..., ::step, :]
-    return rows if rows.dtype in EXACT_DTYPES else rows.float()
+    return rows if are_exact(rows) else rows.float()

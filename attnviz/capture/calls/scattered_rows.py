@@ -105,6 +105,10 @@ class _RowScatter:
             )
         assert isinstance(call, DenseCall)
         product, dropout = call.product, call.dropout
+        if product is not None:
+            product = Product(
+                _scattered_tensor(product.queries, self.queries), _scattered_tensor(product.keys, self.keys)
+            )
         return replace(
             call,
             values=values,
@@ -112,7 +116,7 @@ class _RowScatter:
             logits=self._scattered_cells(call.logits, -inf),
             probabilities=self._scattered_cells(call.probabilities, 0.0),
             factors=None,
-            product=None if product is None else self._scattered_product(product),
+            product=product,
             dropout=None if dropout is None else Dropout(self._scattered_cells(dropout.weights, 0.0), dropout.factor),
         )
 
@@ -121,10 +125,6 @@ class _RowScatter:
         all_cells = cells.expand(*self.texts_and_heads, *cells.shape[2:])
         all_rows = _scattered_tensor(all_cells, self.queries, axis=2, filling=filling)
         return _scattered_tensor(all_rows, self.keys, axis=3, filling=filling)
-
-    def _scattered_product(self, product: Product) -> Product:
-        """Returns the queries and keys of a product at their places among all, the others 0."""
-        return Product(_scattered_tensor(product.queries, self.queries), _scattered_tensor(product.keys, self.keys))
 
 
 def _scattered_tensor(tensor: Tensor, rows: PlacedRows | None, axis: int = 2, filling: float = 0.0) -> Tensor:

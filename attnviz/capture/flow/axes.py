@@ -62,17 +62,15 @@ def labels_in(axes: Iterable[Axis]) -> set[int]:
 @lru_cache(MAX_CACHED)
 def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
     """Returns the axes of a view, or of a reshaped copy if the strides are those of contiguous tensors."""
-    atoms = [atom for axis, stride in zip(axes, strides, strict=True) for atom in _atoms(axis, stride)]
+    atoms: list[tuple[int, int, int]] = []  # of each part its stride, stride times size (in elements), and label
+    for axis, axis_stride in zip(axes, strides, strict=True):
+        stride = axis_stride
+        for part in reversed(axis):
+            if stride:
+                atoms.append((stride, stride * part.size, part.label))
+            stride *= part.size
     atoms.sort(reverse=True)
     return tuple(_parts_stepped_through(atoms, size, stride) for size, stride in zip(shape, new_strides, strict=True))
-
-
-def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
-    """Yields for each part of an axis its stride, its stride times its size (both in elements), and its label."""
-    for part in reversed(axis):
-        if stride:
-            yield stride, stride * part.size, part.label
-        stride *= part.size
 
 
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:

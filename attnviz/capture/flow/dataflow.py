@@ -91,7 +91,9 @@ class DataFlow:
         on_unused: Callable[[WeightsCandidate], None],
     ) -> None:
         self.running_module, self.on_use, self.on_unused = running_module, on_use, on_unused
-        self.constants = {id(tensor) for module in modules for tensor in _constants_of(module)}
+        self.constants = {
+            id(tensor) for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
+        }
         self.references: dict[int, _NodeReference] = {}  # by the id of the tensor
         self.sweep_size = MIN_SWEEP_SIZE  # dead references are swept when there are more references than this
         self.open_candidates: list[WeightsCandidate] = []
@@ -184,12 +186,8 @@ class DataFlow:
         if reference is not None and reference() is tensor:
             return reference.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        candidate = None if constant else self._viewed_candidate(tensor)
-        # Code that cannot be observed may have made a view of weights.
-        if candidate is not None and candidate.probabilities is not None:
-            axes = axes_of_view(candidate.axes, candidate.probabilities.stride(), tensor.shape, tensor.stride())
-            node = Node(axes, self.node(candidate.probabilities).lineage, weights=(candidate,))
-        else:
+        node = None if constant else self._node_of_viewed_weights(tensor)
+        if node is None:
             node = Node(
                 unknown_axes(tensor.shape),
                 NOTHING if constant else Lineage(1 << next(self.roots)),  # the next free bit stands for this input
@@ -199,11 +197,13 @@ class DataFlow:
         self._keep(tensor, node)
         return node
 
-    def _viewed_candidate(self, tensor: Tensor) -> WeightsCandidate | None:
-        """Returns the unused normalised tensor that this one is a view of; ``None`` if it is a view of none."""
+    def _node_of_viewed_weights(self, tensor: Tensor) -> Node | None:
+        """Returns the node of a view of unused weights that code made which cannot be observed; else ``None``."""
         for candidate in self.unused_candidates():
-            if candidate.probabilities is not None and is_view(candidate.probabilities, tensor):
-                return candidate
+            weights = candidate.probabilities
+            if weights is not None and is_view(weights, tensor):
+                axes = axes_of_view(candidate.axes, weights.stride(), tensor.shape, tensor.stride())
+                return Node(axes, self.node(weights).lineage, weights=(candidate,))
         return None
 
     def unused_candidates(self) -> Iterator[WeightsCandidate]:
@@ -374,8 +374,3 @@ class DataFlow:
             self._add_candidate(
                 steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False
             )
-
-
-def _constants_of(module: nn.Module) -> tuple[Tensor | None, ...]:
-    """Returns the parameters and buffers of the module itself, not of its children; ``None`` for an unset one."""
-    return (*module._parameters.values(), *module._buffers.values())

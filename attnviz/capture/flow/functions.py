@@ -79,7 +79,11 @@ def node_after(
     first scores and all candidates of the inputs whose axes it still has.
     """
     if name == "embedding":
-        return _embedding_node(nodes, inputs, result)
+        ids = next(
+            (node for node, tensor in zip(nodes, inputs, strict=True) if not tensor.is_floating_point()), nodes[0]
+        )
+        tokens = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
+        return Node((*tokens, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
     if name in DISTANCES and len(inputs) == 2:
         return _distance_node(nodes, result)
     if len(inputs) == 1:
@@ -120,13 +124,6 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
     left, right = inputs
     shapes_differ = left.shape != right.shape or is_one_pair(left)
     return (left, right) if shapes_differ and left.dim() and right.dim() else None
-
-
-def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
-    """Returns the node of an embedding: its last axis is features, the others are tokens; the ids give its lineage."""
-    ids = next((node for node, tensor in zip(nodes, inputs, strict=True) if not tensor.is_floating_point()), nodes[0])
-    axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
-    return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
 
 def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
@@ -189,7 +186,11 @@ def _result_axes(
     if axes_by_rule is not None:
         return axes_by_rule
     if name in REDUCING and len(shape) == source.dim() - 1:
-        return _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
+        axis = axis_of_call(args, kwargs)
+        if axis is None or len(shape) != len(axes) - 1:
+            return unknown_axes(shape)
+        index = axis % len(axes)
+        return (*axes[:index], *axes[index + 1 :])
     keeps_rank = len(shape) == source.dim()
     is_gather_by_tensor = keeps_rank and name in GATHERING and len(inputs) > 1  # its index says nothing about the axes
     if not is_gather_by_tensor and _may_broadcast_to(shape, inputs):
@@ -212,7 +213,8 @@ def _axes_by_rule(
     if name in RESHAPING:
         return _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
     if name in PUTTING and len(nodes) > 1:
-        return with_labels_from(axes, _only_features(nodes[-1].axes))
+        features = (axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in nodes[-1].axes)
+        return with_labels_from(axes, tuple(features))
     if result is source:
         return axes
     if name in CONVOLUTIONS:
@@ -220,11 +222,6 @@ def _axes_by_rule(
     if name in JOINING:
         return _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
     return _viewed_axes(axes, source, result) if len(inputs) == 1 else None
-
-
-def _only_features(axes: Axes) -> Axes:
-    """Returns the axes with all labels but features removed."""
-    return tuple(axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in axes)
 
 
 def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
@@ -268,7 +265,11 @@ def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | N
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
     """Returns the axes of joined tensors: each is the most informative one among the tensors of the result's rank."""
     operands = [node.axes for node in nodes]
-    label = FEATURES if _are_projections(nodes) else UNKNOWN
+    # Projections of the same tokens may be stacked along an axis of heads. Identity, not equality, since each attention
+    # output has its own lineage object.
+    share_lineage = all(node.lineage is nodes[0].lineage and not node.constant for node in nodes)
+    have_features = all(node.axes and is_all(node.axes[-1], FEATURES) for node in nodes)
+    label = FEATURES if share_lineage and len(nodes) > 1 and have_features else UNKNOWN
     if new_axis is not None and len(operands[0]) == len(shape) - 1:
         index = new_axis % len(shape)
         operands = [(*axes[:index], axis_of(shape[index], label), *axes[index:]) for axes in operands[:1]]
@@ -278,14 +279,6 @@ def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None)
         candidates = [axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)]
         result_axes.append(most_informative_axis(candidates, size) if size > 1 else ())
     return tuple(result_axes)
-
-
-def _are_projections(nodes: Sequence[Node]) -> bool:
-    """True if the tensors are projections of the same tokens, so an axis along which they are stacked is heads."""
-    first = nodes[0]
-    # Identity, not equality: each attention output has its own lineage object.
-    share_lineage = all(node.lineage is first.lineage and not node.constant for node in nodes)
-    return share_lineage and len(nodes) > 1 and all(node.axes and is_all(node.axes[-1], FEATURES) for node in nodes)
 
 
 def _may_broadcast_to(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
@@ -313,11 +306,3 @@ _is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ign
 def _address(tensor: Tensor) -> int:
     """Returns the address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()
-
-
-def _axes_after_reduction(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """Returns the axes without the reduced one; unknown axes if it is not known, or if not exactly one was removed."""
-    if axis is None or len(shape) != len(axes) - 1:
-        return unknown_axes(shape)
-    index = axis % len(axes)
-    return (*axes[:index], *axes[index + 1 :])

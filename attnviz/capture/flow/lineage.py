@@ -52,7 +52,9 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
     if result.numel() >= source.numel() or not result.numel():
         return None
     if result.dim() == source.dim() - 1:
-        return next((axis for axis in range(source.dim()) if _is_without_axis(source, result, axis)), None)
+        sizes = list(zip(source.shape, source.stride(), strict=True))
+        sizes_of_view = list(zip(result.shape, result.stride(), strict=True))
+        return next((axis for axis in range(source.dim()) if sizes[:axis] + sizes[axis + 1 :] == sizes_of_view), None)
     if not _same_rank(source, result):
         return None
     shorter_axes = [axis for axis, size in enumerate(result.shape) if size != source.shape[axis]]
@@ -156,9 +158,3 @@ def _first_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 def _same_rank(source: Tensor, result: Tensor) -> bool:
     """True if both tensors have the same number of axes."""
     return source.dim() == result.dim()
-
-
-def _is_without_axis(source: Tensor, result: Tensor, axis: int) -> bool:
-    """True if the view's shape and strides are those of the source without this axis."""
-    sizes = [size for index, size in enumerate(zip(source.shape, source.stride(), strict=True)) if index != axis]
-    return sizes == list(zip(result.shape, result.stride(), strict=True))

@@ -157,18 +157,17 @@ def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size
 @lru_cache(MAX_CACHED)
 def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobserved: bool) -> Axes:
     """Returns the axes of a projection; axes of the operand are no longer labelled as features."""
+
+    def without_feature_label(part: Part) -> Part:
+        label = label_of(part.label)
+        if is_unobserved and label == UNKNOWN:
+            return Part(part.size, TOKENS)
+        return Part(part.size, UNKNOWN if label == FEATURES else label)
+
     return tuple(
-        tuple(_without_feature_label(part, is_unobserved) for part in axis) if is_own else axis
+        tuple(without_feature_label(part) for part in axis) if is_own else axis
         for axis, is_own in zip(axes, from_operand, strict=True)
     )
-
-
-def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
-    """Returns a part of an operand's axis with a label instead of a mark."""
-    label = label_of(part.label)
-    if is_unobserved and label == UNKNOWN:
-        return Part(part.size, TOKENS)
-    return Part(part.size, UNKNOWN if label == FEATURES else label)
 
 
 def _sums_over(candidate: WeightsCandidate, product: Contraction, weights: Node, is_constant: bool) -> bool:

@@ -9,7 +9,7 @@ text.
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -123,7 +123,10 @@ class ModuleIndex:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
-        cache = _layer_cache_of(model, self.modules)
+        structure = tuple((name, id(module), type(module)) for name, module in self.modules.items())
+        cache = _layer_caches.get(model)
+        if cache is None or cache.structure != structure:  # another model, or its modules have changed
+            cache = _layer_caches[model] = _LayerCache(structure)
         self._blocks, self._own_numbers, self._alike_numbers = cache.blocks, cache.own_numbers, cache.alike_numbers
 
     def contains(self, module: nn.Module) -> bool:
@@ -181,19 +184,17 @@ class ModuleIndex:
             numbered_prefixes = [prefix for prefix in prefixes(path) if self._sibling_number(prefix) is not None]
             innermost_first = reversed(numbered_prefixes)
             blocks = (prefix for prefix in innermost_first if self._has_other_matrices(prefix, path, attention))
-            block_path = next(blocks, numbered_prefixes[-1] if numbered_prefixes else path)
-            self._blocks[key] = self._numbered_block(block_path, numbered_prefixes, attention)
+            if numbered_prefixes:
+                block_path = next(blocks, numbered_prefixes[-1])
+                stack = numbered_prefixes[0].rpartition(".")[0]
+                self._blocks[key] = Block(block_path, self._rank(block_path, attention), stack)
+            else:
+                self._blocks[key] = Block(path, None, "")
         return self._blocks[key]
 
     def is_numbered(self, path: str) -> bool:
         """True if the last name of a path has a number that counts siblings, such as ``layers.3`` or ``block_3``."""
         return self._sibling_number(path) is not None
-
-    def _numbered_block(self, path: str, numbered_prefixes: list[str], attention: type[nn.Module]) -> Block:
-        """Returns the block at a path, with its number and the list of layers that contains it."""
-        if not numbered_prefixes:
-            return Block(path, None, "")
-        return Block(path, self._rank(path, attention), numbered_prefixes[0].rpartition(".")[0])
 
     def _sibling_number(self, path: str) -> int | None:
         """Returns the number in the last name of a path, from 0; ``None`` if it counts no siblings; cached."""
@@ -210,14 +211,11 @@ class ModuleIndex:
         if match is None:
             return None
         stem, number = match.groups()
-        sibling_matches = [NUMBERED_NAME.match(sibling_name) for sibling_name, _ in self._children(parent)]
+        siblings = self.modules[parent].named_children() if parent in self.modules else ()
+        sibling_matches = [NUMBERED_NAME.match(sibling_name) for sibling_name, _ in siblings]
         numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == stem]
         counts_from = 1 if min(numbers, default=0) == 1 else 0
         return int(number) - counts_from if len(numbers) > 1 else None
-
-    def _children(self, path: str) -> Iterator[tuple[str, nn.Module]]:
-        """Yields the names and modules of the children of the module at a path; nothing if there is no such module."""
-        return self.modules[path].named_children() if path in self.modules else iter(())
 
     def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
         """True if a module around an attention module has matrices outside of the attention in it."""
@@ -230,7 +228,7 @@ class ModuleIndex:
             is_attention = any(
                 inner_path == known_path or inner_path.startswith(f"{known_path}.") for known_path in attention_paths
             )
-            if not is_attention and _has_matrix(module):
+            if not is_attention and any(weight.dim() >= MATRIX_AXES for weight in module.parameters(recurse=False)):
                 return True
         return False
 
@@ -252,13 +250,13 @@ class ModuleIndex:
         key = (NUMBERS.sub("#", path), levels, attention)
         if key not in self._alike_numbers:
             alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
-            path_numbers = (self._numbers(other) for other in alike_paths if self._contains_attention(other, attention))
+            path_numbers = (
+                self._numbers(other)
+                for other in alike_paths
+                if any(type(module) is attention for module in self.modules[other].modules())
+            )
             self._alike_numbers[key] = sorted(numbers for numbers in path_numbers if len(numbers) == levels)
         return self._alike_numbers[key]
-
-    def _contains_attention(self, path: str, attention: type[nn.Module]) -> bool:
-        """True if the module at a path contains a module of this class."""
-        return any(type(module) is attention for module in self.modules[path].modules())
 
     def _numbers(self, path: str) -> tuple[int, ...]:
         """Returns the sibling number of each numbered module along a path, the outermost first."""
@@ -279,15 +277,6 @@ class _LayerCache:
 _layer_caches: WeakKeyDictionary[nn.Module, _LayerCache] = (
     WeakKeyDictionary()
 )  # they hold no modules, so that models can be freed
-
-
-def _layer_cache_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _LayerCache:
-    """Returns the cache of a model; a new one if the model has none, or its modules have changed."""
-    structure = tuple((name, id(module), type(module)) for name, module in modules.items())
-    cache = _layer_caches.get(model)
-    if cache is None or cache.structure != structure:
-        cache = _layer_caches[model] = _LayerCache(structure)
-    return cache
 
 
 class LayerNumbering:
@@ -318,12 +307,17 @@ class LayerNumbering:
         path = caller.name if single_head_match is None else single_head_match[1]
         block = self.modules.block_of(path, type(caller.module))
         is_deeper = depth > self.depths.setdefault(caller.name, depth)
-        enclosing_paths = prefixes(self._running_part(block.path, caller.name) if is_deeper else block.path)
+        enclosing_path = block.path
+        if is_deeper:  # the outermost called module from the block to the attention module
+            parts = (prefix for prefix in prefixes(caller.name) if len(prefix) >= len(block.path))
+            enclosing_path = next((part for part in parts if self.start_counts.get(part)), block.path)
+        enclosing_paths = prefixes(enclosing_path)
         repeated_module = next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix, 0) > 1), "")
         is_stack = block.path.startswith(f"{repeated_module}.") and not self.modules.is_numbered(repeated_module)
         reads_other_text = bool(repeated_module) and not is_deeper and is_stack
         run = self.start_counts[repeated_module] - 1 if reads_other_text else 0
-        repeats = self._repeated_modules(enclosing_paths)
+        start_counts = ((prefix, self.start_counts.get(prefix, 0)) for prefix in enclosing_paths)
+        repeats = tuple((prefix, count) for prefix, count in start_counts if count > 1)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
         return CallSite(
@@ -338,16 +332,6 @@ class LayerNumbering:
             repeated_module=repeated_module,
         )
 
-    def _running_part(self, block: str, path: str) -> str:
-        """Returns the path of the outermost called module from block to attention module;"""
-        enclosing_paths = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
-        return next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix)), block)
-
-    def _repeated_modules(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Returns the path of each of these modules that has run more than once, with its number of runs."""
-        run_counts = ((path, self.start_counts.get(path, 0)) for path in paths)
-        return tuple((path, count) for path, count in run_counts if count > 1)
-
     def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
         """Returns the number of a block's layer, and keeps it for further calls with the same arguments."""
         key = (*stack, block.path, repeats)
@@ -358,11 +342,6 @@ class LayerNumbering:
             self.layers[key] = max(number, next_number) if ran_before else number
             self.last_numbers[stack] = max(self.layers[key], self.last_numbers.get(stack, -1))
         return self.layers[key]
-
-
-def _has_matrix(module: nn.Module) -> bool:
-    """True if a weight of the module itself is a matrix."""
-    return any(weight.dim() >= MATRIX_AXES for weight in module.parameters(recurse=False))
 
 
 def prefixes(path: str) -> list[str]:
