@@ -524,7 +524,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
     def refuse(*arguments: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(captured_call, "_head_logsumexp", refuse)
+    monkeypatch.setattr(captured_call, "_row_logsumexp", refuse)
     q = torch.randn(1, 3, LONG, 8)
     blind = torch.ones(LONG, LONG, dtype=torch.bool)
     blind[7] = False

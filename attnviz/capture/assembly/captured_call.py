@@ -45,7 +45,7 @@ TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
 
 
 @dataclass(eq=False)
-class ValueNorms:
+class ProjectedNorms:
     """The norms of a call's values after the output projection, which runs after the call.
 
     Attributes:
@@ -94,7 +94,7 @@ class CapturedCall:
     prompt: int | None = None
     windows: int = 1
     key_heads: tuple[int, ...] | None = None
-    norms: ValueNorms | None = None
+    norms: ProjectedNorms | None = None
 
     def fields_of(self, item: int) -> dict[str, Any]:
         """Returns the fields of the maps of one text, with the norms of its values if one projection was found."""

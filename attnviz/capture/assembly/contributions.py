@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.assembly.captured_call import ValueNorms
+from attnviz.capture.assembly.captured_call import ProjectedNorms
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection, ProjectionSearch
 from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
@@ -26,20 +26,22 @@ class ValueNormRecorder:
     def __init__(self) -> None:
         self.search = ProjectionSearch()
 
-    def expect(self, call: AttentionCall, heads: Sequence[int], windows: Windows | None = None) -> ValueNorms | None:
+    def expect(
+        self, call: AttentionCall, heads: Sequence[int], windows: Windows | None = None
+    ) -> ProjectedNorms | None:
         """Starts to search for the output projection of a call; returns its norms, which are unknown until it is found.
 
         ``None`` if values or output are unknown, or if a fused kernel has applied the projection itself.
         """
         if call.output is None or call.values is None or call.postprocess is not None:
             return None
-        norms = ValueNorms()
+        norms = ProjectedNorms()
         self.search.expect(call.output, partial(_note_projection, norms, call, heads, windows))
         return norms
 
 
 def _note_projection(
-    norms: ValueNorms,
+    norms: ProjectedNorms,
     call: AttentionCall,
     heads: Sequence[int],
     windows: Windows | None,
