@@ -26,7 +26,7 @@ from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, 
 from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
-from attnviz.capture.hooks.compiled import refuse_merged
+from attnviz.capture.hooks.compiled import is_within, refuse_merged
 from attnviz.capture.hooks.torch_functions import ObservedCall, Observer, StopForward
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -68,10 +68,21 @@ class Capture:
     def on_attention(self, call: ObservedCall) -> None:
         """Joins a call to the waiting chunks of queries if it is their next one, else begins a new call.
 
-        Other threads wait meanwhile.
+        Other threads wait meanwhile. A call after a failure, or of another part than the chosen one, is only counted.
         """
         with self.lock:
-            self._on_attention(call)
+            part = call.caller.part
+            self.runs.note_attention()
+            self.parts.add(part)
+            if self.failure is not None or self.options.attention not in (None, part):
+                return
+            with _without_autocast():
+                is_added = self._add_chunk(call)
+                if self.may_get_chunk and not is_added:
+                    self._deliver()
+                self.may_get_chunk = False
+                if not is_added:
+                    self._begin(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
         """Keeps a description of a normalised tensor that is no map of queries and keys.
@@ -103,8 +114,8 @@ class Capture:
         stacks, modules = ({getattr(seen, name) for seen in self.head_counts} for name in ("stack", "module"))
         block = re.match(rf"{re.escape(site.stack)}(\.\d+)?", site.module)
         return any(
-            not any(_is_within(module, path) or _is_within(path, module) for module in modules)
-            and (not any(_is_within(path, stack) for stack in stacks) or (block and _is_within(path, block[0])))
+            not any(is_within(module, path) or is_within(path, module) for module in modules)
+            and (not any(is_within(path, stack) for stack in stacks) or (block and is_within(path, block[0])))
             for path in self._attention_paths
         )
 
@@ -112,7 +123,7 @@ class Capture:
     def _attention_paths(self) -> tuple[str, ...]:
         """The paths of the innermost modules that are attention by the name of their class."""
         paths = [path for path, module in self.model.named_modules() if "attention" in type(module).__name__.lower()]
-        return tuple(path for path in paths if not any(_is_within(other, path) for other in paths if other != path))
+        return tuple(path for path in paths if not any(is_within(other, path) for other in paths if other != path))
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
         """Keeps the first kind of unreadable tensors in each module."""
@@ -148,21 +159,6 @@ class Capture:
     def has_run(self) -> bool:
         """True if a module of the model was called or attended."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
-
-    def _on_attention(self, observed_call: ObservedCall) -> None:
-        """Adds a call to the waiting chunks of queries if it is their next one; else begins a new call."""
-        part = observed_call.caller.part
-        self.runs.note_attention()
-        self.parts.add(part)
-        if self.failure is not None or self.options.attention not in (None, part):
-            return
-        with _without_autocast():
-            is_added = self._add_chunk(observed_call)
-            if self.may_get_chunk and not is_added:
-                self._deliver()
-            self.may_get_chunk = False
-            if not is_added:
-                self._begin(observed_call)
 
     def _begin(self, observed_call: ObservedCall) -> None:
         """Numbers a call. Lets it wait if it may be the first chunk of its queries; else keeps it if it is chosen."""
@@ -267,11 +263,16 @@ class Capture:
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
-        if call is None or self._has_many_shapes(site, call):
+        shapes_in_run = self.map_shapes.setdefault((site.module, site.run), set())
+        if call is not None:
+            shapes_in_run.add(call.shape[2:])
+        if call is None or len(shapes_in_run) > MAX_MAP_SHAPES:
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), kind))
             return
-        first_head = self._first_head(site)
+        first_head = site.head or 0
+        if site.head is None and site.call:  # the numbers of heads go on from call to call
+            first_head = self.head_counts.get(replace(site, call=site.call - 1), 0)
         end = self.head_counts[site] = first_head + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first_head, end))
         if heads and self.options.receive is not None:
@@ -290,18 +291,6 @@ class Capture:
                 kept_call = replace(kept_call, norms=norms)
             self.calls.append(kept_call)
 
-    def _first_head(self, site: CallSite) -> int:
-        """Returns the number of a call's first head in its layer."""
-        if site.head is not None or site.call == 0:
-            return site.head or 0
-        return self.head_counts.get(replace(site, call=site.call - 1), 0)
-
-    def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
-        """Notes the shape of a call; True if its module has now computed more than `MAX_MAP_SHAPES` shapes in a run."""
-        shapes = self.map_shapes.setdefault((site.module, site.run), set())
-        shapes.add(call.shape[2:])
-        return len(shapes) > MAX_MAP_SHAPES
-
     def _stop_after(self, site: CallSite) -> None:
         """Raises StopForward if the forward pass may end here: if all calls of the chosen layers were observed."""
         chosen_layers = self.options.selection.chosen_layers
@@ -318,11 +307,6 @@ class Capture:
                 self.observer.stops_after_search = True
                 return
             raise StopForward(self)
-
-
-def _is_within(path: str, outer_path: str) -> bool:
-    """True if a module is another one or inside of it, by their paths."""
-    return not outer_path or f"{path}.".startswith(f"{outer_path}.")
 
 
 def _user_error(error: Exception, model_name: str) -> Exception:

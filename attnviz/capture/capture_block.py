@@ -99,7 +99,9 @@ class CaptureBlock:
         """Ends the observation; returns True, to suppress the error, if this block stopped the forward pass by it."""
         try:
             if error is None:
-                self._flush()
+                # The pass is over, so that nothing is left to stop.
+                with suppress(StopForward), self.capture.observer.guarded():
+                    self.capture.observer.flush()
         finally:
             self._close()
         return isinstance(error, StopForward) and error.listener is self.capture
@@ -179,11 +181,6 @@ class CaptureBlock:
         PATCHES.enter()
         add_observer(foreign_thread.observer)
 
-    def _flush(self) -> None:
-        """Reports the softmaxes that no product used; the pass is over, so nothing is left to stop."""
-        with suppress(StopForward), self.capture.observer.guarded():
-            self.capture.observer.flush()
-
     def _close(self) -> None:
         """Closes the block: ends the observation of its thread, and restores the settings of torch that it changed."""
         self.closed = True
@@ -255,7 +252,8 @@ def refuse_opaque(model: object) -> None:
         raise AttnvizError(
             f"attention is observed in a torch.nn.Module, not in {description}; give the module that is called"
         )
-    if _is_flat_export(model):
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):  # torch.export has merged all modules
         raise AttnvizError(
             "the model was exported by torch.export to one graph, in which its layers cannot be told apart; "
             "record torch.export.unflatten(exported) instead"
@@ -267,9 +265,3 @@ def refuse_opaque(model: object) -> None:
     if scripted_path is not None:
         place = f"{scripted_path!r} of the model" if scripted_path else "the model"
         raise AttnvizError(f"{place} is scripted, so its calls cannot be observed; record the module it was made from")
-
-
-def _is_flat_export(model: nn.Module) -> bool:
-    """True if the model is one graph of torch's operators, in which torch.export has merged all modules."""
-    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
-    return any(isinstance(node.target, torch._ops.OpOverload) for node in nodes)

@@ -18,7 +18,6 @@ from attnviz.capture.runs import RunCounter
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing
-from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
 
 
@@ -102,16 +101,24 @@ class ForwardPass:
         self._refuse_no_call()
         self._refuse_missing_heads()
         self._refuse_missing_contributions(calls)
-        maps = tuple(text_maps for layer_calls in _by_layer(calls) for text_maps in self._maps_of(layer_calls))
+        maps: list[LayerMaps] = []
+        for layer_calls in _by_layer(calls):
+            site, texts = layer_calls[0].site, layer_calls[0].shape[0]
+            for item in range(texts):
+                queries, keys = self.options.tokens_of(layer_calls[0], site.run * texts + item)
+                maps.append(maps_of(layer_calls, item, queries, keys))
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
-            maps=maps,
+            maps=tuple(maps),
             model=self._name,
             settings={"dtype": dtype},
             version=__version__,
             remarks=(
                 *self.texts.remarks(),
-                *self._omission_remarks(),
+                *self._unreadable_remarks(),
+                *self._compiled_remarks(),
+                *self._other_attention_remarks(),
+                *self._unused_softmax_remarks(),
                 *_repeated_module_remarks(calls),
                 *_note_remarks(calls),
                 *_several_calls_remarks(calls),
@@ -145,16 +152,6 @@ class ForwardPass:
     def _unused_beside_calls(self) -> list[OtherCall]:
         """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
         return [other for other in self.others if any(map(other.may_be_unused_weights_of, self._all_calls))]
-
-    def _maps_of(self, layer_calls: list[CapturedCall]) -> Iterator[LayerMaps]:
-        """Yields the maps of each text of the batch, given the calls of one layer."""
-        first_call = layer_calls[0]
-        text_count = first_call.shape[0]
-        return (maps_of(layer_calls, item, *self._tokens(first_call, item)) for item in range(text_count))
-
-    def _tokens(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of the queries and keys of one text of a call, labelled as the options say."""
-        return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_attention(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if the model, or a chosen layer, attends only in another way than over queries x keys."""
@@ -215,19 +212,14 @@ class ForwardPass:
         for call in calls:
             if not all("value_norms" in call.fields_of(item) for item in range(len(call.fields))):
                 place = call.site.module or "the model itself"
-                reason = _reason_without_contributions(call)
+                reason = "no observed linear map takes its attention output unchanged"
+                if call.norms is not None and call.norms.projections > 1:
+                    reason = "its attention output enters several linear maps, as with an adapter that is not merged"
+                elif call.windows > 1:
+                    reason = "it attends within windows, whose keys are projected window by window"
                 raise AttnvizError(
                     f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
                 )
-
-    def _omission_remarks(self) -> tuple[str, ...]:
-        """Returns remarks on attention that is left out: unreadable, compiled, unused, or not over queries x keys."""
-        return (
-            *self._unreadable_remarks(),
-            *self._compiled_remarks(),
-            *self._other_attention_remarks(),
-            *self._unused_softmax_remarks(),
-        )
 
     def _unreadable_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules whose attention could not be read; empty if there are none."""
@@ -302,15 +294,6 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
         key = (site.stack, site.kind, site.layer, own_site)
         groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
     return (group for batches in groups.values() for group in batches.values())
-
-
-def _reason_without_contributions(call: CapturedCall) -> str:
-    """Returns the reason why the output projection of a call is unknown, as a clause for a message."""
-    if call.norms is not None and call.norms.projections > 1:
-        return "its attention output enters several linear maps, as with an adapter that is not merged"
-    if call.windows > 1:
-        return "it attends within windows, whose keys are projected window by window"
-    return "no observed linear map takes its attention output unchanged"
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ class TextLoops:
         begins_loop = any(piece.is_first for piece in text_pieces)
         if last_turn is not None and any(piece in last_turn.pieces for piece in text_pieces):
             turn = replace(last_turn, calls=last_turn.calls + 1)
-        elif last_turn is not None and _is_followed(last_turn.pieces, text_pieces):
+        elif last_turn is not None and any(
+            piece.is_followed_by(next_piece) for piece in last_turn.pieces for next_piece in text_pieces
+        ):
             turn_number = _number_of_turn(text_pieces[0], site)
             turn = _Turn(text_pieces, replace(last_turn.site, run=turn_number), earlier_calls=last_turn.earlier_calls)
         elif begins_loop and not site.call:
@@ -75,11 +77,6 @@ class TextLoops:
             # The longer axis may be texts or tokens; in a loop over tokens, the second query would see two keys.
             return piece.rows != queries or (queries, keys) == (1, 1)
         return axis_size == batch_size
-
-
-def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
-    """True if any of the next pieces begins where any of the pieces ends."""
-    return any(piece.is_followed_by(next_piece) for piece in pieces for next_piece in next_pieces)
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:

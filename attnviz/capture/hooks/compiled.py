@@ -36,7 +36,7 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed_names: Collect
     unobserved_paths: list[str] = []
     compiled_paths = [path for path, module in modules.items() if _is_compiled(module)]
     for compiled_path in compiled_paths:
-        inner_modules = {path: module for path, module in modules.items() if _is_within(path, compiled_path)}
+        inner_modules = {path: module for path, module in modules.items() if is_within(path, compiled_path)}
         paths = [path for path, module in inner_modules.items() if type(module) in attention_classes]
         if not paths and not any(path in observed_names for path in inner_modules):
             paths = [path for path, module in inner_modules.items() if ATTENTION_NAME.search(type(module).__name__)]
@@ -52,7 +52,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool)
     a module around it is compiled.
     """
     inner_modules = [
-        module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)
+        module for inner_path, module in modules.items() if inner_path != path and is_within(inner_path, path)
     ]
     class_counts = Counter(
         type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules
@@ -60,7 +60,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool)
     has_layers = max(class_counts.values(), default=0) > 1  # several modules of one class that have parts
     merged_path = path if has_layers and _is_compiled(modules[path]) else None
     if not was_called:
-        outer_paths = [outer_path for outer_path in modules if outer_path != path and _is_within(path, outer_path)]
+        outer_paths = [outer_path for outer_path in modules if outer_path != path and is_within(path, outer_path)]
         merged_path = next((outer_path for outer_path in outer_paths if _is_compiled(modules[outer_path])), merged_path)
     if merged_path is not None:
         raise AttnvizError(
@@ -85,6 +85,6 @@ def _is_compiled(module: nn.Module) -> bool:
     )
 
 
-def _is_within(path: str, outer_path: str) -> bool:
+def is_within(path: str, outer_path: str) -> bool:
     """True if a path is that of the outer module, or of one inside it; the path of the model itself is ""."""
     return not outer_path or path == outer_path or path.startswith(f"{outer_path}.")
