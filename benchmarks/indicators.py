@@ -15,8 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnviz.attention.mask import Mask
-from attnviz.streaming.device_factors import DeviceFactors
-from attnviz.streaming.fused_pass import overview_by_indicators
+from attnviz.streaming.fused_pass import DeviceFactors, overview_by_indicators
 
 PIXELS, RUNS, LIMIT = 512, 5, 1.0
 ON_CPU = ((12, 4096, 64), (2, 16384, 64))  # heads, tokens, features

@@ -7,8 +7,8 @@ row. On CUDA this is faster than tiles in torch, which wait for memory: the kern
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -16,14 +16,68 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnviz.attention.bias import Bias
 from attnviz.attention.kernels import fused_attention, has_fused_attention
+from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
-from attnviz.streaming.device_factors import DeviceFactors
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.tiles import BlockAxis, Tile
 
 MAX_BYTES = {"cpu": 2**26, "cuda": 2**29}  # of the weights on blocks in memory at once
 WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceFactors:
+    """Queries, keys and the rules that turn them into weights, as tensors on a device.
+
+    Attributes:
+        queries: ``(heads, queries, features)``.
+        keys: ``(key heads, keys, features)``.
+        key_heads: ``(heads,)``, index of the key head that each head reads.
+        scale: factor of q·k.
+        mask: rules that decide which cells are visible.
+        bias: term that is added to the scores.
+        softcap: soft limit of the scores; ``None`` for none.
+        sink: ``(heads,)``, an extra score in every row's softmax that belongs to no key; ``None`` for none.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    key_heads: tuple[int, ...]
+    scale: float
+    mask: Mask = field(default_factory=Mask)
+    bias: Bias = field(default_factory=Bias)
+    softcap: float | None = None
+    sink: FloatArray | None = None
+
+    @classmethod
+    def on_device(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
+        """Returns the factors of some heads, with queries and keys copied to a device as float32.
+
+        The bias still holds all heads, so callers may only check whether it is empty.
+        """
+        key_heads = sorted({factors.key_heads[index] for index in head_indices})
+        queries, keys = (
+            torch.from_numpy(np.stack([np.asarray(array[index], dtype=np.float32) for index in indices])).to(device)
+            for array, indices in ((factors.queries, head_indices), (factors.keys, key_heads))
+        )
+        return cls(
+            queries,
+            keys,
+            tuple(key_heads.index(factors.key_heads[index]) for index in head_indices),
+            factors.scale,
+            factors.mask,
+            factors.bias,
+            softcap=factors.softcap,
+            sink=None if factors.sink is None else factors.sink[list(head_indices)],
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of computation: float64 if the queries are float64, else float32."""
+        return torch.float64 if self.queries.dtype == torch.float64 else torch.float32
 
 
 def prefers_kernel(factors: DeviceFactors) -> bool:
@@ -149,7 +203,9 @@ class _PieceWeights:
 def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
     """Returns the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows."""
     factors = plan.factors
-    queries, keys = _padded_factors(factors, heads, band.tokens)
+    padding = (0, plan.kernel_width - factors.queries.shape[2])  # features of 0
+    queries = functional.pad(factors.queries[heads, band.tokens], padding)[None]
+    keys = functional.pad(factors.keys[list(factors.key_heads[heads])], padding)[None]
     piece_results = [
         _piece_weights(plan, queries, keys[:, :, piece], band.tokens, piece) for piece in plan.pieces(band.tokens)
     ]
@@ -175,7 +231,10 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
         first_after = first_within + keys.shape[2]
     pixels, values = plan.indicators(piece)
     values = values.expand(*keys.shape)
-    results = [_no_weights(plan, keys, first_within)] if first_within else []
+    results = []
+    if first_within:  # these queries see none of the keys
+        logsumexp = torch.full((keys.shape[1], first_within), -math.inf, dtype=plan.factors.dtype, device=keys.device)
+        results.append((keys.new_zeros(*logsumexp.shape, plan.kernel_width), logsumexp))
     for query_part, causal in ((queries[:, :, first_within:first_after], True), (queries[:, :, first_after:], False)):
         if query_part.shape[2]:
             output, logsumexp = fused_attention(query_part, keys, values, causal=causal, scale=plan.factors.scale)
@@ -184,20 +243,6 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
     if len(results) == 1:  # no copy
         return _PieceWeights(pixels, weights[0], logsumexps[0])
     return _PieceWeights(pixels, torch.cat(weights, 1), torch.cat(logsumexps, 1))
-
-
-def _no_weights(plan: _PassPlan, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
-    """Returns weights of 0 and log-sum-exps of −inf, for ``queries`` queries that see none of the keys."""
-    logsumexp = torch.full((keys.shape[1], queries), -math.inf, dtype=plan.factors.dtype, device=keys.device)
-    return keys.new_zeros(*logsumexp.shape, plan.kernel_width), logsumexp
-
-
-def _padded_factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
-    """Returns queries and keys of some heads, both ``(1, heads, tokens, features)``, padded with features of 0."""
-    padding = (0, _kernel_width(factors.queries) - factors.queries.shape[2])
-    padded_queries = functional.pad(factors.queries[heads, queries], padding)
-    padded_keys = functional.pad(factors.keys[list(factors.key_heads[heads])], padding)
-    return padded_queries[None], padded_keys[None]
 
 
 def _kernel_width(queries: Tensor) -> int:

@@ -137,14 +137,13 @@ class TilePlan:
         reach = self.rules.reach(row.tokens, self.keys.stop)
         first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
         stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
-        columns = [self._tile_of_blocks(start, min(start + self.step, stop)) for start in range(first, stop, self.step)]
+        columns = []
+        for start in range(first, stop, self.step):
+            blocks = start, min(start + self.step, stop)
+            if blocks not in self._tiles:  # bands share tiles
+                self._tiles[blocks] = self.column.part(slice(*blocks))
+            columns.append(self._tiles[blocks])
         return Band(row, columns, [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns])
-
-    def _tile_of_blocks(self, first: int, stop: int) -> Tile:
-        """Returns the tile of the blocks of keys from ``first`` to ``stop``; cached, since bands share tiles."""
-        if (first, stop) not in self._tiles:
-            self._tiles[first, stop] = self.column.part(slice(first, stop))
-        return self._tiles[first, stop]
 
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
         """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.
@@ -165,7 +164,7 @@ class TilePlan:
             self._hidden[cache_key] = hidden_mask
         return hidden_mask
 
-    def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
+    def tile_bias(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
         """Returns the relative and explicit bias of a tile's exponents, ``(keys, queries)`` in the order of the
         tile.
         """

@@ -92,7 +92,7 @@ def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is
         torch.mm(keys[:, :-2], queries[:-2], out=exponents).div_(cap).tanh_().mul_(cap)
         exponents.addmm_(keys[:, -2:], queries[-2:])
     if plan.bias:
-        exponents += torch.from_numpy(plan.bias_of(head.head_index, row, column)).to(exponents.device)
+        exponents += torch.from_numpy(plan.tile_bias(head.head_index, row, column)).to(exponents.device)
     if is_cut:
         exponents += torch.from_numpy(plan.hidden(row, column)).to(exponents.device)
     return exponents.exp2_()

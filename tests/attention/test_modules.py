@@ -11,9 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz
-from attnviz.attention.modules import MultiHeadAttention, SelfAttention, SeparateHeads
+from attnviz.attention.modules import (
+    MultiHeadAttention,
+    SelfAttention,
+    SeparateHeads,
+    masked_softmax,
+    renormalized_softmax,
+)
 from attnviz.attention.projections import draw_linear
-from attnviz.attention.softmax import masked_softmax, renormalized_softmax
 from attnviz.base.errors import AttnvizError
 
 BATCH, HEADS, QUERIES, KEYS, EMBED = 2, 3, 5, 7, 12

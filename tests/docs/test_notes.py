@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.attention.modules import AttentionOutput, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
-from attnviz.attention.softmax import masked_softmax, renormalized_softmax
+from attnviz.attention.modules import (
+    AttentionOutput,
+    MultiHeadAttention,
+    SelfAttention,
+    SeparateHeads,
+    dot_product,
+    masked_softmax,
+    renormalized_softmax,
+)
 from attnviz.text.tokens import tokenize
 from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
 

@@ -12,9 +12,9 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import pooling_device
 from attnviz.streaming import plan
-from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.factors import Factors
+from attnviz.streaming.fused_pass import DeviceFactors
 from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.plan import TilePlan
 from tests import room

@@ -14,10 +14,9 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.streaming import fused_pass
-from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.engine import overview_of
 from attnviz.streaming.factors import Factors
-from attnviz.streaming.fused_pass import kernel_supports, overview_by_indicators, prefers_kernel
+from attnviz.streaming.fused_pass import DeviceFactors, kernel_supports, overview_by_indicators, prefers_kernel
 from tests import room
 from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.attention.mask import Mask
-from attnviz.streaming.device_factors import DeviceFactors
-from attnviz.streaming.fused_pass import overview_by_indicators
+from attnviz.streaming.fused_pass import DeviceFactors, overview_by_indicators
 from benchmarks.indicators import attend
 from tools.cuda.findings import Finding
 
