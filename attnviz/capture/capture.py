@@ -230,7 +230,6 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the waiting chunks and runs ``step``."""
         try:
             if self.failure is not None:
                 raise self.failure
@@ -255,7 +254,6 @@ class Capture:
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:
-        """Ends the chunks, adds the calls of the finished forward pass to the texts, and forgets them."""
         self._end_chunks()
         self.texts.add(self.calls)
         self.calls, self.may_get_chunk = [], False

@@ -193,7 +193,6 @@ class CaptureBlock:
             PATCHES.leave()
 
     def _remove_if_done(self) -> None:
-        """Removes this block from the list of open ones if it is closed, and no other thread is observed for it."""
         if self.closed and not self.foreign_threads and self in _open_blocks:
             _open_blocks.remove(self)
 
@@ -202,7 +201,6 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the open blocks of the running thread that a module is about to run."""
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()

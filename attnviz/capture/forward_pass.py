@@ -129,12 +129,10 @@ class ForwardPass:
 
     @property
     def _name(self) -> str:
-        """The name of the model's class, for messages."""
         return type(self.model).__name__
 
     @property
     def _layers(self) -> tuple[int, ...]:
-        """The numbers of all layers that attended, ascending."""
         return tuple(sorted({site.layer for site in self.head_counts}))
 
     @cached_property
@@ -145,7 +143,6 @@ class ForwardPass:
 
     @cached_property
     def _all_calls(self) -> list[CapturedCall]:
-        """All recorded calls, joined over the forward passes."""
         return self.texts.calls()
 
     @cached_property
@@ -198,7 +195,6 @@ class ForwardPass:
         )
 
     def _refuse_missing_heads(self) -> None:
-        """Raises AttnvizError if the model lacks a chosen layer or head."""
         selection = self.options.selection
         refuse_missing(selection.chosen_layers, self._layers, "layer")
         for layer in selection.chosen_layers or self._layers:
@@ -321,7 +317,6 @@ def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
-    """Returns a sentence that says if the further runs of a module are texts or layers."""
     runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a separate text, in the order of the runs."

@@ -97,7 +97,6 @@ class RunCounter:
         return [BatchShape(*(piece_sizes.get(size, size) for size in shape)) for shape in shapes]
 
     def _note_batch(self, top_module: str, inputs: tuple[object, ...]) -> None:
-        """Notes the shapes of the inputs that a module is called with."""
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]

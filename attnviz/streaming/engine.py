@@ -64,12 +64,7 @@ def write_product(device: str | None, queries: NDArray[Any], keys: NDArray[Any],
 
 
 def _pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sum and, if the plan asks for it, the maximum of the weights in each part of a pixel.
-
-    Args:
-        totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
-        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima, or stays 0.
-    """
+    """Writes the sums and, if the plan asks for them, the maxima of the weights in each part of a pixel, as numpy."""
     buffer = np.empty(plan.largest_tile, dtype=np.float32)
     for output_index, head_index in enumerate(head_indices):
         head = plan.load(head_index)
@@ -106,7 +101,6 @@ def _tile_weights(
 
 
 def _reduced_to_blocks(ufunc: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``."""
     blocks = weights.reshape(column.count, column.block_length, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0

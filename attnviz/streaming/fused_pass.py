@@ -261,5 +261,4 @@ def _span_without_padding(factors: DeviceFactors) -> slice:
 
 
 def _to_numpy(values: Tensor) -> FloatArray:
-    """Returns a tensor as a float32 array."""
     return np.asarray(values.cpu().numpy(), dtype=np.float32)

@@ -38,13 +38,11 @@ def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float
     """
 
     def load_head(output_index: int) -> _DeviceHead:
-        """Returns a head, copied to ``device``, by its index in ``head_indices``, ``totals`` and ``peaks``."""
         head = plan.load(head_indices[output_index])
         queries, keys = (torch.from_numpy(array).to(device) for array in (head.queries, head.keys))
         return _DeviceHead(output_index, head.head_index, queries.T, keys)
 
     def pool_band(head: _DeviceHead, band: Band) -> None:
-        """Writes the sums and maxima of a head's weights in a band of queries into ``totals`` and ``peaks``."""
         row, buffer = band.row, torch.empty(plan.largest_tile, device=device)
         for column, is_cut in zip(band.columns, band.is_cut, strict=True):
             weights = _tile_weights(plan, head, row, column, is_cut, buffer)
@@ -99,7 +97,6 @@ def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is
 
 
 def _reduced_to_blocks(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``."""
     runs = reduce(weights.view(column.count, column.block_length, -1), 1)
     runs = runs.view(column.count, row.block_length, row.count)
     if row.repeats is not None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import BoolArray, FloatArray
@@ -155,7 +154,6 @@ def capture_call(
 
 
 def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-    """Returns numbered tokens for the queries and keys of a call; ``item`` is ignored."""
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
@@ -189,7 +187,14 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
             if name in HEAD_ARRAYS:
                 fields[name] = np.concatenate([call_fields[name] for call_fields in all_fields])
             elif name in VISIBILITY_ARRAYS:
-                fields[name] = _joined_visibility(calls, item, name)
+                counts = [len(call.heads) for call in calls]
+                fields[name] = shared_or_per_head(
+                    [
+                        visible_to_heads(call_fields[name], [head])
+                        for call_fields, count in zip(all_fields, counts, strict=True)
+                        for head in range(count)
+                    ]
+                )
     if fields.get("metrics") is not None:
         fields["metrics"] = concatenated_metrics(call_fields["metrics"] for call_fields in all_fields)
     return first_call.map_type(**common_fields, **fields)
@@ -209,7 +214,6 @@ def _key_heads_of(call: FactoredCall, heads: Sequence[int]) -> list[int]:
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` for each text of a call."""
     maps = call.maps(heads)
     scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
     _refuse_infinite(weights.sum(), site)
@@ -243,7 +247,6 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
     head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
-        """Yields the weights and visible cells of each chosen head, ``(batch, queries, keys)``."""
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
@@ -261,7 +264,6 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
 def _head_metrics(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
 ) -> CapturedMetrics:
-    """Returns the metrics of one head in one text."""
     maps = DenseMaps(
         layer=site.layer,
         module=site.module,
@@ -279,7 +281,6 @@ def _head_metrics(
 def _factored_fields(
     call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
 ) -> list[dict[str, Any]]:
-    """Returns the fields of ``FactoredMaps`` for each text of a call."""
     key_heads_of_heads = _key_heads_of(call, heads)
     kept_key_heads = sorted(set(key_heads_of_heads))
     key_heads = tuple(map(kept_key_heads.index, key_heads_of_heads))
@@ -405,16 +406,5 @@ def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
 
 
 def _to_numpy(values: Tensor) -> FloatArray:
-    """Returns a tensor as a float32 array."""
     numbers: FloatArray = values.detach().float().cpu().numpy()
     return numbers
-
-
-def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
-    """Returns the visibility of all heads of several calls in one text: one array if all see the same, else per
-    head.
-    """
-    head_arrays = []
-    for call in calls:
-        head_arrays += [visible_to_heads(call.fields[item][name], [head]) for head in range(len(call.heads))]
-    return shared_or_per_head(head_arrays)

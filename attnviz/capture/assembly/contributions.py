@@ -105,7 +105,6 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
-    """Returns the norms of values after a linear map, computed from the mapped values."""
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
 

@@ -114,14 +114,7 @@ def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
 
 
 def _bias_of_mask(mask: FloatArray, cells: BoolArray, heads: int) -> Bias:
-    """Returns the bias that a mask adds to visible scores: by key, else by distance, else for each cell.
-
-    The bias is empty if the mask adds nothing.
-
-    Args:
-        mask: the numbers that are added to the scores, ``(heads or 1, queries, keys)``.
-        cells: ``(queries, keys)``, True where visible.
-    """
+    """Returns the bias that a mask, ``(heads or 1, queries, keys)``, adds to visible scores; empty if it adds none."""
     by_key = mask[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # read from the first query that sees the key
     by_key[:, ~cells.any(axis=0)] = 0
     if _equals_mask(mask, cells, by_key[:, None]):
@@ -146,7 +139,6 @@ def _bias_by_distance(mask: FloatArray, cells: BoolArray) -> FloatArray:
 
 
 def _equals_mask(mask: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
-    """True if a bias equals the mask in every visible cell."""
     bias_cells = np.broadcast_to(bias, mask.shape)
     return all(((mask[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in query_bands(len(cells)))
 

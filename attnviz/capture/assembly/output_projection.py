@@ -157,7 +157,6 @@ def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
 
 
 def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
-    """Returns each column of a matrix as bytes."""
     columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # + 0.0 turns -0.0 into 0.0, whose bytes differ
     return [column.tobytes() for column in columns]
 

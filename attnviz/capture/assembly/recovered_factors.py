@@ -54,7 +54,6 @@ class _Sample(NamedTuple):
     queries: int
 
     def last_rows_of_first_head(self, rows: int) -> "_Sample":
-        """Returns a sample of only the last ``rows`` queries, in the first head of the first text."""
         scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
         return self._replace(
             rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
@@ -173,7 +172,6 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
 
 
 def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> _Sample:
-    """Returns a sample of spaced queries and of the last queries."""
     count = call.shape[2]
     spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
     rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
@@ -239,7 +237,6 @@ class _Terms(NamedTuple):
 
     @classmethod
     def from_sample(cls, sample: _Sample, by_distance: Sequence[bool]) -> "_Terms":
-        """Returns the unknowns of a fit to a sample; arguments as in `_fit`."""
         keys = sample.scores.shape[-1]
         places = tuple(bias_indices(sample.rows, sample.queries, keys, is_distance) for is_distance in by_distance)
         sizes = tuple(sample.queries + keys - 1 if is_distance else keys for is_distance in by_distance)
@@ -286,7 +283,6 @@ class _Terms(NamedTuple):
 
 
 def _quotients(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns each tensor of the first list divided by its partner in the second."""
     return [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
 
 

@@ -194,7 +194,6 @@ class StepRows:
         return [place] if self.marks.has_equal_keys(place.column, call.marks, count) else []
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]

@@ -25,7 +25,6 @@ class _Batch:
 
     @property
     def size(self) -> int:
-        """The number of texts that a pass reads at once."""
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
     def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:

@@ -158,7 +158,6 @@ def _count_list(numbers: Iterable[int]) -> str:
 
 
 def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows."""
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)

@@ -35,7 +35,6 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     tokens = _padded_tokens_and_mask(source)[0]
 
     def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
-        """Returns the output of the encoder layer for some queries, given their mixed values."""
         return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
 
     return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
@@ -77,12 +76,10 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
     """Returns the output of an encoder layer, ``(batch, queries, width)``."""
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
-        """Returns the values after layer norm 1 or 2, with the weights in ``arguments``."""
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
         return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
     def feed_forward(values: Tensor) -> Tensor:
-        """Returns the values after two linear maps with an activation between them, all read from ``arguments``."""
         hidden_features = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
         hidden_features = (
             functional.gelu(hidden_features) if arguments["use_gelu"] else functional.relu(hidden_features)

@@ -342,7 +342,6 @@ class FactoredCall(AttentionCall):
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Returns the softmax of the scores over the visible keys, 0 in masked cells."""
         if visible is None:
             return self._normalized(scores, heads)
         mask = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)

@@ -76,7 +76,6 @@ def fold(tensor: Tensor, layout: Layout, last_roles: tuple[Role, Role]) -> Tenso
 def _folding_plan(
     layout: Layout, last_roles: tuple[Role, Role]
 ) -> tuple[tuple[int, ...], list[int] | None, tuple[int, ...]]:
-    """Returns the steps that fold a tensor; arguments as in `fold`."""
     parts = [part for axis in layout for part in axis]
     groups = [
         [index for index, (_, role) in enumerate(parts) if role == group_role]
@@ -222,7 +221,6 @@ def _weights_parts(use: Use) -> list[WeightsPart]:
 
 
 def _layout_by_marks(axes: Axes, roles: dict[int, Roles], key_axis: int, key_count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts;"""
     layout: list[Roles] = []
     for axis_index, axis in enumerate(axes):
         if axis_index == key_axis:

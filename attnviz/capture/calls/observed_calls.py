@@ -215,14 +215,12 @@ def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
 
 
 def _feature_roles(tensor: Tensor) -> Roles:
-    """Returns the roles of a tensor's last axis, all of which is features."""
     return ((tensor.shape[-1], "features"),)
 
 
 def _part_with_values(
     logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns logits and probabilities of the keys that have values."""
     if keys == probabilities.shape[-1]:
         return logits, probabilities
     uses_last_keys = (
@@ -275,19 +273,21 @@ class _Operands:
     roles_by_letter: dict[str, Roles]
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor with the shape of the queries, folded by `_folded_operand`."""
         return _folded_operand(tensor, self.contraction.left_letters, self.roles_by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor with the shape of the keys, folded by `_folded_operand`."""
         return _folded_operand(tensor, self.contraction.right_letters, self.roles_by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
         """Returns the folded queries and keys; ``None`` if one cannot be folded, or their product has another shape."""
         queries, keys = self.fold_queries(self.contraction.left), self.fold_keys(self.contraction.right)
-        if queries is None or keys is None or not _shapes_fit(queries, keys, shape):
+        if queries is None or keys is None:
             return None
-        return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+        batch, heads, rows, columns = shape
+        keys_fit = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and keys.shape[2] == columns
+        if not keys_fit or queries.shape != (batch, heads, rows, keys.shape[3]):
+            return None
+        return Product(queries, keys.expand(batch, *keys.shape[1:]))
 
 
 def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
@@ -317,13 +317,6 @@ def _folded_operand(tensor: Tensor, letters: str, roles_by_letter: dict[str, Rol
     if any(role not in ("batch", "heads", "features", tokens) for axis in layout for _, role in axis):
         return None
     return fold(tensor, tuple(layout), (tokens, "features"))
-
-
-def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
-    """True if folded queries and keys give scores of this shape."""
-    batch, heads, rows, columns = shape
-    has_fitting_axes = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and queries.shape[3] == keys.shape[3]
-    return has_fitting_axes and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
 
 
 def kernel_layouts(

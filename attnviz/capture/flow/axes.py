@@ -74,7 +74,6 @@ def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], n
 
 
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    """Returns the parts that an axis of this size and stride steps through."""
     if size == 1:
         return ()
     parts = []

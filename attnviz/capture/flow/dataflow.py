@@ -227,7 +227,6 @@ class DataFlow:
         self._keep(result, self.node(source))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
-        """Keeps the node of a tensor until the tensor is freed."""
         reference = _NodeReference(tensor, self._forget)
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
@@ -242,7 +241,6 @@ class DataFlow:
             self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
 
     def _forget(self, reference: ref[Tensor]) -> None:
-        """Drops the node of a tensor that was freed."""
         if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
             del self.references[reference.key]
 
@@ -333,11 +331,9 @@ class DataFlow:
         candidate.used = True
 
     def _with_new_marks(self, axis: Axis) -> Axis:
-        """Returns the axis with a new mark for the label of each part."""
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
-        """Follows a product, which is a projection, scores, or weights times values."""
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
         self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
@@ -360,7 +356,6 @@ class DataFlow:
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Keeps the node of a function's result that `node_after` derives from its inputs."""
         if not inputs or name in FILLING:
             if self.running_module() is not None:
                 self._keep(result, Node(unknown_axes(result.shape), constant=True))

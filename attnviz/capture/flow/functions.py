@@ -105,7 +105,6 @@ def node_after(
 def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """Returns the node of the result of a function of one tensor, other than an embedding."""
     axes = _result_axes(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
@@ -208,7 +207,6 @@ def _axes_by_rule(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Axes | None:
-    """Returns the axes of a function's result by a rule for its name, or for views of one input."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     if name in RESHAPING:
         return _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
@@ -304,5 +302,4 @@ _is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ign
 
 
 def _address(tensor: Tensor) -> int:
-    """Returns the address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()

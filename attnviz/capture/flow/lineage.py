@@ -156,5 +156,4 @@ def _first_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def _same_rank(source: Tensor, result: Tensor) -> bool:
-    """True if both tensors have the same number of axes."""
     return source.dim() == result.dim()

@@ -203,7 +203,6 @@ def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) 
 
 @lru_cache(MAX_CACHED)
 def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], result_letters: str, shape: torch.Size) -> Axes:
-    """Returns the axes of a product's result."""
     axes = []
     axes_with_letters = [pair for letters, side_axes in sides for pair in zip(letters, side_axes, strict=True)]
     for letter, size in zip(result_letters, shape, strict=True):

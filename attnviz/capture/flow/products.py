@@ -60,7 +60,6 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
 
 
 def _operand_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
-    """Returns the letters of one operand of a product by broadcasting."""
     first_axis = len(letters) - tensor.dim()  # broadcasting aligns the last axes
     other_sizes = (1,) * (len(letters) - other.dim()) + tuple(other.shape)
     axes = zip(letters[first_axis:], tensor.shape, other_sizes[first_axis:], strict=True)
@@ -108,7 +107,6 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
 
 
 def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``einsum`` computes."""
     if not args or not isinstance(args[0], str):
         return None
     operands = list(args[1]) if len(args) == 2 and isinstance(args[1], list | tuple) else list(args[1:])

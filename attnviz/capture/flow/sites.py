@@ -103,7 +103,6 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     visited_modules: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
-        """Adds a module and all modules in it to ``modules``, without those in ``visited_modules``."""
         if type(module).named_modules is not nn.Module.named_modules:
             modules.update(module.named_modules(memo=visited_modules, prefix=path))
         elif module not in visited_modules:
@@ -233,7 +232,6 @@ class ModuleIndex:
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
-        """Returns the number of a block among the layers."""
         path_numbers = self._numbers(path)
         alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
         varying_levels = [
@@ -259,7 +257,6 @@ class ModuleIndex:
         return self._alike_numbers[key]
 
     def _numbers(self, path: str) -> tuple[int, ...]:
-        """Returns the sibling number of each numbered module along a path, the outermost first."""
         prefix_numbers = (self._sibling_number(prefix) for prefix in prefixes(path))
         return tuple(number for number in prefix_numbers if number is not None)
 

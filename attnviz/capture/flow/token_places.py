@@ -114,7 +114,6 @@ class TokenPlaces(NumberedElements[Origin]):
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result, if it can be found."""
         origins = [origin for origin in map(self.of, tensors_in(args)) if origin is not None]
         if name in SOURCES:
             self._keep(result, SOURCES[name](args, kwargs, origins[:1], result))

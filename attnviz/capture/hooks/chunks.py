@@ -68,7 +68,6 @@ class Chunks:
         return True
 
     def _mark_as_cross(self) -> None:
-        """Marks the site of these chunks as cross-attention."""
         self.site = replace(self.site, kind="cross", part="cross")
 
     def continues(self, queries: Sequence[Piece]) -> bool:
@@ -171,7 +170,7 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Returns calls over the same number of keys joined into one, with their queries concatenated."""
     output = _joined_along_queries([call.output for call in calls])
-    values = _merged_parts([call.values for call in calls])
+    values = _overlaid_parts([call.values for call in calls])
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
     if factored_calls:
         return replace(_joined_factored_calls(factored_calls), output=output, values=values)
@@ -196,13 +195,9 @@ def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
         return False
     pairs = ((first.known_keys, second.known_keys), (first.values, second.values))
     known_pairs = [(left, right) for left, right in pairs if left is not None and right is not None]
-    return bool(known_pairs) and all(_start_equally(left, right) for left, right in known_pairs)
-
-
-def _start_equally(first: Tensor, second: Tensor) -> bool:
-    """True if the shorter of two tensors ``(batch, heads, keys, ...)`` equals the start of the other."""
-    count = min(first.shape[2], second.shape[2])
-    return torch.equal(first[:, :, :count], second[:, :, :count])
+    return bool(known_pairs) and all(
+        torch.equal(left[:, :, : right.shape[2]], right[:, :, : left.shape[2]]) for left, right in known_pairs
+    )
 
 
 def _joined_along_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
@@ -211,7 +206,7 @@ def _joined_along_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(known_parts, dim=2) if len(known_parts) == len(parts) else None
 
 
-def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
+def _overlaid_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Returns keys or values merged from parts of one shape, each 0 where other parts have values."""
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts):
@@ -225,28 +220,24 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
 def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
     """Returns the calls joined along the queries; output and values are still those of the first call."""
     queries = _joined_along_queries([None if call.product is None else call.product.queries for call in calls])
-    keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
+    keys = _overlaid_parts([call.known_keys for call in calls])
+    dropouts = [call.dropout for call in calls if call.dropout is not None]
+    dropout = None
+    if len(dropouts) == len(calls) and len({part.factor for part in dropouts}) == 1:
+        dropout = Dropout(torch.cat([part.weights for part in dropouts], dim=2), dropouts[0].factor)
     return replace(
         calls[0],
         logits=torch.cat([call.logits for call in calls], dim=2),
         probabilities=torch.cat([call.probabilities for call in calls], dim=2),
         product=None if queries is None or keys is None else Product(queries, keys),
         factors=None,
-        dropout=_joined_dropout([call.dropout for call in calls]),
+        dropout=dropout,
     )
-
-
-def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
-    """Returns the dropout of all chunks' weights; ``None`` if a chunk has none, or their factors differ."""
-    known_parts = [part for part in parts if part is not None]
-    if len(known_parts) < len(parts) or len({part.factor for part in known_parts}) > 1:
-        return None
-    return Dropout(torch.cat([part.weights for part in known_parts], dim=2), known_parts[0].factor)
 
 
 def _joined_factored_calls(calls: Sequence[FactoredCall]) -> FactoredCall:
     """Returns the calls joined along the queries; output and values are still those of the first call."""
-    keys = _merged_parts([call.keys for call in calls])
+    keys = _overlaid_parts([call.keys for call in calls])
     return replace(
         calls[0],
         queries=torch.cat([call.queries for call in calls], dim=2),
@@ -265,16 +256,11 @@ def _joined_mask(calls: Sequence[FactoredCall]) -> Tensor | None:
     masks = [call.whole_mask() for call in calls]
     if any(mask.dtype != torch.bool for mask in masks):
         dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
-        masks = [_additive_mask(mask, dtype) for mask in masks]
+        masks = [
+            torch.where(mask, 0.0, float("-inf")).to(dtype) if mask.dtype == torch.bool else mask for mask in masks
+        ]
     batch, heads = (max(mask.shape[axis] for mask in masks) for axis in (0, 1))
     return torch.cat([mask.expand(batch, heads, *mask.shape[2:]) for mask in masks], dim=2)
-
-
-def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a bool mask as 0 or −inf of this dtype; any other mask unchanged."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, float("-inf"))
 
 
 def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:

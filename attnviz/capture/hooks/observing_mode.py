@@ -231,7 +231,6 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
     """Returns a replacement of ``has_torch_function``, by which torch's fused layers look for overrides."""
 
     def has_torch_function(tensors: Any) -> bool:
-        """True if an override other than the observing mode applies to the tensors."""
         if _thread.mode is None:
             return original(tensors)
         if any(type(mode) is not ObservingMode for mode in _stack()):
@@ -249,7 +248,6 @@ def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Calla
     """
 
     def has_torch_function(tensors: Any) -> bool:
-        """True if ``original`` finds an override, and the observing mode does not run that function."""
         mode = _thread.mode
         is_inside = mode is not None and mode.inside_multi_head
         return not is_inside and original(tensors)
@@ -261,7 +259,6 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a wrapper of torch's function for score_mod and mask_mod; it shows the scores to the observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        """Calls ``original``, and returns its result: the scores before and after the change."""
         result = original(*args, **kwargs)
         scores, changed_scores = result
         if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:

@@ -106,7 +106,6 @@ class Patches:
                 raise
 
     def _restore_unused(self) -> None:
-        """Restores all parts if they have no user."""
         if self.users == 0:
             for part in reversed(self.parts):
                 part.restore()

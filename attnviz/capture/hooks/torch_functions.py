@@ -337,7 +337,6 @@ class Observer:
         self.listener.on_attention(observed_call)
 
     def _is_repeated_call(self, call: TorchCall) -> bool:
-        """Reports a call of ``scaled_dot_product_attention`` if it repeats the one of the pass before;"""
         with self.guarded():
             arguments, known_call = bind_dot_product(*call.args, **call.kwargs), self.passes.next_call()
             caller, shapes = self.modules.running(self.cross), (arguments["query"].shape, arguments["key"].shape)

@@ -49,7 +49,6 @@ def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def get_interface(table: Any, *args: Any, **options: Any) -> Callable[..., Any]:
-        """Returns the kernel of a name, or the default one, as `_observed_kernel` returns it."""
         name = args[0] if args else options.get("attn_implementation")
         return _observed_kernel(original(table, *args, **options), name)
 
@@ -60,7 +59,6 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement of a table's ``__getitem__``; it applies `_observed_kernel` to each kernel."""
 
     def __getitem__(table: Any, name: str) -> Any:
-        """Returns the item of this name; a kernel as `_observed_kernel` returns it."""
         item = original(table, name)
         return _observed_kernel(item, name) if isinstance(table, _interface()) else item
 
@@ -160,7 +158,6 @@ def _report(observer: Observer, calls: list[ObservedCall], arguments: KernelArgu
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    """Yields a list that collects the attention calls that the observer observes in the block."""
     original_listener = observer.listener
     collector = _CallCollector(original_listener)
     observer.listener = collector
@@ -189,14 +186,12 @@ class _CallCollector:
         self.calls: list[ObservedCall] = []
 
     def on_attention(self, call: ObservedCall) -> None:
-        """Keeps the call."""
         self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, kind: str, is_attention: bool) -> None:
         """Ignores softmaxes inside the kernel that are no attention; arguments as for any listener."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
-        """Returns the shapes that the observer's listener returns."""
         return self.listener.batches_of(caller, queries)
 
     def on_unreadable(self, caller: CallingModule, kind: str) -> None:
@@ -206,7 +201,6 @@ class _CallCollector:
         """Ignores products inside the kernel: the output of attention enters none of them."""
 
     def on_failure(self, error: Exception) -> None:
-        """Hands an error to the observer's listener."""
         self.listener.on_failure(error)
 
 
