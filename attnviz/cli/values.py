@@ -11,7 +11,10 @@ from typing import Any, get_args
 
 import typer
 
+from attnviz.base.errors import AttnvizError
+
 KINDS = {int: "whole number", float: "number"}  # as messages name them
+ROUND_NUMBERS = (10, 200, 1)  # examples for options without a default, each for another range
 NOT_PLAIN = object()
 
 
@@ -46,7 +49,7 @@ class _PlainFirst:
         try:
             plain_value = NOT_PLAIN if self.parameter.required and value is None else self._plain_value(value)
         except ValueError:
-            raise NotANumber(self._not_a_number_line(value), context, self.parameter) from None
+            raise NotANumber(self._not_a_number_line(value, context), context, self.parameter) from None
         if plain_value is NOT_PLAIN:
             return self.convert_by_typer(context, value)
         callback = self.parameter.callback
@@ -63,10 +66,18 @@ class _PlainFirst:
         items = [_converted(item, item_type) for item in value]
         return NOT_PLAIN if NOT_PLAIN in items else items
 
-    def _not_a_number_line(self, value: Any) -> str:
-        """Returns the refusal of a word, with the option's default as an example, or 10 if that is no number."""
+    def _not_a_number_line(self, value: Any, context: Any) -> str:
+        """Returns the refusal of a word, with an example: the default, or a number that the option accepts."""
         name, default = self.parameter.opts[0], self.parameter.default
-        example = default if isinstance(default, int | float) else 10
+        declaration = getattr(context.command.callback, "declared", {}).get(self.parameter.name)
+        examples = (default,) if isinstance(default, int | float) else ROUND_NUMBERS
+        for example in examples:
+            try:
+                if declaration is not None and declaration.option.check is not None:
+                    declaration.option.check(self.parameter.name, example)
+            except AttnvizError:
+                continue
+            break
         return f"{name} {value!r} is not a {KINDS[self.annotation]}; give one, such as {name} {example:g}"
 
 
