@@ -108,17 +108,14 @@ def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
     line = [Span(f"{texts[0]} ")]
     for start, stop, text in zip(tick_columns, tick_columns[1:], texts[1:], strict=False):
         values = scale.value((np.arange(start, stop) + 0.5) / columns)
-        line += [*_color_strip(values, scale, look), Span(f" {text} ")]
+        if look.colors and not look.ascii:
+            line += [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
+        else:
+            line.append(Span("".join(shades(values, scale, _shade_characters(scale, look)))))
+        line.append(Span(f" {text} "))
     columns_left = look.width - sum(len(span.text) for span in line)
     name = fit(f" {quantity.name}", columns_left).rstrip() if columns_left > MIN_NAME_COLUMNS else ""
     return cut([*line, Span(name)], look.width)
-
-
-def _color_strip(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
-    """Returns a strip with one column for each value: its colour, or its shade without colours or in ASCII."""
-    if look.colors and not look.ascii:
-        return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
-    return [Span("".join(shades(values, scale, _shade_characters(scale, look))))]
 
 
 def _shade_characters(scale: ColorScale, look: Look) -> str:

@@ -3,12 +3,8 @@
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attnviz.report.picture.look import Look
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MIN_COLUMNS = 20  # the least width that is drawn for, even if the terminal is narrower
 LINES_WITHOUT_TERMINAL = 24  # assumed if no stream is a terminal, as in a log or a notebook
@@ -23,18 +19,14 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
 
     console = Console()
     colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
+    is_height_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
+    screen_lines = console.height if is_height_known else LINES_WITHOUT_TERMINAL
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     return replace(
         look,
         width=max(console.width, MIN_COLUMNS),
-        height=max(_screen_lines(console) - reserved_lines, 1),
+        height=max(screen_lines - reserved_lines, 1),
         moves_cursor=sys.stdout.isatty(),
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )
-
-
-def _screen_lines(console: "Console") -> int:
-    """Returns the height of the screen in lines; `LINES_WITHOUT_TERMINAL` if no terminal and no ``LINES`` tells it."""
-    is_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
-    return console.height if is_known else LINES_WITHOUT_TERMINAL

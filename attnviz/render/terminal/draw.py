@@ -13,7 +13,7 @@ from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
 from attnviz.render.terminal.thumbnails import thumbnails
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import NOTE, Axis, Panel
+from attnviz.report.picture.panels import NOTE
 from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
@@ -93,7 +93,16 @@ def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
 
 def _panel_lines(report: DrawnReport) -> Iterator[Line]:
     """Yields the lines of a report's panels, and a legend if colours or shades show numbers."""
-    look, panels = report.look, [_with_shown_labels(panel, report.look) for panel in report.panels]
+    look, in_characters = report.look, to_ascii if report.look.ascii else str
+    panels = []
+    for panel in report.panels:
+        rows, columns = (
+            replace(axis, labels=tuple(map(in_characters, axis.mark_labels() if axis.marks else axis.labels)))
+            for axis in (panel.rows, panel.columns)
+        )
+        # The separator stays, since a title is split at it; it becomes ASCII when lines are printed.
+        title = NOTE.join(map(in_characters, panel.title.split(NOTE)))
+        panels.append(replace(panel, title=title, rows=rows, columns=columns))
     match report:
         case ShadedText():
             yield from shaded_texts(panels, look)
@@ -116,17 +125,3 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 def _has_shades(report: ShadedText) -> bool:
     """True if a terminal without colours draws the weights as shades; over a text, it writes them as numbers."""
     return not isinstance(report.panels[0].columns.canvas, Text)
-
-
-def _with_shown_labels(panel: Panel, look: Look) -> Panel:
-    """Returns a panel with the title and labels that are drawn, in ASCII if the look asks for it."""
-    # The separator stays, since a title is split at it; it becomes ASCII when lines are printed.
-    title = NOTE.join(map(to_ascii, panel.title.split(NOTE))) if look.ascii else panel.title
-    rows, columns = (_axis_with_shown_labels(axis, look) for axis in (panel.rows, panel.columns))
-    return replace(panel, title=title, rows=rows, columns=columns)
-
-
-def _axis_with_shown_labels(axis: Axis, look: Look) -> Axis:
-    """Returns an axis with the labels that are drawn: landmarks if it has any, in ASCII if the look asks for it."""
-    labels = axis.mark_labels() if axis.marks else axis.labels
-    return replace(axis, labels=tuple(map(to_ascii, labels)) if look.ascii else labels)

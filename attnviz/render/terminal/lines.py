@@ -132,18 +132,13 @@ def _with_cursor_moves(line: Line) -> Line:
         for word, gap in [(span.text, "")] if span.text.isascii() else WORDS.findall(span.text):
             column += cell_len(word + gap)
             extra_columns += _extra_columns(word)
-            has_disputed_width = has_disputed_width or _has_disputed_width(word)
+            has_disputed_width = has_disputed_width or not DISPUTED.isdisjoint(map(unicodedata.category, word))
             text += word + gap
             if has_disputed_width and extra_columns < len(gap):
                 text += f"\x1b[{column}G"
                 extra_columns, has_disputed_width = 0, False
         spans.append(replace(span, text=text))
     return spans
-
-
-def _has_disputed_width(word: str) -> bool:
-    """True if a word has a character whose width differs between terminals."""
-    return not word.isascii() and any(unicodedata.category(character) in DISPUTED for character in word)
 
 
 def _escaped_text(line: Line, colors: int) -> str:

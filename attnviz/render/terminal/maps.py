@@ -44,7 +44,7 @@ def choose_grid(
     If none fits, returns the last one tried; panels then continue in further bands.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
-    grids = _possible_grids(panels, look, needs_numbers) if may_have_numbers else _possible_block_grids(panels, look)
+    grids = _possible_grids(panels, look, needs_numbers, may_have_numbers)
     for count in (side_by_side or 1, 1):
         fitting_grids = [
             replace(grid, across=_panels_across(grid, panels, side_by_side, look.width))
@@ -54,7 +54,15 @@ def choose_grid(
         ]
         grids_with_numbers = [grid for grid in fitting_grids if grid.has_numbers]
         if grids_with_numbers:
-            return min(grids_with_numbers, key=lambda grid: _preference(grid, panels, look))
+            # Those that fit the screen first, then short and readable ones, then wide cells.
+            return min(
+                grids_with_numbers,
+                key=lambda grid: (
+                    _is_too_tall(grid, panels, look),
+                    _line_count(grid, panels) * HEADER_COSTS[grid.header],
+                    -grid.cell,
+                ),
+            )
         if fitting_grids and may_have_numbers:
             return fitting_grids[0]
         if fitting_grids:
@@ -62,52 +70,41 @@ def choose_grid(
     return grids[-1]
 
 
-def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool) -> list[CellGrid]:
+def _possible_grids(panels: list[Panel], look: Look, needs_numbers: bool, may_have_numbers: bool) -> list[CellGrid]:
     """Returns possible geometries: first those with numbers, then blocks of two columns and of one."""
-    label_columns = _label_columns(panels, look.width)
-    number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
-    key_width = max(widest_label(panel.columns.labels) for panel in panels)
+    grid = CellGrid(
+        2, has_numbers=False, rows_a_line=1, header="down", label_columns=_label_columns(panels, look.width)
+    )
+    finest_grid = replace(grid, cell=1, rows_a_line=2 if look.colors and not look.ascii else 1)
     is_pooled = any(panel.pooled for panel in panels)
-    header_of_blocks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
+    if not may_have_numbers:  # blocks with key labels, unless they are pooled, before those with positions
+        headers = ["ticks"] if is_pooled else ["down", "ticks"]
+        return [replace(blocks, header=header) for blocks in (grid, finest_grid) for header in headers]
+    number_width = MIN_NUMBER_WIDTH
+    for panel in panels:
+        visible_values = panel.values[panel.visible]
+        extremes = (visible_values.min(), visible_values.max()) if visible_values.size else (0.0,)
+        number_width = max(number_width, *(len(panel.cell(float(value))) for value in extremes))
+    key_width = max(widest_label(panel.columns.labels) for panel in panels)
     widest_cell = max(min(max(number_width, key_width) + 1, MAX_CELL_WIDTH), number_width + 1)
     numbered_grids = []
     for cell in range(number_width + 1, widest_cell + 1):
         header = "cut" if cell >= MIN_CUT_WIDTH else "down"
         if cell > key_width:
             header = "across"
-        numbered_grids.append(
-            CellGrid(cell, has_numbers=True, rows_a_line=1, header=header, label_columns=label_columns)
-        )
+        numbered_grids.append(replace(grid, cell=cell, has_numbers=True, header=header))
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
-        numbered_grids.append(
-            CellGrid(number_width + 1, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
-        )
+        numbered_grids.append(replace(grid, cell=number_width + 1, has_numbers=True))
     if needs_numbers:
         return numbered_grids
     if look.colors and not any(panel.scale.signed for panel in panels):
-        numbered_grids.append(
-            CellGrid(number_width, has_numbers=True, rows_a_line=1, header="down", label_columns=label_columns)
-        )
-    rows_a_line = 2 if look.colors and not look.ascii else 1
+        numbered_grids.append(replace(grid, cell=number_width, has_numbers=True))
+    header_of_blocks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
     finest_header = header_of_blocks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if is_pooled else numbered_grids),
-        CellGrid(2, has_numbers=False, rows_a_line=1, header=header_of_blocks, label_columns=label_columns),
-        CellGrid(1, has_numbers=False, rows_a_line=rows_a_line, header=finest_header, label_columns=label_columns),
-    ]
-
-
-def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
-    """Returns geometries without numbers: large cells before small, key labels (unless pooled) before positions."""
-    label_columns = _label_columns(panels, look.width)
-    rows_a_line = 2 if look.colors and not look.ascii else 1
-    is_pooled = any(panel.pooled for panel in panels)
-    headers = ["ticks"] if is_pooled else ["down", "ticks"]
-    sizes = ((2, 1), (1, rows_a_line))
-    return [
-        CellGrid(cell, has_numbers=False, rows_a_line=rows, header=header, label_columns=label_columns)
-        for cell, rows in sizes
-        for header in headers
+        replace(grid, header=header_of_blocks),
+        replace(finest_grid, header=finest_header),
     ]
 
 
@@ -117,11 +114,6 @@ def _label_columns(panels: list[Panel], width: int) -> int:
     blocks = max((len(panel.columns.labels) for panel in panels if panel.columns.pooled), default=0)
     columns_beside_blocks = max(width - blocks - 1, ROW_LABEL_COLUMNS - 1) if blocks else width
     return min(widest, max(MIN_LABEL_LIMIT, width // 4), columns_beside_blocks)
-
-
-def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """Returns the sort key of a geometry: those that fit the screen first, then short and readable, then wide cells."""
-    return _is_too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 
 def _is_too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
@@ -236,13 +228,6 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
             visible=panel.visible[:, start:stop],
             columns=columns,
         )
-
-
-def _number_width(panel: Panel) -> int:
-    """Returns the columns that the visible numbers of a panel need; the columns of 0 if none is visible."""
-    visible_values = panel.values[panel.visible]
-    extremes = (float(visible_values.min()), float(visible_values.max())) if visible_values.size else (0.0,)
-    return max(len(panel.cell(value)) for value in extremes)
 
 
 def _letters_down(label: str, height: int) -> list[str]:

@@ -26,10 +26,13 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
     across = _images_across(panels, look.width)
     columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
-    title_height = _title_height(panels, columns)
+    # Titles have a line each if every head's name and its first note fit it, else a line for names and one for notes.
+    titles_fit = all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels)
     for first_panel in range(0, len(panels), across):
         band = panels[first_panel : first_panel + across]
-        yield from _title_lines(band, columns, title_height)
+        titles = [[panel.title] if titles_fit else panel.title.split(NOTE, 1) for panel in band]
+        for parts in zip_longest(*titles, fillvalue=""):
+            yield _side_by_side([_title_line(part, columns) for part in parts])
         images = [_image_lines(panel, columns, look) for panel in band]
         blank_line: Line = [Span(" " * columns)]  # below an image that is less high than its neighbour
         yield from (_side_by_side(list(lines)) for lines in zip_longest(*images, fillvalue=blank_line))
@@ -44,18 +47,6 @@ def _images_across(panels: list[Panel], width: int) -> int:
     fitting_images = max(1, min(len(panels), (width + GAP) // (LEAST_COLUMNS + GAP)))
     images_of_head = sum(panel.name == panels[0].name for panel in panels)
     return fitting_images - fitting_images % images_of_head or fitting_images
-
-
-def _title_height(panels: list[Panel], columns: int) -> int:
-    """Returns the lines of every title: one if each head's name and its first note fit side by side, else two."""
-    return 1 if all(cell_len(panel.title.split(", ")[0]) <= columns for panel in panels) else 2
-
-
-def _title_lines(band: list[Panel], columns: int, height: int) -> Iterator[Line]:
-    """Yields the titles of a band of panels, in one line, or in two: the heads' names and the notes on them."""
-    titles = [[panel.title] if height == 1 else panel.title.split(NOTE, 1) for panel in band]
-    for parts in zip_longest(*titles, fillvalue=""):
-        yield _side_by_side([_title_line(part, columns) for part in parts])
 
 
 def _title_line(title: str, columns: int) -> Line:

@@ -1,6 +1,7 @@
 """Draws a row of weights over a sound in a terminal: its envelope, the weights below it, and seconds."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def envelope_heights(sound: Sound, edges: Float64Array) -> Float64Array:
     envelope_positions = edges / sound.samples * len(sound.envelope)
     heights = [
         sound.envelope[int(start) : max(int(stop), int(start) + 1)].max(initial=0)
-        for start, stop in _pairs(envelope_positions)
+        for start, stop in pairwise(envelope_positions.tolist())
     ]
     return np.array(heights, dtype=np.float64) / 255  # the envelope is in uint8
 
@@ -92,8 +93,3 @@ def seconds_text(edges: Float64Array, covered_columns: range = range(0)) -> str:
         if column + len(label) <= columns and not is_covered:
             text = text.ljust(column) + label
     return text
-
-
-def _pairs(edges: Float64Array) -> Iterator[tuple[float, float]]:
-    """Yields each edge with the one after it."""
-    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

@@ -1,13 +1,15 @@
-"""Draws a table in a terminal: columns of text and numbers, with bars beside some numbers."""
+"""Draws a table in a terminal: columns of text and numbers, with bars beside some numbers, in eighths of a column."""
+
+import math
 
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.render.terminal.bars import blocks
 from attnviz.render.terminal.lines import Line, Span, cut, right_aligned, widest_label
 from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import Summary
 
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 BAR_COLUMNS = 4  # columns of a bar beside a number
 BAR_COLOR = 140  # index in the colormap: a green that stands out on dark and on light backgrounds
 
@@ -19,8 +21,14 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
         for column, alignment in enumerate(summary.align or ">" * len(summary.header))
     ]
     widths = [sum(cell_len(span.text) for span in column[0]) for column in columns]
-    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " "
-    return [cut(_joined_cells(list(cells), gap), look.width) for cells in zip(*columns, strict=True)]
+    gap = Span("  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " ")
+    lines = []
+    for first_cell, *other_cells in zip(*columns, strict=True):
+        line = list(first_cell)
+        for cell in other_cells:
+            line += [gap, *cell]
+        lines.append(cut(line, look.width))
+    return lines
 
 
 def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
@@ -42,7 +50,6 @@ def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Lo
 
 
 def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Span]:
-    """Returns the spans of a bar:"""
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
     to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
@@ -55,9 +62,17 @@ def _bar_spans(length: float | None, has_negative: bool, look: Look) -> list[Spa
     return [Span(left_bar.rjust(BAR_COLUMNS), ink=color), positive_bar]
 
 
-def _joined_cells(cells: list[Line], gap: str) -> Line:
-    """Returns the cells of a row joined to one line, with a gap between each two."""
-    line: Line = []
-    for cell in cells:
-        line += [Span(gap), *cell] if line else cell
-    return line
+def bar(value: float, full_value: float, width: int) -> str:
+    """Returns a bar of blocks, padded with blanks to ``width`` columns.
+
+    It is all blanks if the value is not finite or ``full_value`` is not above 0.
+    """
+    if not math.isfinite(value) or not full_value > 0:
+        return " " * width
+    return blocks(min(8 * width, round(8 * width * abs(value) / full_value))).ljust(width)
+
+
+def blocks(eighths: int) -> str:
+    """Returns a bar that is ``eighths`` eighths of a column long."""
+    full_blocks, remainder = divmod(eighths, 8)
+    return "█" * full_blocks + EIGHTHS[remainder]
