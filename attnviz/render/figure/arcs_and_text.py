@@ -11,7 +11,7 @@ from attnviz.render.figure.bars import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.text_blocks import TextBlock, TextLine, remarks_block, title_block
+from attnviz.render.figure.text_blocks import TextLine, remarks_block, title_block
 from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Panel
 
@@ -153,13 +153,30 @@ class Content:
     lines: tuple[TextLine, ...] = ()
     images: tuple[PlacedImage, ...] = ()
 
+    def moved(self, x: float, y: float) -> "Content":
+        """Returns the content with everything in it ``x`` inches further to the right and ``y`` further up."""
+
+        def moved_box(box: Box) -> Box:
+            return replace(box, x=box.x + x, y=box.y + y)
+
+        return replace(
+            self,
+            words=tuple(
+                replace(word, x=word.x + x, y=word.y + y, box=None if word.box is None else moved_box(word.box))
+                for word in self.words
+            ),
+            strokes=tuple(replace(strokes, ends=strokes.ends + np.array([x, y])) for strokes in self.strokes),
+            lines=tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines),
+            images=tuple(replace(image, box=moved_box(image.box)) for image in self.images),
+        )
+
 
 Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
     """Returns the layout of arcs: two columns of tokens for each head, or for all heads if the look overlays them."""
-    return token_layout(picture, _overlaid_arcs if picture.look.overlaid else _arcs_content, [], ruler)
+    return token_layout(picture, _overlaid_arcs if picture.look.overlaid else _arcs_content, ruler, has_bar=False)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
@@ -168,11 +185,11 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
     If the look overlays heads, they share one text, without a bar.
     """
     if picture.look.overlaid:
-        return token_layout(picture, _overlaid_text, [], ruler)
-    return token_layout(picture, _text_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+        return token_layout(picture, _overlaid_text, ruler, has_bar=False)
+    return token_layout(picture, _text_content, ruler)
 
 
-def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
+def token_layout(picture: Picture, fill: Fill, ruler: Ruler, has_bar: bool = True) -> TokenLayout:
     """Returns the layout of a page with title, content, remarks and colour bar; the content is as large as fits.
 
     The bar stands at the right of the content, or lies under it if the content is lower than ``LOW_TEXT``. The
@@ -180,94 +197,60 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     """
     page = page_size(picture.look)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
+    bars = plain_bars(picture, scale, ruler) if has_bar else []
     bar_space = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
     title = title_block(picture, page_width - 2 * margin, scale, ruler)
     remarks_height = MAX_REMARKS_SHARE * page_height if page.is_fixed else page_height
     remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, remarks_height)
     free_height = page_height - 2 * margin - title.height - remarks.height if page.is_fixed else math.inf
     flat_bar_space = FLAT_BAR[1] * scale if bars else 0.0
-    points, content = _largest_content(
-        picture, fill, (page_width - 2 * margin, free_height - flat_bar_space), scale, ruler
-    )
+    area = page_width - 2 * margin, free_height - flat_bar_space
+    points, content = _largest_content(picture, fill, area, scale, ruler)
     if bars and content.height < LOW_TEXT * scale:
         bar_space = 0.0
         width_with_name = FLAT_BAR_WITH_NAME * FLAT_BAR[0] * scale
         content = replace(content, height=content.height + flat_bar_space, width=max(content.width, width_with_name))
     elif bars:
-        points, content = _largest_content(
-            picture, fill, (page_width - 2 * margin - bar_space, free_height), scale, ruler
-        )
+        area = page_width - 2 * margin - bar_space, free_height
+        points, content = _largest_content(picture, fill, area, scale, ruler)
     if page.grows:
         page_width = max(content.width + bar_space, MIN_CONTENT_WIDTH) + 2 * margin
     if not page.is_fixed:
-        title, remarks = (
-            title_block(picture, page_width - 2 * margin, scale, ruler),
-            remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height),
-        )
+        title = title_block(picture, page_width - 2 * margin, scale, ruler)
+        remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height)
         min_content_height = MIN_HEIGHT_BESIDE_BAR * scale if bar_space else 0.0
         page_height = max(content.height, min_content_height) + title.height + remarks.height + 2 * margin
     left = margin + max(page_width - 2 * margin - content.width - bar_space, 0) / 2
     free_height = page_height - 2 * margin - title.height - remarks.height - content.height
     top = page_height - margin - title.height - (max(free_height, 0) / 2 if page.is_fixed else 0)
-    layout = _placed_layout(
-        content, (page_width, page_height), (left, top), margin, (title, remarks), bars, points, scale
-    )
-    if not bars or bar_space:
-        return layout
-    bar_box = Box(
-        x=left + FLAT_BAR_INDENT * scale,
-        y=top - content.height + flat_bar_space - FLAT_BAR_GAP * scale,
-        width=FLAT_BAR[0] * scale,
-        height=BAR_WIDTH * scale,
-    )
-    return replace(layout, bars=(replace(bars[0], box=bar_box, name=(" ".join(bars[0].name),), name_beside=True),))
-
-
-def _placed_layout(
-    content: Content,
-    page: tuple[float, float],
-    corner: tuple[float, float],
-    margin: float,
-    blocks: tuple[TextBlock, TextBlock],
-    bars: list[Bar],
-    points: float,
-    scale: float,
-) -> TokenLayout:
-    """Returns a layout with its content, title, remarks and bars moved to their places on the page."""
-    left, top = corner
-    title, remarks = blocks
-    lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
-    # The bar with its name is centred at the content, within the space between title and remarks.
-    highest, name_height = page[1] - margin - title.height, BAR_NAME_HEIGHT * scale
-    free_height = highest - remarks.height - margin - name_height - BAR_BOTTOM_SPACE * scale
-    bar_height = min(MAX_TEXT_BAR_HEIGHT * scale, max(free_height, MIN_TEXT_BAR_HEIGHT))
-    bar_top = min(max(top, top - content.height / 2 + (bar_height + name_height) / 2), highest)
-    bar_box = Box(
-        x=left + content.width + HEAD_GAP * scale,
-        y=bar_top - name_height - bar_height,
-        width=BAR_WIDTH * scale,
-        height=bar_height,
-    )
+    if bars and bar_space:
+        # The bar with its name is centred at the content, within the space between title and remarks.
+        highest, name_height = page_height - margin - title.height, BAR_NAME_HEIGHT * scale
+        free_height = highest - remarks.height - margin - name_height - BAR_BOTTOM_SPACE * scale
+        bar_height = min(MAX_TEXT_BAR_HEIGHT * scale, max(free_height, MIN_TEXT_BAR_HEIGHT))
+        bar_top = min(max(top, top - content.height / 2 + (bar_height + name_height) / 2), highest)
+        x, y = left + content.width + HEAD_GAP * scale, bar_top - name_height - bar_height
+        bars = [replace(bars[0], box=Box(x, y, BAR_WIDTH * scale, bar_height))]
+    elif bars:
+        x, y = left + FLAT_BAR_INDENT * scale, top - content.height + flat_bar_space - FLAT_BAR_GAP * scale
+        box, name = Box(x, y, FLAT_BAR[0] * scale, BAR_WIDTH * scale), (" ".join(bars[0].name),)
+        bars = [replace(bars[0], box=box, name=name, name_beside=True)]
+    placed = content.moved(left, top)
     return TokenLayout(
-        width=page[0],
-        height=page[1],
+        width=page_width,
+        height=page_height,
         points=points,
         scale=scale,
-        words=tuple(_shifted_word(word, left, top) for word in content.words),
-        strokes=tuple(replace(strokes, ends=strokes.ends + corner) for strokes in content.strokes),
-        lines=(*title.lines_at(margin, page[1] - margin), *lines, *remarks.lines_at(margin, margin + remarks.height)),
-        bars=tuple(replace(bar, box=bar_box) for bar in bars[:1]),
-        images=tuple(
-            replace(image, box=replace(image.box, x=image.box.x + left, y=image.box.y + top))
-            for image in content.images
+        words=placed.words,
+        strokes=placed.strokes,
+        lines=(
+            *title.lines_at(margin, page_height - margin),
+            *placed.lines,
+            *remarks.lines_at(margin, margin + remarks.height),
         ),
+        bars=tuple(bars),
+        images=placed.images,
     )
-
-
-def _shifted_word(word: Word, x: float, y: float) -> Word:
-    """Returns a word, with its rectangle if it has one, moved by ``x`` inches to the right and ``y`` upwards."""
-    box = None if word.box is None else replace(word.box, x=word.box.x + x, y=word.box.y + y)
-    return replace(word, x=word.x + x, y=word.y + y, box=box)
 
 
 def _largest_content(
@@ -359,14 +342,9 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
         replace(_strokes_of_panel(panel, left, right, first_y, row_height), hue=hue)
         for panel, hue in zip(picture.panels, HUES, strict=False)  # there are more hues than panels
     ]
-    corner = np.array([0.0, -depth])
-    return Content(
-        width=max(content.width, *(name.x + ruler.width(name.text, points) for name in names)),
-        height=content.height + depth,
-        words=(*names, *(replace(word, y=word.y - depth) for word in content.words)),
-        strokes=tuple(replace(head_strokes, ends=head_strokes.ends + corner) for head_strokes in (*strokes, *legend)),
-        lines=tuple(replace(line, y=line.y - depth) for line in content.lines),
-    )
+    moved = replace(content, strokes=(*strokes, *legend)).moved(0, -depth)
+    width = max(content.width, *(name.x + ruler.width(name.text, points) for name in names))
+    return replace(moved, width=width, height=content.height + depth, words=(*names, *moved.words))
 
 
 def _overlaid_text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:

@@ -88,7 +88,8 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
     placed_bars, top_of_bar = [], top
     for bar, name_height in zip(bars, name_heights, strict=True):
         top_of_bar -= name_height
-        ticks = _separate_ticks(bar, letter_height / height)
+        max_ticks = max(int(MIN_TICK_SHARE / (letter_height / height)), 1)  # more would touch
+        ticks = bar.quantity.ticks(bar.scale, min(max_ticks, MAX_LEGEND_TICKS))
         placed_bars.append(replace(bar, box=Box(x, top_of_bar - height, BAR_WIDTH * scale, height), ticks=ticks))
         top_of_bar -= height + gap
     return tuple(placed_bars)
@@ -131,9 +132,3 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
         box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
         placed_bars.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
     return tuple(placed_bars)
-
-
-def _separate_ticks(bar: Bar, letter_share: float) -> tuple[tuple[float, str], ...]:
-    """Returns about ``MAX_LEGEND_TICKS`` ticks of a vertical bar, or fewer if they would touch, with their texts."""
-    max_ticks = max(int(MIN_TICK_SHARE / letter_share), 1)
-    return bar.quantity.ticks(bar.scale, min(max_ticks, MAX_LEGEND_TICKS))

@@ -15,15 +15,13 @@ from attnviz.media.text import Text
 from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.bars import Bar, Box
 from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
-from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
+from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING, strip_height
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import Layout, Place, arrange_maps
-from attnviz.render.figure.over_sound import arrange_sounds, draw_sound
+from attnviz.render.figure.over_sound import arrange_sounds, draw_sound, draw_strip
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.sound_strip import draw_strip, strip_height
-from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.picture.look import Look
@@ -199,43 +197,43 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
     """Returns the figure of a layout of maps."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.patches import Rectangle
 
-    from attnviz.render.figure.own_figure import OwnFigure
+    from attnviz.render.figure.own_figure import new_figure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = OwnFigure(
-        figsize=(layout.width, layout.height), dpi=look.pixels_per_inch, facecolor=theme["paper"]
-    )
-    FigureCanvasAgg(matplotlib_figure)
+    matplotlib_figure = new_figure(layout.width, layout.height, look)
     as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
-        axes = _add_axes(matplotlib_figure, place.box, layout, theme)
-        _draw_cells(axes, place.panel, is_vector, as_shapes)
-        _draw_outline(axes, place.panel, theme)
+        panel, axes = place.panel, _add_axes(matplotlib_figure, place.box, layout, theme)
+        _draw_cells(axes, panel, is_vector, as_shapes)
+        if panel.outline is not None:
+            top, left, height, width = panel.outline
+            frame = Rectangle(
+                (left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2
+            )
+            axes.add_patch(frame).set_clip_on(False)  # half of the line may lie outside the axes
         if layout.number_points:
-            _draw_numbers(axes, place.panel, layout.number_points)
+            inks = ink_on(panel.scale.rgb(panel.levels)) / 255
+            style: dict[str, Any] = {"fontsize": layout.number_points, "ha": "center", "va": "center_baseline"}
+            for row, column in np.argwhere(panel.visible).tolist():
+                number = panel.cell(float(panel.values[row, column]))
+                axes.text(column, row, number, color=inks[row, column], **style)
         _label_panel(axes, place, layout, theme)
-        draw_strip(axes, place.panel, strip_height((place.panel,)) * layout.scale / place.box.height, theme)
-    for bar in layout.bars:
-        _draw_bar(matplotlib_figure, bar, layout, theme)
-    for line in layout.lines:
-        _draw_line(matplotlib_figure, line, theme)
+        draw_strip(axes, panel, strip_height((panel,)) * layout.scale / place.box.height, theme)
+    _draw_bars_and_lines(matplotlib_figure, layout, theme)
     return matplotlib_figure
 
 
 def _draw_sheet(picture: Picture) -> "OwnFigure":
     """Returns a figure of all thumbnails as one image, with text over it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    from attnviz.render.figure.own_figure import OwnFigure
+    from attnviz.render.figure.own_figure import new_figure
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     look, sheet = picture.look, arrange_sheet(picture)
     theme, dpi = THEME_COLORS[look.drawn_theme], look.pixels_per_inch
     height, width = sheet.pixels.shape
-    matplotlib_figure = OwnFigure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
-    FigureCanvasAgg(matplotlib_figure)
+    matplotlib_figure = new_figure(width / dpi, height / dpi, look)
     axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(palette(picture)[sheet.pixels], interpolation="none", aspect="auto")
@@ -252,16 +250,12 @@ def _draw_sheet(picture: Picture) -> "OwnFigure":
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
     """Returns the figure of a layout of arcs, shaded texts, images or sounds."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
 
-    from attnviz.render.figure.own_figure import OwnFigure
+    from attnviz.render.figure.own_figure import new_figure
 
     theme = THEME_COLORS[look.drawn_theme]
-    matplotlib_figure = OwnFigure(
-        figsize=(layout.width, layout.height), dpi=look.pixels_per_inch, facecolor=theme["paper"]
-    )
-    FigureCanvasAgg(matplotlib_figure)
+    matplotlib_figure = new_figure(layout.width, layout.height, look)
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
@@ -279,10 +273,7 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
                 draw_image(matplotlib_figure, image, theme)
     for word in layout.words:
         _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
-    for bar in layout.bars:
-        _draw_bar(matplotlib_figure, bar, layout, theme)
-    for line in layout.lines:
-        _draw_line(matplotlib_figure, line, theme)
+    _draw_bars_and_lines(matplotlib_figure, layout, theme)
     return matplotlib_figure
 
 
@@ -317,10 +308,17 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
 
 def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) -> None:
     """Draws the visible cells of a panel in the colours of their values; masked cells stay transparent."""
+    from matplotlib.collections import PolyCollection
+
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if as_shapes:
-        _draw_shapes(axes, colors)
+        visible_cells = np.argwhere(panel.visible)
+        corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
+        squares = visible_cells[:, None, ::-1] + corners  # (row, column) is (y, x)
+        fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
+        # The thin outline, in the colour of its cell, closes the gaps that viewers show between squares.
+        axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
     else:
         pixels = colors
         if is_vector and max(rows, columns) < MIN_PICTURE_PIXELS:
@@ -329,36 +327,6 @@ def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) ->
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
         axes.imshow(pixels, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-
-
-def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
-    """Draws a frame around the marked cell, row or column of a panel; draws nothing if none is marked."""
-    from matplotlib.patches import Rectangle
-
-    if panel.outline is None:
-        return
-    top, left, height, width = panel.outline
-    frame = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2)
-    axes.add_patch(frame).set_clip_on(False)  # half of the line may lie outside the axes
-
-
-def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
-    """Draws every visible cell as a square with a thin outline of its colour; draws nothing for masked cells."""
-    from matplotlib.collections import PolyCollection
-
-    visible_cells = np.argwhere(colors[..., 3] > 0)
-    corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
-    squares = visible_cells[:, None, ::-1] + corners  # (row, column) is (y, x)
-    fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
-    axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
-
-
-def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
-    """Draws the number of each visible cell into it, black or white, whichever is easier to read on its colour."""
-    inks = ink_on(panel.scale.rgb(panel.levels)) / 255
-    for row, column in np.argwhere(panel.visible).tolist():
-        text = panel.cell(float(panel.values[row, column]))
-        axes.text(column, row, text, color=inks[row, column], fontsize=points, ha="center", va="center_baseline")
 
 
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
@@ -402,14 +370,22 @@ def _label_axis(
     axis.set_ticks(labels.places, labels.texts, **style)
 
 
+def _draw_bars_and_lines(matplotlib_figure: "Figure", layout: "Layout | TokenLayout", theme: Theme) -> None:
+    """Draws the colour bars of a page, and the lines of its title, summary and remarks."""
+    for bar in layout.bars:
+        _draw_bar(matplotlib_figure, bar, layout, theme)
+    for line in layout.lines:
+        color, weight = theme["faint" if line.faint else "ink"], "bold" if line.bold else "normal"
+        _draw_text(matplotlib_figure, line.x, line.y, line.text, line.points, color, va="top", weight=weight)
+
+
 def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
     """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
-    axes = _add_axes(matplotlib_figure, bar.box, layout, theme)
-    is_flat = bar.box.width > bar.box.height
+    axes, box, points = _add_axes(matplotlib_figure, bar.box, layout, theme), bar.box, bar.points
+    is_flat = box.width > box.height
     colors = colormap(bar.scale.colormap)
     strip = colors[None] if is_flat else colors[::-1, None]  # the largest value is at the top
     axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    points = bar.points
     padding = LABEL_PADDING * layout.scale
     value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
     other_axis.set_ticks([])
@@ -418,35 +394,12 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
     value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=points)
     value_axis.set_tick_params(length=0, pad=padding * POINTS_PER_INCH, labelcolor=theme["ink"])
     if bar.name_beside:
-        middle = bar.box.y + bar.box.height / 2
-        _draw_text(
-            matplotlib_figure,
-            bar.box.x + bar.box.width + 4 * padding,
-            middle,
-            bar.name[0],
-            points,
-            theme["faint"],
-            va="center",
-        )
+        x, y = box.x + box.width + 4 * padding, box.y + box.height / 2
+        _draw_text(matplotlib_figure, x, y, bar.name[0], points, theme["faint"], va="center")
         return
     for lines_below, text in enumerate(reversed(bar.name)):
-        y = bar.box.y + bar.box.height + padding * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
-        _draw_text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
-
-
-def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> None:
-    """Draws a line of text with its upper left corner at its position, in the ink of text or fainter."""
-    color = theme["faint" if line.faint else "ink"]
-    _draw_text(
-        matplotlib_figure,
-        line.x,
-        line.y,
-        line.text,
-        line.points,
-        color,
-        va="top",
-        weight="bold" if line.bold else "normal",
-    )
+        y = box.y + box.height + padding * 2 + lines_below * points * LINE_HEIGHT / POINTS_PER_INCH
+        _draw_text(matplotlib_figure, box.x, y, text, points, theme["faint"], va="bottom")
 
 
 def _draw_text(

@@ -8,7 +8,6 @@ from attnviz.render.figure.labels import Labelling, label_depth, label_stride, l
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.sound_strip import strip_height
 from attnviz.report.picture.panels import Axis, Panel
 
 PANEL_GAP = 0.28  # all inches in this file are those of a slide; other pages scale them
@@ -30,6 +29,7 @@ MAX_SOUND_RATIO = 2.4  # of a map of words over frames, whose rows are few
 MAX_STRETCH = 1.35  # of the cells of a slide, so that maps fill more of it
 UNEVEN_SIDES = 2.0  # maps are equally large if the longest has this many times the tokens of the shortest
 MAX_FACTOR_OF_OTHER_AXES = 2.3
+STRIP_HEIGHT = 0.4  # of the envelope of a sound above a map
 CELL_HEIGHT_PER_NUMBER = 1.9  # height of a cell with a number, in heights of the number
 
 
@@ -122,6 +122,11 @@ def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
     return axis.labels == other.labels
 
 
+def strip_height(panels: tuple[Panel, ...]) -> float:
+    """Returns the inches above each map for the envelope of its sound, at the scale of a slide; 0 without a sound."""
+    return STRIP_HEIGHT if any(panel.columns.seconds is not None for panel in panels) else 0.0
+
+
 def axis_depth(label_inches: float, scale: float) -> float:
     """Returns the space in inches beside a panel for the labels and the name of an axis together."""
     return label_inches + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
@@ -131,7 +136,8 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
     """Returns the grid in the first style in which all labels fit; else one with positions or every nth label."""
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
-        if _all_labels_fit(picture, grid, ruler):
+        axes = {id(axis): (axis, size) for axis, size in _axes_with_cells(picture, grid)}
+        if all(labels_fit(axis, labelling, size, ruler) for axis, size in axes.values()):
             return grid
     return _grid_with(picture, area, across, _labelling_with_positions(picture, grid, area, ruler), ruler)
 
@@ -152,12 +158,6 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
             is_large_enough = is_turned or points >= MIN_FLAT_LABEL_POINTS
             if is_large_enough and points * area.scale >= smallest_points:
                 yield Labelling(points * area.scale, is_turned, limit)
-
-
-def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
-    """True if the labels of every axis of all panels fit its cells."""
-    axes = {id(axis): (axis, size) for axis, size in _axes_with_cells(picture, grid)}
-    return all(labels_fit(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
@@ -239,6 +239,9 @@ def _grid_at_strides(
             bottoms[row] = max(bottoms[row], depth(panel.columns))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(column_count)]
+    title_height = PANEL_GAP / 4
+    if area.title_lines:
+        title_height = PANEL_TITLE_POINTS * area.title_lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2
     grid = PanelGrid(
         across=column_count,
         labelling=labelling,
@@ -247,15 +250,10 @@ def _grid_at_strides(
         column_cells=tuple(column_cells),
         row_cells=tuple(row_cells),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title_height=(_title_height(area.title_lines) + strip_height(panels)) * scale,
+        title_height=(title_height + strip_height(panels)) * scale,
         factors=factors,
     )
     return replace(grid, cell=_cell_size(picture, area, grid, ruler))
-
-
-def _title_height(lines: int) -> float:
-    """Returns the inches above a panel for a title of ``lines`` lines and a gap; without lines, a smaller gap."""
-    return (PANEL_TITLE_POINTS * lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) if lines else PANEL_GAP / 4
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:

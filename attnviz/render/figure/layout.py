@@ -133,16 +133,13 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _page_layout(picture, factor, ruler)
-        if picture.numbers and layout.number_points >= WANTED_NUMBER_POINTS:
-            break
-        if not picture.numbers and _smallest_map_side(layout) >= MIN_MAP_SIDE:
+        if picture.numbers:
+            is_legible = layout.number_points >= WANTED_NUMBER_POINTS
+        else:
+            is_legible = min(max(place.box.width, place.box.height) for place in layout.places) >= MIN_MAP_SIDE
+        if is_legible:
             break
     return layout
-
-
-def _smallest_map_side(layout: Layout) -> float:
-    """Returns the smallest of the maps' longer sides, in inches."""
-    return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
@@ -166,7 +163,10 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         title_lines=title_lines,
     )
     grid = fit_grid(picture, area, ruler)
-    if _cuts_titles(picture, grid, scale, ruler):
+    if any(
+        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
+        for panel, width in _panel_widths(picture, grid)
+    ):  # a title would be cut, even without "head "
         area = replace(area, title_lines=MAX_TITLE_LINES)
         grid = fit_grid(picture, area, ruler)
     if page.grows:
@@ -207,14 +207,6 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         title_points=title_points,
         number_points=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
         name_points=name_points,
-    )
-
-
-def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
-    """True if a title of any panel is wider than the panel at `MIN_PANEL_TITLE_POINTS`, even without "head "."""
-    return any(
-        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + ROUNDING_INCHES
-        for panel, width in _panel_widths(picture, grid)
     )
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
-from attnviz.render.figure.bars import Box, plain_bars
-from attnviz.render.figure.page_size import page_size
+from attnviz.render.figure.bars import Box
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import MAX_TITLE_LINES, ROUNDING_INCHES, TextLine, fitting_title
@@ -37,7 +36,7 @@ MIN_LINE_SIZE = 0.4  # of these widths, over small images
 
 def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
     """Returns the layout of an image for each head, as large as the page allows, and the colour bar."""
-    return token_layout(picture, _images_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    return token_layout(picture, _images_content, ruler)
 
 
 def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) -> None:
@@ -46,7 +45,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) ->
     from matplotlib.path import Path
     from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
 
-    from attnviz.render.figure.overlaid_image import OverlaidImage
+    from attnviz.render.figure.own_figure import OverlaidImage
 
     box, panel = image.box, image.panel
     medium, query = panel_image(panel), query_box(panel)
@@ -82,7 +81,12 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     # If the shapes of images differ, the space of each is at most a square, or all of them are upright.
     image_height = min(max(heights), max(image_width, min(heights)))
     title_points = _title_points(panels, image_width, scale, ruler)
-    titles = _titles(panels, title_points, image_width, ruler)
+    short_titles = tuple(panel.title.removeprefix("head ") for panel in panels)
+    titles_fit = ruler.longest_width(short_titles, title_points) <= image_width + ROUNDING_INCHES
+    titles = [
+        fitting_title(panel.title, title_points, 1 if titles_fit else MAX_TITLE_LINES, image_width, ruler).split("\n")
+        for panel in panels
+    ]
     line_height = title_points * LINE_HEIGHT / POINTS_PER_INCH
     title_height = max(map(len, titles)) * line_height
     images, lines = [], []
@@ -118,14 +122,6 @@ def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ru
     return min(max(width / title_width, smallest), TITLE_POINTS * scale)
 
 
-def _titles(panels: Sequence[Panel], points: float, width: float, ruler: Ruler) -> list[list[str]]:
-    """Returns the lines of each panel's title: one, or up to `MAX_TITLE_LINES` if a title would be cut."""
-    short_titles = tuple(panel.title.removeprefix("head ") for panel in panels)
-    fits = ruler.longest_width(short_titles, points) <= width + ROUNDING_INCHES
-    max_lines = 1 if fits else MAX_TITLE_LINES
-    return [fitting_title(panel.title, points, max_lines, width, ruler).split("\n") for panel in panels]
-
-
 def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
     """Returns the content with seconds below each column of spectrograms, and bands at the left of each row."""
     left = min(image.box.x for image in content.images)
@@ -134,10 +130,9 @@ def _with_axes(content: Content, points: float, ruler: Ruler) -> Content:
     for image in content.images:
         lines += _band_lines(image, points, ruler) if image.box.x == left else []
     indent = left - min(line.x for line in lines)
-    moved_lines = tuple(replace(line, x=line.x + indent) for line in (*content.lines, *lines))
-    moved_images = tuple(replace(image, box=replace(image.box, x=image.box.x + indent)) for image in content.images)
     height = content.height + points * LINE_HEIGHT / POINTS_PER_INCH
-    return replace(content, width=content.width + indent, height=height, lines=moved_lines, images=moved_images)
+    content = replace(content, width=content.width + indent, height=height, lines=(*content.lines, *lines))
+    return content.moved(indent, 0)
 
 
 def _seconds_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[TextLine]:

@@ -1,4 +1,4 @@
-"""Lays out and draws sounds with the weights of one query below their envelope, one sound for each head."""
+"""Lays out and draws sounds: their envelope above a map of frames, or above the weights of one query, for each head."""
 
 from typing import TYPE_CHECKING
 
@@ -6,11 +6,10 @@ import numpy as np
 
 from attnviz.media.sound import Sound
 from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
-from attnviz.render.figure.bars import Box, plain_bars
+from attnviz.render.figure.bars import Box
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.sound_strip import draw_envelope
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import Theme
 
@@ -31,7 +30,7 @@ ENVELOPE_SHARE, SECONDS_SHARE = 0.5, 0.24  # of the height; the weights have wha
 
 def arrange_sounds(picture: Picture, ruler: Ruler) -> TokenLayout:
     """Returns the layout of a sound for each head, as wide as the page allows, and the colour bar."""
-    return token_layout(picture, _sounds_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    return token_layout(picture, _sounds_content, ruler)
 
 
 def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
@@ -52,7 +51,7 @@ def draw_sound(matplotlib_figure: "Figure", placed_sound: PlacedImage, layout: T
         for bottom, share in bottoms_and_heights
     )
     seconds = _draw_weights(weights_axes, panel)
-    draw_envelope(envelope_axes, panel, seconds, theme)
+    _draw_envelope(envelope_axes, panel, seconds, theme)
     for axes in (weights_axes, envelope_axes):
         axes.set(xlim=seconds, yticks=[])
         for spine in axes.spines.values():
@@ -93,3 +92,34 @@ def _sounds_content(picture: Picture, points: float, width: float, scale: float,
         sounds.append(PlacedImage(Box(margin, y - line_height - height, sound_width - 2 * margin, height), panel))
     total = len(picture.panels) * (line_height + height) + (len(picture.panels) - 1) * GAP * scale
     return Content(width=sound_width, height=total, words=(), lines=tuple(lines), images=tuple(sounds))
+
+
+def draw_strip(map_axes: "Axes", panel: "Panel", share: float, theme: Theme) -> None:
+    """Draws the envelope of a sound above a map, over the same seconds as its columns.
+
+    Draws nothing if the columns are not frames of a sound.
+    """
+    if panel.columns.seconds is None:
+        return
+    start, seconds_per_frame = panel.columns.seconds
+    # `start` is the middle of the first frame, and a frame begins half a frame before its middle
+    first, last = (
+        start + (edge - 0.5) * seconds_per_frame for edge in (panel.columns.edges[0], panel.columns.edges[-1])
+    )
+    axes = map_axes.inset_axes((0, 1, 1, share))
+    axes.set_axis_off()
+    _draw_envelope(axes, panel, (first, last), theme)
+    axes.set_xlim(first, last)
+
+
+def _draw_envelope(axes: "Axes", panel: "Panel", seconds: tuple[float, float], theme: Theme) -> None:
+    """Draws the envelope of a sound between two seconds as an area around a middle line, and sets the axes' y
+    limits.
+    """
+    sound = panel.columns.canvas
+    assert isinstance(sound, Sound)
+    times = (np.arange(len(sound.envelope)) + 0.5) / len(sound.envelope) * sound.seconds
+    heights = sound.envelope / 255
+    is_shown = (times >= seconds[0]) & (times <= seconds[1])
+    axes.fill_between(times[is_shown], -heights[is_shown], heights[is_shown], color=theme["faint"], linewidth=0)
+    axes.set_ylim(-1.05, 1.05)  # the loudest sound, 1, stays off the edges

@@ -1,4 +1,7 @@
-"""The matplotlib figure that attnviz draws, which no setting of the user's matplotlib changes."""
+"""The matplotlib figure that attnviz draws, which no setting of the user's matplotlib changes, and its images.
+
+Matplotlib is imported at once: import this module where a figure is drawn.
+"""
 
 import io
 from collections.abc import Iterator
@@ -6,8 +9,17 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import BboxImage
+from matplotlib.transforms import BboxBase
+
+from attnviz.render.figure.theme import THEME_COLORS
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.overlays import overlay_pixels
+from attnviz.report.picture.panels import Panel
 
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -53,3 +65,32 @@ class OwnFigure(Figure):
         png_file = io.BytesIO()
         self.savefig(png_file, format="png")
         return png_file.getvalue()
+
+
+def new_figure(width: float, height: float, look: Look) -> OwnFigure:
+    """Returns an empty figure of so many inches, in the resolution and on the paper of a look."""
+    paper = THEME_COLORS[look.drawn_theme]["paper"]
+    matplotlib_figure = OwnFigure(figsize=(width, height), dpi=look.pixels_per_inch, facecolor=paper)
+    FigureCanvasAgg(matplotlib_figure)
+    return matplotlib_figure
+
+
+class OverlaidImage(BboxImage):
+    """The image of a panel, coloured by its weights; its pixels are those of the output, so that edges are sharp."""
+
+    def __init__(self, panel: Panel, area: BboxBase) -> None:
+        super().__init__(area)
+        self.panel = panel
+        self.set_data(np.zeros((1, 1, 3), dtype=np.uint8))  # matplotlib draws no artist without data
+
+    def make_image(self, renderer: Any, magnification: float = 1.0, unsampled: bool = False) -> tuple[Any, ...]:
+        """Returns the pixels, and the x and y of their lower left corner in pixels of the figure.
+
+        The pixels are ``(rows, columns, 4)``, red to opacity as uint8, the lowest row first.
+        """
+        extents = np.multiply(self.get_window_extent().extents, magnification)
+        left, bottom, right, top = np.rint(extents).astype(int).tolist()
+        rows, columns = max(top - bottom, 1), max(right - left, 1)
+        opaque = np.full((rows, columns, 1), 255, dtype=np.uint8)
+        pixels = np.concatenate([overlay_pixels(self.panel, rows, columns), opaque], axis=2)
+        return pixels[::-1], left / magnification, bottom / magnification, None

@@ -94,15 +94,9 @@ class _Sheet:
     @cached_property
     def figure(self) -> "OwnFigure":
         """The matplotlib figure, of the size that the look gives, else as large as the page. Needs ``height``."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from attnviz.render.figure.own_figure import new_figure
 
-        from attnviz.render.figure.own_figure import OwnFigure
-
-        look = self.report.look
-        size = look.inches or (WIDTH, self.height)
-        matplotlib_figure = OwnFigure(figsize=size, dpi=look.pixels_per_inch, facecolor=self.theme["paper"])
-        FigureCanvasAgg(matplotlib_figure)
-        return matplotlib_figure
+        return new_figure(*(self.report.look.inches or (WIDTH, self.height)), self.report.look)
 
     def inches_at(self, x: float, y: float) -> tuple[float, float]:
         """Returns the point of the figure, in inches from its lower left corner, for a point of the page."""

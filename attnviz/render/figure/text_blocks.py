@@ -83,8 +83,11 @@ def fitting_title(title: str, points: float, max_lines: int, width: float, ruler
         if ruler.width(text, points) <= width + ROUNDING_INCHES:
             return text
     if max_lines > 1:
-        wrapped_title = _wrapped_title((title, short_title), points, max_lines, width, ruler)
-        return wrapped_title or _title_and_note(short_title, points, width, ruler)
+        for text in (title, short_title):
+            for lines in (text.split(NOTE), ruler.wrap(text, points, width)):  # broken at each " · " if possible
+                if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
+                    return "\n".join(lines)
+        return _title_and_note(short_title, points, width, ruler)
     return _cut_after_word(short_title, points, width, ruler, min_words=2)
 
 
@@ -127,12 +130,3 @@ def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) 
         y = -(row + 0.5) * line_height  # half a line under the panels
         cells += [TextLine(left, y, text, cell_points, faint=row == 0) for left, text in zip(lefts, texts, strict=True)]
     return cells, []
-
-
-def _wrapped_title(texts: tuple[str, ...], points: float, max_lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first of some texts that fits in lines, broken at each " · " if possible; "" if none does."""
-    for text in texts:
-        for lines in (text.split(NOTE), ruler.wrap(text, points, width)):
-            if len(lines) <= max_lines and ruler.longest_width(tuple(lines), points) <= width + ROUNDING_INCHES:
-                return "\n".join(lines)
-    return ""
