@@ -4,7 +4,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, IntArray
+from attnviz.base.arrays import IntArray
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
@@ -27,11 +27,21 @@ def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
         in_medium = medium_numbers == number
         match medium:
             case Image() if in_medium.any():
-                images.append(_about_image(medium, *_patches(tokens, edges, in_medium)))
+                # Only cells whose tokens all lie in the image have a place in it.
+                starts = np.array(edges) - edges[0]
+                cells = np.searchsorted(starts, np.arange(len(in_medium)), side="right") - 1
+                is_whole = np.logical_and.reduceat(in_medium, starts[:-1])[cells]
+                patches = tokens.places[edges[0] : edges[-1]][is_whole]
+                images.append(_about_image(medium, cells[is_whole], patches))
             case Text():
                 has_words = has_words or bool(in_medium.any())
             case Sound() if in_medium.all():
-                return _about_sound(medium, tokens)
+                seconds = seconds_of_frames(tokens)
+                if seconds is None or not seconds[1]:
+                    return {}
+                about_envelope = {"envelope": text85(medium.envelope.tobytes()), "length": medium.seconds}
+                rounded_seconds = [round(second, 6) for second in seconds]
+                return {"medium": "sound", "sound": about_envelope, "seconds": rounded_seconds}
             case Image() | Sound():  # frames of a sound among other tokens are labelled by their seconds
                 pass
             case unknown:
@@ -39,23 +49,6 @@ def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
     if not images:
         return {}
     return {"medium": "image", "images": images, "others": "words" if has_words else "tokens without a place"}
-
-
-def _patches(tokens: Tokens, edges: list[int], in_image: BoolArray) -> tuple[IntArray, IntArray]:
-    """Returns the cell of each patch of an image, ``(patches,)``, and the patches' rectangles, ``(patches, 4)``."""
-    starts = np.array(edges) - edges[0]
-    cells = np.searchsorted(starts, np.arange(len(in_image)), side="right") - 1
-    is_whole = np.logical_and.reduceat(in_image, starts[:-1])[cells]
-    return cells[is_whole], tokens.places[edges[0] : edges[-1]][is_whole]
-
-
-def _about_sound(sound: Sound, tokens: Tokens) -> dict[str, Any]:
-    """Returns the JSON values of a sound: its envelope, its length, and the seconds of its frames."""
-    seconds = seconds_of_frames(tokens)
-    if seconds is None or not seconds[1]:
-        return {}
-    about_envelope = {"envelope": text85(sound.envelope.tobytes()), "length": sound.seconds}
-    return {"medium": "sound", "sound": about_envelope, "seconds": [round(second, 6) for second in seconds]}
 
 
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:

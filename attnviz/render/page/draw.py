@@ -12,11 +12,10 @@ from attnviz.media.sound import Sound
 from attnviz.media.text import Text
 from attnviz.metrics.head_changes import HeadChanges
 from attnviz.render.page.axis_media import about_medium
-from attnviz.render.page.contribution_units import report_in_percent
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.one_file import opening, text85, write_data
-from attnviz.render.page.packed_contributions import pack_contributions
+from attnviz.render.page.packed_contributions import pack_contributions, report_in_percent
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packed_scores import pack_scores
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
@@ -57,7 +56,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
             write_survey_page(report, file)
         case HeadList(results=HeadChanges() as changes) if not changes.of_sets:
-            from attnviz.render.page.changes_page import write_changes_page
+            from attnviz.render.page.survey_page import write_changes_page
 
             write_changes_page(report, changes, file)
         case ExactNumbers():
@@ -102,16 +101,19 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads."""
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
-    head_descriptions = [
-        _about_head(cells, head, texts, visible_counts) | _given_name(report, cells)
-        for cells, head in zip(numbers.heads, heads, strict=True)
-    ]
+    head_descriptions = []
+    for cells, head in zip(numbers.heads, heads, strict=True):
+        given_name = report.given_names.get(head_name(cells.maps, cells.head), "")
+        about_name = {"given": given_name} if given_name else {}
+        head_descriptions.append(_about_head(cells, head, texts, visible_counts) | about_name)
+    recording = numbers.about.get("recording") or numbers.about.get("recording_a") or {}
+    tower = recording.get("settings", {}).get("tower")
     sides = [packed_side for head in heads for packed_side in head.sides]
     has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
     return {
         "title": report.title,
         "caption": report.caption,
-        **_about_tower(numbers.about),
+        **({"tower": tower.capitalize()} if tower in TOWERS else {}),
         "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
         **_about_start(report),
         "sort": report.sort,
@@ -137,13 +139,6 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),
     }
-
-
-def _about_tower(about: dict[str, Any]) -> dict[str, Any]:
-    """Returns the JSON value of the tower that has the heads, with a capital letter; {} for a model with one tower."""
-    recording = about.get("recording") or about.get("recording_a") or {}
-    tower = recording.get("settings", {}).get("tower")
-    return {"tower": tower.capitalize()} if tower in TOWERS else {}
 
 
 def _about_start(report: ExactNumbers) -> dict[str, Any]:
@@ -183,19 +178,15 @@ def _spoken_seconds(tokens: Tokens, span: slice, frames: Tokens) -> tuple[tuple[
     """Returns for each spoken word in a span: first token, token after the last, and start and end in seconds."""
     from attnviz.metrics.alignment import spoken_words
 
-    return tuple(
-        (word.start - span.start, word.stop - span.start, *_frame_seconds(frames, word_frames))
-        for word, word_frames in spoken_words(tokens, frames)
-        if word.start < span.stop and word.stop > span.start
-    )
-
-
-def _frame_seconds(frames: Tokens, span: range) -> tuple[float, float]:
-    """Returns the second at which a range of frames begins, and the second at which it ends."""
-    sound = frames.canvas
-    assert isinstance(sound, Sound)
-    start, stop = frames.places[span.start, 0] / sound.rate, frames.places[span.stop - 1, 1] / sound.rate
-    return round(float(start), 3), round(float(stop), 3)
+    words = []
+    for word, word_frames in spoken_words(tokens, frames):
+        if word.start < span.stop and word.stop > span.start:
+            sound = frames.canvas
+            assert isinstance(sound, Sound)
+            start, stop = frames.places[word_frames.start, 0], frames.places[word_frames.stop - 1, 1]
+            seconds = (round(float(sample / sound.rate), 3) for sample in (start, stop))
+            words.append((word.start - span.start, word.stop - span.start, *seconds))
+    return tuple(words)
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
@@ -203,11 +194,13 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        is_cut = (
-            {"cut": True} if span != slice(0, len(tokens)) else {}
-        )  # a word may also stand where the page does not go
+        # A word may also stand where the page does not go.
+        is_cut = {"cut": True} if span != slice(0, len(tokens)) else {}
         return description | is_cut | _about_units(tokens, span) | about_medium(tokens, edges)
-    labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
+    labels = []
+    for first, stop in pairwise(edges):
+        block = tokens.labels[first:stop]
+        labels.append(" ".join(block) if len(block) <= MAX_LABELLED_TOKENS else f"{block[0]} … {block[-1]}")
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | about_medium(tokens, edges)
 
 
@@ -229,18 +222,14 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
     return about
 
 
-def _block_label(labels: tuple[str, ...]) -> str:
-    """Returns the label of a block: its tokens if they are few, otherwise the first and the last."""
-    return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
-
-
 def _about_head(
     head: HeadCells, packed_head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts
 ) -> dict[str, Any]:
     """Returns the JSON values of a head, without the numbers of its cells."""
     maps = head.maps
     query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
-    rows, columns = len(query_edges) - 1, len(key_edges) - 1
+    factors = packed_head.sides[0].factors
+    shape = thumbnail_shape(len(query_edges) - 1, len(key_edges) - 1)
     return {
         "layer": maps.layer,
         "head": head.head,
@@ -250,7 +239,7 @@ def _about_head(
         "same": maps.query_tokens.labels == maps.key_tokens.labels and head.queries == head.keys,
         "queries": [texts.index_of(side.query_tokens, head.queries, side.key_tokens) for side in head.sides.values()],
         "keys": [texts.index_of(side.key_tokens, head.keys) for side in head.sides.values()],
-        "thumbnail": _thumbnail_shape(packed_head, rows, columns),
+        "thumbnail": shape if factors is None else factors.overview.visible.shape,
         "factors": [side.factors.about for side in packed_head.sides if side.factors],
         "peaks": [side.look.peak for side in packed_head.sides],
         "highs": [side.high for side in packed_head.sides],
@@ -261,18 +250,6 @@ def _about_head(
             visible_counts.index_of(side, head.head, head.queries, query_edges.tolist()) for side in head.sides.values()
         ],
     }
-
-
-def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
-    """Returns the name that a user gave to a head, as the JSON value ``given``; {} for a head without one."""
-    name = report.given_names.get(head_name(cells.maps, cells.head), "")
-    return {"given": name} if name else {}
-
-
-def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:
-    """Returns the numbers of rows and columns of a head's thumbnail."""
-    factors = head.sides[0].factors
-    return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
@@ -297,15 +274,12 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
 
 def _table_html(summary: Summary) -> str:
     """Returns a table of numbers per head as HTML that is folded until a reader opens it."""
-    cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
-    header, *rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in row) for tag, row in _rows_with_tags(cells))
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    rows = []
+    for index, texts in enumerate((summary.header, *summary.rows)):
+        tag = "td" if index else "th"
+        rows.append("".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts))
+    body = "".join(f"<tr>{row}</tr>" for row in rows[1:])
     return (
         '<details class="summary"><summary>Each head in numbers</summary>'
-        f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></details>"
+        f"<table><thead><tr>{rows[0]}</tr></thead><tbody>{body}</tbody></table></details>"
     )
-
-
-def _rows_with_tags(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """Returns each row with the HTML tag of its cells: ``th`` for the first row, which is the header, else ``td``."""
-    return [("td" if index else "th", row) for index, row in enumerate(rows)]

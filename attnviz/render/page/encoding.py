@@ -1,4 +1,4 @@
-"""Encodes numbers for a page: weights as codes or as float32, deflated, and written in base 85."""
+"""Encodes numbers for a page: weights as codes or as float32, in pieces of some rows each, deflated, and in base 85."""
 
 import zlib
 from collections.abc import Iterable
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, ByteArray, FloatArray
 from attnviz.base.errors import AttnvizError
 
 ABSENT_WEIGHT = np.float32(-2)  # marks a masked cell among float32 weights, which are never negative
+MIN_PIECE_BYTES = 32_768  # smallest piece, except the last; a page reads one token without the other pieces
+MAX_PIECES = 16
 MAX_EXCESS = 1e-3  # above 1, which a weight may have because it was rounded
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", dtype=np.uint8
@@ -134,3 +136,40 @@ def base85(content: bytes) -> bytes:
         words, digits[:, index] = np.divmod(words, np.uint32(85))
     characters = DIGITS[digits].tobytes()
     return characters[: len(characters) - padding]
+
+
+def weight_pieces(weights: NDArray[Any], last_array: NDArray[Any]) -> bytes:
+    """Returns weights or codes, ``(queries, keys)``, as encoded pieces of rows; the last piece is ``last_array``."""
+    spans = row_spans(len(weights), weights[:1].nbytes)
+    return _encoded_pieces([*([weights[span]] for span in spans), [last_array]])
+
+
+def half_pieces(half: NDArray[np.float16], last_arrays: Iterable[NDArray[Any]] = ()) -> bytes:
+    """Returns queries or keys as encoded pieces of rows.
+
+    Args:
+        half: ``(tokens, features)``, the queries or keys.
+    """
+    spans, last_arrays = row_spans(len(half), 2 * half.shape[1]), list(last_arrays)
+    return _encoded_pieces([*(planes(half[span]) for span in spans), *([last_arrays] if last_arrays else [])])
+
+
+def row_spans(rows: int, bytes_of_row: int) -> list[slice]:
+    """Returns the ranges of rows of at most `MAX_PIECES` pieces; all but the last have `MIN_PIECE_BYTES` or more."""
+    # -(-a // b) is a / b rounded up
+    rows_a_piece = max(1, -(-rows // MAX_PIECES), -(-MIN_PIECE_BYTES // bytes_of_row))
+    return [slice(first, first + rows_a_piece) for first in range(0, rows, rows_a_piece)]
+
+
+def planes(half: NDArray[np.float16]) -> tuple[ByteArray, ByteArray]:
+    """Returns the high bytes, then the low bytes of float16 numbers, ``(numbers,)`` each.
+
+    Signs and exponents, which are in the high bytes, vary little and deflate well together.
+    """
+    pairs = np.ascontiguousarray(half, dtype="<f2").view(np.uint8).reshape(-1, 2)
+    return np.ascontiguousarray(pairs[:, 1]), np.ascontiguousarray(pairs[:, 0])
+
+
+def _encoded_pieces(pieces: Iterable[Iterable[NDArray[Any]]]) -> bytes:
+    """Returns pieces deflated, encoded in base 85 and joined by spaces, which no encoded piece contains."""
+    return b" ".join(base85(deflated_bytes(piece)) for piece in pieces)

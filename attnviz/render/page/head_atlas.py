@@ -3,14 +3,13 @@
 The page has no script and loads nothing: its cells are text, coloured by the classes of its style sheet.
 """
 
-import base64
-import hashlib
 import html
 import math
 from typing import IO
 
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
+from attnviz.render.page.one_file import digest_of
 from attnviz.report.picture.colors import colormap, ink_on
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadAtlas
@@ -35,14 +34,19 @@ th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-al
 
 def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     """Writes the atlas as a page; the same report gives the same bytes."""
-    style = STYLE + _shade_classes(report.panels[0].scale.colormap if report.panels else "viridis")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    papers = colormap(report.panels[0].scale.colormap if report.panels else "viridis")
+    shades = papers[[round(shade * (len(papers) - 1) / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
+    classes = (
+        f".c{shade} {{ background: #{bytes(paper).hex()}; color: #{bytes(ink).hex()} }}\n"
+        for shade, (paper, ink) in enumerate(zip(shades.tolist(), ink_on(shades).tolist(), strict=True))
+    )
+    style = STYLE + "".join(classes)
     rows = {row.name: row for row in report.results.rows}
     metrics = {metric.name: metric for metric in report.results.applicable}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(style=f"sha256-{digest}")}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(style=digest_of(style))}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{html.escape(report.title)}</title><style>{style}</style></head><body><main>",
         f"<h1>{html.escape(report.title)}</h1><p>{html.escape(report.caption)}</p>",
@@ -54,19 +58,6 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         "</main></body></html>\n",
     )
     file.write("\n".join(lines).encode())
-
-
-def _shade_classes(colormap_name: str) -> str:
-    """Returns CSS classes ``.c0``, ``.c1`` … for the colours of a colormap, each with a legible colour of text."""
-    # A colormap has 256 colours.
-    papers = colormap(colormap_name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
-    pairs = enumerate(zip(papers.tolist(), ink_on(papers).tolist(), strict=True))
-    return "".join(f".c{shade} {{ background: {_hex(paper)}; color: {_hex(ink)} }}\n" for shade, (paper, ink) in pairs)
-
-
-def _hex(rgb: list[int]) -> str:
-    """Returns a colour as ``#rrggbb``."""
-    return f"#{bytes(rgb).hex()}"
 
 
 def _metric_table(panel: Panel, metric: Measure, rows: dict[str, HeadRow]) -> str:

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
 from attnviz.maps.layer_maps import LayerMaps, mean_visible_key_counts
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
@@ -71,21 +70,17 @@ class VisibleCounts:
             content = counts.tobytes()
             if content not in self.index_of_counts:
                 self.index_of_counts[content] = len(self.descriptions)
-                self.descriptions.append(_about_counts(counts))
+                step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
+                if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
+                    self.descriptions.append({"first": float(counts[0]), "step": step})
+                else:
+                    self.descriptions.append({"counts": [round(float(count), 2) for count in counts]})
             # Heads of a group share their mask, so their counts are the same.
             [head_group] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.index_of_queries |= {
                 (id(maps), member, queries.start, queries.stop): self.index_of_counts[content] for member in head_group
             }
         return self.index_of_queries[identity]
-
-
-def _about_counts(counts: Float64Array) -> dict[str, Any]:
-    """Returns counts as JSON values: the first count and the step if they are linear, otherwise each count."""
-    step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
-    if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
-        return {"first": float(counts[0]), "step": step}
-    return {"counts": [round(float(count), 2) for count in counts]}
 
 
 def measured_remarks(numbers: Numbers, frame: HeadFrame | None) -> list[str]:

@@ -29,9 +29,11 @@ def opening(
     frame_html: str = "",
 ) -> bytes:
     """Returns the HTML of a page up to the packed numbers, so that a browser can draw it before it has read these."""
-    style, script = style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
+    style, script = _style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
+    # No text in the data can end a script element or begin a comment.
+    json_text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     fields = {
-        "policy": policy_of(script, style),
+        "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": html.escape(report.title),
         "kind": kind,
         "caption": html.escape(report.caption),
@@ -39,19 +41,14 @@ def opening(
         "more": frame_html,
         "scheme": report.look.theme or "light dark",
         "style": style,
-        "data": script_json(data),
+        "data": json_text,
         "script": script,
     }
     frame = read_asset("start.html") + read_asset(f"{name}.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], frame).encode()
 
 
-def policy_of(script: str, style: str) -> str:
-    """Returns the content security policy that allows only this script and this style."""
-    return POLICY.format(script=_digest(script), style=_digest(style))
-
-
-def style_of(look: Look, *sheets: str) -> str:
+def _style_of(look: Look, *sheets: str) -> str:
     """Returns the common style sheet with further sheets, in the look's theme, or in the system's if it names none."""
     style = "\n".join(map(read_asset, ("page.css", *sheets)))
     if look.theme is None:
@@ -70,11 +67,6 @@ def text85(content: bytes) -> str:
     return base85(content).decode("ascii")
 
 
-def script_json(value: Mapping[str, Any]) -> str:
-    """Returns a value as JSON in which no text can end a script element or begin a comment."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _digest(content: str) -> str:
+def digest_of(content: str) -> str:
     """Returns the hash of a script or style as a content security policy names it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"

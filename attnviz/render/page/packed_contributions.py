@@ -1,13 +1,13 @@
-"""Packs the norms that keys move, with which a page can switch between weights and contributions."""
+"""Contributions in a page: scaled to percent of the largest norm, or as norms of keys beside the weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.contributions import contribution_bound, contribution_maps, divided_contributions
-from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.render.page.encoding import base85, without_nan
 from attnviz.render.page.packing import (
     FirstLook,
@@ -18,6 +18,33 @@ from attnviz.render.page.packing import (
     first_look_at_overview,
 )
 from attnviz.report.picture.numbers import HeadCells
+from attnviz.report.picture.report import ExactNumbers
+
+
+def report_in_percent(report: ExactNumbers) -> ExactNumbers:
+    """Returns the report with its contributions divided by their common bound, and a first remark that names the bound.
+
+    The contributions then lie in 0 to 1. A report of weights is returned unchanged.
+
+    Raises:
+        AttnvizError: if contributions are shown and the user gave colour limits, which do not fit scaled numbers.
+    """
+    heads = report.numbers.heads
+    if heads[0].maps.quantity == "weight":
+        return report
+    if not isinstance(report.look.color_limits, str):
+        raise AttnvizError(
+            f"a page shows contributions in percent of the largest norm, so {option('limits', report.look.limits)} "
+            f"does not apply; use {option('limits', 'shared')}"
+        )
+    bounds = [contribution_bound(maps) for head in heads for maps in head.sides.values()]
+    unit = max(bounds) or 1.0  # every contribution is 0 if the bound is
+    scaled_heads = tuple(
+        replace(head, sides={name: divided_contributions(maps, unit) for name, maps in head.sides.items()})
+        for head in heads
+    )
+    unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
+    return replace(report, numbers=replace(report.numbers, heads=scaled_heads), remarks=(unit_remark, *report.remarks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +70,11 @@ def pack_contributions(
     Returns:
         ``None`` if cells are pooled, two recordings are compared, or some maps are not of weights or have no norms.
     """
-    if plan.block > 1 or any(len(head.sides) > 1 or not _has_contributions(head.maps) for head in heads):
+    if plan.block > 1 or any(len(head.sides) > 1 or head.maps.quantity != "weight" for head in heads):
+        return None
+    value_norms = [head.maps.value_norms for head in heads]
+    known_norms = [norms for norms in value_norms if norms is not None]
+    if len(known_norms) < len(heads):
         return None
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {maps_id: contribution_maps(maps) for maps_id, maps in maps_by_id.items()}
@@ -60,20 +91,11 @@ def pack_contributions(
         "peaks": [look.peak for look in looks],
         "thumbnailHighs": [look.thumbnail_highs for look in looks],
     }
-    norms = b"".join((_norms(head) / unit).astype("<f4").tobytes() for head in heads)
-    return PackedContributions(base85(norms + b"".join(look.thumbnail for look in looks)), about)
-
-
-def _has_contributions(maps: LayerMaps) -> bool:
-    """True if contributions can be computed from the maps: these are weights with norms."""
-    return maps.quantity == "weight" and maps.value_norms is not None
-
-
-def _norms(head: HeadCells) -> FloatArray:
-    """Returns the norm that each key of a head moves, ``(keys,)``, over the head's range of keys."""
-    value_norms = head.maps.value_norms
-    assert value_norms is not None
-    return np.asarray(value_norms[head.maps.head_indices((head.head,))[0], head.keys])
+    parts = [
+        (norms[head.maps.head_indices((head.head,))[0], head.keys] / unit).astype("<f4").tobytes()
+        for head, norms in zip(heads, known_norms, strict=True)
+    ]
+    return PackedContributions(base85(b"".join((*parts, *(look.thumbnail for look in looks)))), about)
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.bias import Bias
-from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.render.page.pieces import half_pieces
+from attnviz.render.page.encoding import half_pieces
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
@@ -108,11 +106,15 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
     [head_index] = maps.head_indices((head.head,))
     half_queries, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
     keys_index = key_pool.index(factors, head_index, head)
+    mask, bias = factors.mask, factors.bias
+    # The bias of each distance key − query on the page.
+    first_distance = bias.origin + head.keys.start - (head.queries.stop - 1)
+    stop_distance = bias.origin + head.keys.stop - head.queries.start
     parts = {
         "sums": np.asarray(factors.logsumexp[head_index, head.queries], dtype=np.float32),
-        "relative": _distance_bias(factors.bias, head_index, head),
-        "byKey": None if factors.bias.by_key is None else factors.bias.by_key[head_index, head.keys],
-        "real": None if factors.mask.padding is None else factors.mask.padding[head.keys].astype(np.float32),
+        "relative": None if bias.relative is None else bias.relative[head_index, first_distance:stop_distance],
+        "byKey": None if bias.by_key is None else bias.by_key[head_index, head.keys],
+        "real": None if mask.padding is None else mask.padding[head.keys].astype(np.float32),
     }
     present_parts = {name: part for name, part in parts.items() if part is not None}
     features = int(factors.queries.shape[-1])
@@ -122,7 +124,9 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: K
         "rounding": 0.0 if is_exact and key_pool.are_exact[keys_index] else FLOAT16_ROUNDING,
         "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in present_parts.items()},
-        "mask": _about_mask(factors.mask, head),
+        # The rules of the mask, with the positions of the page's first query and first key.
+        "mask": {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
+        | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start},
         "keys": keys_index,
     }
     shape = overview_shape(head, features)
@@ -167,7 +171,10 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
         return None
     pixel = np.unravel_index(int(maxima.argmax()), maxima.shape)
     rows, columns = (
-        _span_of_pixel(span, int(pixel_index), count)
+        slice(
+            span.start + int(pixel_index) * (span.stop - span.start) // count,
+            span.start + (int(pixel_index) + 1) * (span.stop - span.start) // count,
+        )
         for span, pixel_index, count in zip((head.queries, head.keys), pixel, maxima.shape, strict=True)
     )
     window = cell_maps(maps).window((head.head,), rows, columns)
@@ -175,24 +182,3 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
     row, column = np.unravel_index(int(cells.argmax()), cells.shape)
     value = float(cells[row, column])
     return rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column), value
-
-
-def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
-    """Returns the tokens of a span that one pixel of an overview covers."""
-    tokens = span.stop - span.start
-    return slice(span.start + pixel * tokens // count, span.start + (pixel + 1) * tokens // count)
-
-
-def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray | None:
-    """Returns the bias of each distance key − query on the page; ``None`` if the bias has no rule by distance."""
-    if bias.relative is None:
-        return None
-    start = bias.origin + head.keys.start - (head.queries.stop - 1)
-    stop = bias.origin + head.keys.stop - head.queries.start
-    return bias.relative[head_index, start:stop]
-
-
-def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:
-    """Returns the rules of the mask as JSON values, with the positions of the page's first query and first key."""
-    rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
-    return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.render.page.encoding import base85, deflated_bytes
+from attnviz.render.page.encoding import base85, deflated_bytes, planes
 from attnviz.render.page.packed_factors import scaled_float16
 from attnviz.render.page.packing import PagePlan
-from attnviz.render.page.pieces import planes
 from attnviz.report.picture.numbers import HeadCells
 
 FRACTION_BITS = 10  # of a float16

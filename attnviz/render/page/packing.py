@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_key_counts
-from attnviz.render.page.encoding import PRECISIONS, Precision, encode_weights, without_nan
+from attnviz.render.page.encoding import PRECISIONS, Precision, encode_weights, weight_pieces, without_nan
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
     KeyPool,
@@ -19,7 +19,6 @@ from attnviz.render.page.packed_factors import (
     page_factors,
     peak_of,
 )
-from attnviz.render.page.pieces import weight_pieces
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, pool_weights
@@ -262,12 +261,19 @@ def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> F
     Args:
         weights: ``(queries, keys)``, the weights, with -1 for masked cells.
     """
-    thumbnail = _thumbnail(cells)
+    height, width = thumbnail_shape(*cells.visible.shape)
+    means = pool_weights(cells.weights[None], cells.visible, height, width)
+    stores_weights = cells.largest is cells.weights  # then means and maxima are pooled from the same array
+    maxima = means if stores_weights else pool_weights(cells.largest[None], cells.visible, height, width)
+    thumbnail = Overview(means.mean, maxima.maximum, means.visible)
     highs = _code_highs(thumbnail, high)
+    numbers = without_nan(weights)
+    row, column = divmod(int(numbers.argmax()), numbers.shape[1])
+    largest = float(numbers[row, column])
     return FirstLook(
         thumbnail=_thumbnail_codes(thumbnail, highs),
         thumbnail_highs=highs,
-        peak=_peak_of_cells(weights),
+        peak=(row, column, largest) if largest >= 0 else None,
         top=_largest_informative_weight(cells.largest, cells.visible, cells.visible_key_counts),
     )
 
@@ -326,15 +332,6 @@ def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
     return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
 
 
-def _thumbnail(cells: PageCells) -> Overview:
-    """Returns the cells of a head pooled to a thumbnail: means of weights, and maxima."""
-    height, width = thumbnail_shape(*cells.visible.shape)
-    means = pool_weights(cells.weights[None], cells.visible, height, width)
-    stores_weights = cells.largest is cells.weights  # then means and maxima are pooled from the same array
-    maxima = means if stores_weights else pool_weights(cells.largest[None], cells.visible, height, width)
-    return Overview(means.mean, maxima.maximum, means.visible)
-
-
 def _code_highs(overview: Overview, high: float) -> tuple[float, float]:
     """Returns the weights that the largest codes stand for: the largest mean (``high`` if that is 0), and ``high``."""
     largest = float(without_nan(overview.mean[0]).max(initial=0))
@@ -349,14 +346,6 @@ def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
     )
 
 
-def _peak_of_cells(weights: FloatArray) -> tuple[int, int, float] | None:
-    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
-    numbers = without_nan(weights)
-    row, column = divmod(int(numbers.argmax()), numbers.shape[1])
-    largest = float(numbers[row, column])
-    return (row, column, largest) if largest >= 0 else None
-
-
 def _largest_change(sides: list[PageCells]) -> float:
     """Returns the largest absolute change of a weight between two recordings; 0 if no change is finite."""
     old_weights, new_weights = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
@@ -366,7 +355,8 @@ def _largest_change(sides: list[PageCells]) -> float:
 
 def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
     """Returns the number of stored cells of all heads, in blocks of ``block`` x ``block`` tokens."""
-    return sum(_cell_count(head, block) for head in heads)
+    numbers_a_cell = 1 if block == 1 else 2  # a pooled cell has a mean and a maximum
+    return sum(math.prod(_blocks_shape(head, block)) * len(head.sides) * numbers_a_cell for head in heads)
 
 
 def _resolves_blocks(head: HeadCells, block: int) -> bool:
@@ -380,9 +370,3 @@ def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:
     """Returns the numbers of blocks of ``block`` tokens along the queries and along the keys."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
     return rows, columns
-
-
-def _cell_count(head: HeadCells, block: int) -> int:
-    """Returns the number of stored cells of a head; a pooled one has a mean and a maximum for each block."""
-    rows, columns = _blocks_shape(head, block)
-    return rows * columns * len(head.sides) * (1 if block == 1 else 2)

@@ -1,6 +1,7 @@
-"""Writes a survey as a page: heads as points of two metrics, and a card about each head with its examples."""
+"""Writes pages of surveys: heads as points of two metrics with cards, or the changes of heads between two surveys."""
 
 import json
+import math
 import zlib
 from collections.abc import Iterable
 from typing import IO, Any
@@ -8,14 +9,16 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.metrics.head_changes import HeadChanges
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.axis_media import about_medium
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
-from attnviz.report.picture.report import HeadExample, SurveyedHeads
+from attnviz.report.picture.report import HeadExample, HeadList, SurveyedHeads
 
+CHANGE_DIGITS = 6  # significant digits of a change, of which the page shows three decimals
 LARGEST = 255  # the code of weight 1; a code stands for (code / 255)², so that small weights are finer
 FRACTION_BITS = 23  # of a float32
 KEPT_BITS = 12  # of these bits: three digits, enough for numbers that are only drawn
@@ -25,15 +28,23 @@ WEIGHT_CODES = "Weights of examples are stored in 8 bits: each is within 0.4 per
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     """Writes a survey as a page; the same report gives the same bytes."""
     frame = report.frame.select([measure.name for measure in report.frame.applicable])
-    remarks = [*report.remarks, *([WEIGHT_CODES] if _has_weights(report) else [])]
+    all_weights = [example.weights for examples in _all_examples(report) for example in examples]
+    remarks = [*report.remarks, *([WEIGHT_CODES] if any(weights is not None for weights in all_weights) else [])]
     file.write(opening(report, "survey", "heads of a survey", remarks, _about_page(report, frame)))
-    write_data(file, "numbers", _packed_arrays(_number_arrays(report, frame)))
+    # All numbers of heads except means, in the order in which the page reads them.
+    numbers = [getattr(frame, name).astype(np.float32) for name in ("margins", "spreads", "counts")]
+    numbers += [
+        _rounded_fractions(np.asarray(table, dtype=np.float32))
+        for table in (frame.deciles, report.weights, report.scores, report.entropies)
+    ]
+    write_data(file, "numbers", _packed_arrays(numbers))
     write_data(file, "texts", base85(zlib.compress(_texts_json(report), level=9)))
-    write_data(
-        file,
-        "weights",
-        _packed_arrays(_weight_codes(example) for head_examples in _all_examples(report) for example in head_examples),
+    codes = (
+        np.rint(LARGEST * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
+        for weights in all_weights
+        if weights is not None
     )
+    write_data(file, "weights", _packed_arrays(codes))
     file.write(b"</body>\n</html>\n")
 
 
@@ -97,14 +108,6 @@ def _about_example(example: HeadExample, metric_index: int) -> list[Any]:
     return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric_index]
 
 
-def _number_arrays(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
-    """Yields the numbers of all heads except means, as arrays in the order in which the page reads them."""
-    for name in ("margins", "spreads", "counts"):
-        yield getattr(frame, name).astype(np.float32)
-    for numbers in (frame.deciles, report.weights, report.scores, report.entropies):
-        yield _rounded_fractions(np.asarray(numbers, dtype=np.float32))
-
-
 def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns numbers with fractions of `KEPT_BITS` bits, which compress better; numbers that are not finite stay."""
     step = np.uint32(1 << (FRACTION_BITS - KEPT_BITS))
@@ -130,20 +133,38 @@ def _texts_json(report: SurveyedHeads) -> bytes:
     return json.dumps(texts, separators=(",", ":")).encode()
 
 
-def _has_weights(report: SurveyedHeads) -> bool:
-    """True if an example has weights."""
-    return any(example.weights is not None for examples in _all_examples(report) for example in examples)
-
-
-def _weight_codes(example: HeadExample) -> NDArray[Any]:
-    """Returns the weights of an example as uint8 codes, in the shape of the weights; an empty array if it has none."""
-    if example.weights is None:
-        return np.zeros(0, dtype=np.uint8)
-    return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)
-
-
 def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
     """Returns arrays joined end to end, little-endian, deflated and encoded in base 85."""
     deflate = zlib.compressobj(level=9)
     parts = [deflate.compress(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()) for array in arrays]
     return base85(b"".join((*parts, deflate.flush())))
+
+
+def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) -> None:
+    """Writes changes between two surveys as a page; the same report gives the same bytes."""
+    file.write(opening(report, "changes", "two surveys", report.remarks, _about_changes(changes)))
+    file.write(b"</body>\n</html>\n")
+
+
+def _about_changes(changes: HeadChanges) -> dict[str, Any]:
+    """Returns the page's JSON values: metrics, heads, and a table of heads by metrics for each kind of number."""
+    metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
+    heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
+    by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}
+    tables: dict[str, list[list[float | None]]] = {"before": [], "after": [], "margin": []}
+    for number_name, rows in tables.items():
+        for _, _, name in heads:
+            row = []
+            for metric_name in metric_names:
+                change = by_head_and_metric.get((name, metric_name))
+                value = math.nan if change is None else float(getattr(change, number_name))
+                row.append(float(f"{value:.{CHANGE_DIGITS}g}") if math.isfinite(value) else None)
+            rows.append(row)
+    return {
+        "names": metric_names,
+        "heads": [{"name": name, "layer": layer} for layer, _, name in heads],
+        "before": tables["before"],
+        "after": tables["after"],
+        "margins": tables["margin"],
+        "axes": [metric_names[0], metric_names[min(1, len(metric_names) - 1)]],
+    }

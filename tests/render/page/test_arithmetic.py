@@ -20,10 +20,9 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
-from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights
+from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights, planes
 from attnviz.render.page.packed_factors import KeyPool, pack_factors
 from attnviz.render.page.packing import pack_heads, plan_page
-from attnviz.render.page.pieces import planes
 from attnviz.report.picture.colors import SAMPLES, ColorScale, colormap, ink_on
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.text.places import find_place, place_name
