@@ -24,7 +24,13 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if a report cannot be drawn, or a picture would have too many pixels.
     """
-    pictures = [_picture(film, index) for index in track(range(len(film.frames)), "writing")]
+    from PIL import Image
+
+    pictures = []
+    for index in track(range(len(film.frames)), "writing"):
+        png_file = io.BytesIO()
+        draw.write(film.frames[index], ".png", png_file)
+        pictures.append(Image.open(png_file).convert("RGB"))
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
     first_picture, *other_pictures = _with_one_palette([_padded(picture, size) for picture in pictures])
     milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
@@ -44,15 +50,6 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
             film_file, format="PNG", save_all=True, append_images=other_pictures, duration=milliseconds, loop=0
         )
     file.write(film_file.getvalue())
-
-
-def _picture(film: "Film", index: int) -> "PillowImage":
-    """Returns the report of a film with this index, drawn as an RGB image."""
-    from PIL import Image
-
-    png_file = io.BytesIO()
-    draw.write(film.frames[index], ".png", png_file)
-    return Image.open(png_file).convert("RGB")
 
 
 def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":

@@ -65,7 +65,7 @@ class Format:
         return Medium(
             draws_maps=self.max_cells is not None,
             # A page of heads takes the colours of a figure of them.
-            max_cells=_limit_for_look(self.max_cells or (_figure_cells if self.sorts_heads else 0), look),
+            max_cells=_limit_for_look(self.max_cells or (FIGURE_CELLS if self.sorts_heads else 0), look),
             thumbnail_cells=_limit_for_look(self.thumbnail_cells, look),
             one_page=self.one_page,
             lists_heads=self.lists_heads,
@@ -88,47 +88,12 @@ def _limit_for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
     return cells if isinstance(cells, int) else cells(look)
 
 
-def _terminal_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map in the terminal."""
-    from attnviz.render.terminal.draw import max_cells
-
-    return max_cells(look)
+def _limit_of(module: str, function: str = "max_cells") -> "Callable[[Look], int]":
+    """Returns a function that asks a module for a limit in cells, and imports the module only then."""
+    return lambda look: int(getattr(import_module(module), function)(look))
 
 
-def _terminal_thumbnail_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a thumbnail in the terminal."""
-    from attnviz.render.terminal.thumbnails import thumbnail_cells
-
-    return thumbnail_cells(look)
-
-
-def _figure_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map in a figure."""
-    from attnviz.render.figure.draw import max_cells
-
-    return max_cells(look)
-
-
-def _slide_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map on a slide."""
-    from attnviz.render.figure.slides import max_cells
-
-    return max_cells(look)
-
-
-def _figure_format(suffix: str) -> Format:
-    """Returns the row of the table of formats for figures with this suffix: ``.png``, ``.svg`` or ``.pdf``."""
-    return Format(
-        suffix=suffix,
-        kind="figure",
-        module="attnviz.render.figure.draw",
-        max_cells=_figure_cells,
-        styles=STYLES,
-        one_page=True,
-        marks=True,
-    )
-
-
+FIGURE_CELLS = _limit_of("attnviz.render.figure.draw")
 FORMATS = {
     row.suffix: row
     for row in (
@@ -136,21 +101,30 @@ FORMATS = {
             suffix=TERMINAL,
             kind="terminal",
             module="attnviz.render.terminal.draw",
-            max_cells=_terminal_cells,
-            thumbnail_cells=_terminal_thumbnail_cells,
+            max_cells=_limit_of("attnviz.render.terminal.draw"),
+            thumbnail_cells=_limit_of("attnviz.render.terminal.thumbnails", "thumbnail_cells"),
             styles=("heatmap", "text"),  # arcs need lines, which a terminal cannot draw
             marks=True,
             lists_heads=True,
         ),
-        _figure_format(".png"),
-        _figure_format(".svg"),
-        _figure_format(".pdf"),
+        *(
+            Format(
+                suffix=suffix,
+                kind="figure",
+                module="attnviz.render.figure.draw",
+                max_cells=FIGURE_CELLS,
+                styles=STYLES,
+                one_page=True,
+                marks=True,
+            )
+            for suffix in (".png", ".svg", ".pdf")
+        ),
         Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES, sorts_heads=True),
         Format(
             suffix=".pptx",
             kind="slides",
             module="attnviz.render.figure.slides",
-            max_cells=_slide_cells,
+            max_cells=_limit_of("attnviz.render.figure.slides"),
             styles=STYLES,
             marks=True,
         ),

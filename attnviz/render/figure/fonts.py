@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from attnviz.render.figure.picture import Picture
-from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.panels import Axis
 
 DEFAULT_FAMILY = "DejaVu Sans"  # comes with matplotlib
 PREFERRED_FAMILIES = (
@@ -58,7 +58,13 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
     Reads font files only if the texts have characters that some fonts lack.
     """
-    characters = {character for character in set[str]().union(*texts) if _may_be_missing(character)}
+    characters = {
+        character
+        for character in set[str]().union(*texts)
+        if ord(character) >= FIRST_UNCOMMON
+        and ord(character) not in VARIATION_SELECTORS
+        and unicodedata.category(character) not in INVISIBLE_CATEGORIES
+    }
     fonts = _known_fonts(characters)
     return _known_fonts(characters) if fonts.missing and _found_newer_fonts() else fonts
 
@@ -97,13 +103,6 @@ def _found_newer_fonts() -> bool:
     return added
 
 
-def _may_be_missing(character: str) -> bool:
-    """True if a character is visible and some fonts have no glyph for it."""
-    if ord(character) < FIRST_UNCOMMON or ord(character) in VARIATION_SELECTORS:
-        return False
-    return unicodedata.category(character) not in INVISIBLE_CATEGORIES
-
-
 def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
     """Returns a picture with code points (⟨U+1F600⟩) for characters that no font has, and a remark that names them.
 
@@ -112,11 +111,24 @@ def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
     if not fonts.missing:
         return picture
     code_points = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
+
+    def readable_axis(axis: Axis) -> Axis:
+        marks = tuple((token, label.translate(code_points)) for token, label in axis.marks)
+        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels), marks=marks)
+
     return replace(
         picture,
         title=picture.title.translate(code_points),
         source=picture.source.translate(code_points),
-        panels=tuple(_panel_with_code_points(panel, code_points) for panel in picture.panels),
+        panels=tuple(
+            replace(
+                panel,
+                title=panel.title.translate(code_points),
+                rows=readable_axis(panel.rows),
+                columns=readable_axis(panel.columns),
+            )
+            for panel in picture.panels
+        ),
         remarks=(*(remark.translate(code_points) for remark in picture.remarks), _missing_remark(fonts.missing)),
     )
 
@@ -148,38 +160,20 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
     return runs
 
 
-def _panel_with_code_points(panel: Panel, code_points: dict[int, str]) -> Panel:
-    """Returns the panel with a text such as ⟨U+1F600⟩ for each missing character in its title, labels and landmarks."""
-
-    def with_code_points(axis: Axis) -> Axis:
-        """Returns the axis with the texts of ``code_points`` for missing characters in its labels and landmarks."""
-        marks = tuple((token, label.translate(code_points)) for token, label in axis.marks)
-        return replace(axis, labels=tuple(label.translate(code_points) for label in axis.labels), marks=marks)
-
-    return replace(
-        panel,
-        title=panel.title.translate(code_points),
-        rows=with_code_points(panel.rows),
-        columns=with_code_points(panel.columns),
-    )
-
-
 def _missing_remark(missing: frozenset[str]) -> str:
     """Returns a remark that names the first missing characters, counts the others, and names packages to install."""
-    characters = sorted(missing)
-    names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in characters]
+    names, packages = [], []
+    for character in sorted(missing):
+        names.append(f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})")
+        if ord(character) in EMOJI_CODE_POINTS:
+            packages.append(EMOJI_FONT)
+        else:
+            is_wide = unicodedata.east_asian_width(character) in "WF"  # Unicode's classes wide and full-width
+            packages.append(CJK_FONT if is_wide else OTHER_FONT)
     more_text = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
-    packages = dict.fromkeys(_font_package(character) for character in characters)
     first_names = ", ".join(names[:MAX_NAMED_CHARACTERS])
-    return f"No installed font has outlines of {first_names}{more_text}; install {' and '.join(packages)}."
-
-
-def _font_package(character: str) -> str:
-    """Returns the name and package of a font to install for a character: for emoji, for wide (CJK) or for others."""
-    if ord(character) in EMOJI_CODE_POINTS:
-        return EMOJI_FONT
-    is_wide = unicodedata.east_asian_width(character) in "WF"  # Unicode's classes wide and full-width
-    return CJK_FONT if is_wide else OTHER_FONT
+    fonts = " and ".join(dict.fromkeys(packages))
+    return f"No installed font has outlines of {first_names}{more_text}; install {fonts}."
 
 
 @cache
@@ -190,24 +184,22 @@ def _font_files() -> dict[str, str]:
     from matplotlib.font_manager import fontManager
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
+    entries = sorted(
+        fontManager.ttflist,
+        # Matplotlib has only a word for some weights.
+        key=lambda entry: abs(entry.weight - REGULAR_WEIGHT) if isinstance(entry.weight, int) else 0,
+    )
     files: dict[str, str] = {}
-    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight_number(entry.weight) - REGULAR_WEIGHT)):
+    for entry in entries:
         if entry.style == "normal" and not any(name in entry.name for name in UNUSABLE_FAMILIES):
             files.setdefault(entry.name, entry.fname)
-    order = sorted(files, key=lambda name: (_family_rank(name), name))
-    return {name: files[name] for name in order}
-
-
-def _family_rank(name: str) -> int:
-    """Returns the rank of a family in `PREFERRED_FAMILIES`, by the beginning of its name; others are last."""
-    return next(
-        (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
-    )
-
-
-def _weight_number(weight: str | int) -> int:
-    """Returns the weight of a font as a number; `REGULAR_WEIGHT` if matplotlib has only a word for the weight."""
-    return weight if isinstance(weight, int) else REGULAR_WEIGHT
+    ranks = {
+        name: next(
+            (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
+        )
+        for name in files
+    }
+    return {name: files[name] for name in sorted(files, key=lambda name: (ranks[name], name))}
 
 
 @cache

@@ -51,17 +51,18 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
         left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
         letters = Image.new("L", (right - left + 2, bottom - top + 2))  # with a border of one pixel
         ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
-        _blend(pixels, np.asarray(letters), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
+        # Shades from paper to ink; pixels under no letter, and letters beyond the edges, stay as they are.
+        x_of_letters, y_of_letters = x + left - 1, y + top - 1
+        target = pixels[
+            max(y_of_letters, 0) : max(y_of_letters + letters.height, 0),
+            max(x_of_letters, 0) : max(x_of_letters + letters.width, 0),
+        ]
+        letters_inside = np.asarray(letters)[max(-y_of_letters, 0) :, max(-x_of_letters, 0) :]
+        steps = letters_inside[: target.shape[0], : target.shape[1]].astype(np.uint16) * (INK_STEPS - 1) // 255
+        ink = FAINT if mark.faint else INK
+        np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
         if len(runs) > 1:
             x += round(font.getlength(characters))
-
-
-def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Writes letters into the pixels, in shades from paper to ink; pixels under no letter stay as they are."""
-    target = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
-    letters_inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
-    steps = letters_inside.astype(np.uint16) * (INK_STEPS - 1) // 255
-    np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
 
 
 def text_width(text: str, size: int, bold: bool = False) -> float:

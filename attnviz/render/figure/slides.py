@@ -85,7 +85,13 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
-    parts = [chapter.report for chapter in report.story] or _slide_reports(report)
+    parts: list[DrawnReport] = [chapter.report for chapter in report.story]
+    if not parts and isinstance(report, Thumbnails):
+        parts = [report]
+    elif not parts:  # on each slide as many heads as the look asks for, with all their panels
+        count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
+        starts = range(0, len(report.panels), count)
+        parts = [replace(report, panels=report.panels[start : start + count]) for start in starts]
     if len(parts) > MAX_SLIDES:
         heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(
@@ -102,7 +108,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         _add_table_slide(deck, report, report.summary)
     buffer = io.BytesIO()
     deck.save(buffer)
-    _write_undated(buffer, file)
+    # One fixed time takes the place of the times at which the parts were written.
+    with zipfile.ZipFile(buffer) as dated_archive, zipfile.ZipFile(file, "w") as undated_archive:
+        for name in dated_archive.namelist():
+            compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
+            undated_archive.writestr(undated_member(name, compression), dated_archive.read(name))
 
 
 def max_cells(look: Look) -> int:
@@ -136,15 +146,6 @@ def slide_size(look: Look) -> tuple[float, float]:
     return size
 
 
-def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide: as many heads as the look asks for, with all their panels."""
-    if isinstance(report, Thumbnails):
-        return [report]
-    count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
-    starts = range(0, len(report.panels), count)
-    return [replace(report, panels=report.panels[start : start + count]) for start in starts]
-
-
 def _new_deck(report: DrawnReport) -> "Presentation":
     """Returns a deck without slides, with the report's size and properties."""
     try:
@@ -172,19 +173,17 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     slide = _add_slide(
         deck, report, report.title, SlideBox(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT)
     )
-    lines = [*_origin_lines(report), report.caption, *report.remarks]
+    origin = report.about.get("recording") or report.about.get("recording_a") or {}
+    text = " ".join(str(origin.get("text", "")).split())
+    lines = []
+    if text and text != report.title:
+        lines.append(f"“{text if len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + '…'}”")
+    if origin:
+        lines.append(f"Model: {origin['model']}")
+    lines += [report.caption, *report.remarks]
     text_box = SlideBox(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
     _add_text(slide, report, lines, text_box, TEXT_POINTS)
     _add_notes(slide, lines)
-
-
-def _origin_lines(report: DrawnReport) -> list[str]:
-    """Returns lines with the text, unless it is the title, and the model; no line if the report has no recording."""
-    origin = report.about.get("recording") or report.about.get("recording_a") or {}
-    text = " ".join(str(origin.get("text", "")).split())
-    short_text = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
-    text_lines = [f"“{short_text}”"] if text and text != report.title else []
-    return [*text_lines, f"Model: {origin['model']}"] if origin else []
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
@@ -193,7 +192,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
 
     width, height = slide_size(part.look)
     inner_width = width - 2 * MARGIN
-    note_is_heading = _fits_heading(note, inner_width)
+    # A note is the heading if it fits one line in the smallest size of headings.
+    note_is_heading = 0 < len(note) <= int(inner_width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
     heading = note if note_is_heading else _slide_heading(part)
     slide = _add_slide(deck, part, heading, SlideBox(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
     note_remarks: tuple[str, ...] = ()
@@ -218,11 +218,6 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
 
-def _fits_heading(note: str, width: float) -> bool:
-    """True if a note fits one line in the smallest size of headings; False for an empty note."""
-    return 0 < len(note) <= int(width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
-
-
 def _slide_heading(part: DrawnReport) -> str:
     """Returns the heading of a slide: the names of its heads, or the title of its only panel with a capital."""
     [title, *other_heads] = (panel.title for panel in part.panels)
@@ -242,7 +237,7 @@ def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
     """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out."""
-    from pptx.util import Inches
+    from pptx.util import Inches, Pt
 
     width, height = slide_size(report.look)
     heading_box = SlideBox(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
@@ -254,10 +249,16 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
         len(summary.header),
         *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, TABLE_ROW_HEIGHT * len(rows))),
     )
-    _remove_table_colors(shape)
+    # Without the default colours of the table, its cells show the slide's background.
+    graphic: Any = shape
+    graphic.table.first_row = graphic.table.horz_banding = False
+    graphic._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
-            _write_cell(shape.table.cell(row, column), text, _color(report, "ink" if row else "faint"))
+            cell = graphic.table.cell(row, column)
+            cell.text = printable_line(text)
+            font = cell.text_frame.paragraphs[0].font
+            font.size, font.color.rgb = Pt(TABLE_POINTS), _color(report, "ink" if row else "faint")
     more_heads = len(summary.rows) - max_rows
     if more_heads > 0:
         heads_text = "1 more head is" if more_heads == 1 else f"{more_heads} more heads are"
@@ -265,21 +266,6 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
         foot_box = SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
         _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
-
-
-def _remove_table_colors(shape: Any) -> None:
-    """Removes the default colours of python-pptx's table shape, so that its cells show the slide's background."""
-    shape.table.first_row = shape.table.horz_banding = False
-    shape._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
-
-
-def _write_cell(cell: Any, text: str, color: "RGBColor") -> None:
-    """Writes a text into a cell of python-pptx's table, in one line of `TABLE_POINTS`."""
-    from pptx.util import Pt
-
-    cell.text = printable_line(text)
-    font = cell.text_frame.paragraphs[0].font
-    font.size, font.color.rgb = Pt(TABLE_POINTS), color
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
@@ -392,11 +378,3 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.drawn_theme][name][1:]))  # type: ignore[no-untyped-call]
-
-
-def _write_undated(dated_file: IO[bytes], file: IO[bytes]) -> None:
-    """Copies a deck to a file, with one fixed time in place of the times at which its parts were written."""
-    with zipfile.ZipFile(dated_file) as dated_archive, zipfile.ZipFile(file, "w") as undated_archive:
-        for name in dated_archive.namelist():
-            compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
-            undated_archive.writestr(undated_member(name, compression), dated_archive.read(name))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -185,7 +184,9 @@ def arrange_sheet(picture: Picture) -> Sheet:
     drawn_picture, plan = picture, _sheet_plan(picture)
     has_values = any(panel.title != panel.name for panel in picture.panels)
     if picture.filled and has_values and not plan.frame.title_size:
-        drawn_picture = _without_values(picture)
+        panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
+        remarks = (*picture.remarks, picture.look.format_options(WITHOUT_VALUES))
+        drawn_picture = replace(picture, panels=panels, remarks=remarks)
         plan = _sheet_plan(drawn_picture)
     centred_plan = _centred_plan(plan, page_size(picture.look))
     width, height = centred_plan.page
@@ -193,26 +194,15 @@ def arrange_sheet(picture: Picture) -> Sheet:
     return Sheet(pixels, tuple(_draw_sheet(drawn_picture, centred_plan, pixels)))
 
 
-def _without_values(picture: Picture) -> Picture:
-    """Returns a picture with only names of heads over thumbnails, and a remark on the values left out."""
-    panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
-    return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.format_options(WITHOUT_VALUES)))
-
-
-def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """Returns the width and height of a page in pixels; the largest, `PAGE_PIXELS`, if the content chooses them."""
-    return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
-
-
 def _sheet_plan(picture: Picture) -> SheetPlan:
     """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
     page = page_size(picture.look)
-    width, height = _page_pixels(page, picture.look.pixels_per_inch)
-    unit = 1.0
+    dpi, unit = picture.look.pixels_per_inch, 1.0
+    width, height = PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
     if page.is_fixed:
         unit = min(width / PLAN_PAGE[0], height / PLAN_PAGE[1])
     elif page.is_column:
-        unit = page.scale * picture.look.pixels_per_inch / PLAN_DPI
+        unit = page.scale * dpi / PLAN_DPI
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.is_column else 0
     right = margin + (0 if page.is_column else round(LEGEND_PIXELS * unit))
@@ -452,7 +442,9 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
     cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
     cell_colors[is_nan] = NAN_INDEX
-    rows, columns = (_cell_of_pixel(count, cell) for count, cell in zip(cell_colors.shape, frame.cell, strict=True))
+    sides = [max(int(count * cell), 1) for count, cell in zip(cell_colors.shape, frame.cell, strict=True)]  # in pixels
+    # The cell that each pixel along a side shows.
+    rows, columns = (np.arange(side) * count // side for side, count in zip(sides, cell_colors.shape, strict=True))
     pixels = cell_colors[rows][:, columns]
     if panel.visible.all():
         return np.asarray(pixels)
@@ -461,12 +453,6 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
     hatched_pixels: ByteArray = np.where(is_visible, pixels, hatching)
     return hatched_pixels
-
-
-def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
-    """Returns the index of the cell that each pixel along one side of a thumbnail shows, ``(pixels,)``."""
-    pixels = max(int(count * cell), 1)
-    return (np.arange(pixels) * count // pixels).astype(np.intp)
 
 
 def _bar_ticks(panels: tuple[Panel, ...]) -> list[tuple[float, str]]:
