@@ -47,7 +47,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes a CSV table with a row of names, then a row for each cell; the file stays open."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_column_names(report.numbers.heads[0]))
@@ -82,7 +81,6 @@ def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
 
 
 def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any]]:
-    """Returns the columns of a table by name, ``(cells,)`` each, with a row for each cell of a block."""
     maps = head.maps
     queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
     count = len(queries) * len(keys)
@@ -141,12 +139,10 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _open_json_object(value: dict[str, Any]) -> bytes:
-    """Returns a value as JSON without the closing brace, so more fields can follow."""
     return _json_text(value).removesuffix("}").encode()
 
 
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """Yields a JSON object for each query of a block: each number is a list over all keys, with null if masked."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         fields = []
         for name in head.names:

@@ -65,7 +65,6 @@ def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
 
 
 def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    """Returns the pictures with one common palette."""
     from PIL import Image
 
     sample_count = min(len(pictures), MAX_SAMPLES)

@@ -50,7 +50,6 @@ def _cell_text(value: object) -> str:
 
 
 def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
-    """Yields the header of the CSV table, then a row for each head."""
     columns = {name: values.tolist() for name, values in columns_of_heads(table).items()}
     for name in ("module", "pattern"):
         columns[name] = list(map(spreadsheet_text, columns[name]))
@@ -93,7 +92,6 @@ def measure_names(frame: HeadFrame) -> list[str]:
 
 
 def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    """Returns a table of heads with the report's caption and remarks as JSON values; undefined numbers are ``null``."""
     frame = table.select(measure_names(table))
     return {
         "format": HEADS_FORMAT,
@@ -107,7 +105,6 @@ def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, An
 
 
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
-    """Returns one head as JSON values: its name, kind, pattern, numbers, and the statistics that the frame has."""
     row = frame.rows[index]
     json_row: dict[str, Any] = {"head": row.name, "module": row.module, "kind": row.kind, "pattern": row.pattern}
     json_names = {"values": "values", "margins": "margins", "counts": "texts", "deciles": "deciles"}

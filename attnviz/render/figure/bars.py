@@ -108,7 +108,6 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
 
 
 def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """Returns a bar's name wrapped into lines for a place under the panels."""
     points = bar.points * LEGEND_POINTS / AXIS_NAME_POINTS
     return tuple(ruler.wrap(" ".join(bar.name), points, NAME_SHARE * width))
 

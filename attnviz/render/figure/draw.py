@@ -89,7 +89,6 @@ def write_picture(
 
 
 def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
-    """Returns the figure of a survey, drawn in installed fonts that have its characters."""
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
     families, missing = fonts_of(report)
@@ -98,7 +97,6 @@ def _survey_figure(report: SurveyedHeads) -> "OwnFigure":
 
 
 def _settings_with_fonts(families: tuple[str, ...]) -> AbstractContextManager[None]:
-    """Returns the settings under which figures are drawn, with these fonts."""
     import_matplotlib()  # first, since it silences the warnings of matplotlib's import
     from attnviz.render.figure.own_figure import own_settings
 
@@ -112,7 +110,6 @@ def _save(
     file: IO[bytes],
     letters: Literal["none", "path"] = "none",
 ) -> None:
-    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata."""
     is_over_image = bool(picture.panels) and isinstance(picture.panels[0].columns.canvas, Image)
     png_settings = {"pil_kwargs": {"compress_level": PHOTO_COMPRESSION}} if is_over_image and suffix == ".png" else {}
     if suffix == ".png":
@@ -153,7 +150,6 @@ def figure(report: Report) -> "OwnFigure":
 
 
 def _drawable_report(report: Report) -> DrawnReport:
-    """Returns the report if it has panels to draw; raises AttnvizError if it has none."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("this report has numbers and no picture; use -o numbers.csv, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined
@@ -162,9 +158,6 @@ def _drawable_report(report: Report) -> DrawnReport:
 
 
 def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigure":
-    """Returns the figure of a report: thumbnails, arcs, shaded text, or else maps, in fonts that have its
-    characters.
-    """
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     readable_picture = with_readable_texts(picture, fonts)
     ruler = Ruler(fonts.families)
@@ -181,7 +174,6 @@ def _figure(report: DrawnReport, picture: Picture, is_vector: bool) -> "OwnFigur
 
 
 def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of each panel's weights over its text, image or sound; all panels have the same medium."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -196,7 +188,6 @@ def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
-    """Returns the figure of a layout of maps."""
     from matplotlib.patches import Rectangle
 
     from attnviz.render.figure.own_figure import new_figure
@@ -226,7 +217,6 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
 
 
 def _draw_sheet(picture: Picture) -> "OwnFigure":
-    """Returns a figure of all thumbnails as one image, with text over it."""
     from attnviz.render.figure.own_figure import new_figure
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
@@ -249,7 +239,6 @@ def _draw_sheet(picture: Picture) -> "OwnFigure":
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
-    """Returns the figure of a layout of arcs, shaded texts, images or sounds."""
     from matplotlib.collections import LineCollection
 
     from attnviz.render.figure.own_figure import new_figure
@@ -278,7 +267,6 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "OwnFigure":
 
 
 def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Theme) -> None:
-    """Draws a token, on its colour if it has one, and in a frame if it is marked."""
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
@@ -307,7 +295,6 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
 
 
 def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) -> None:
-    """Draws the visible cells of a panel in the colours of their values; masked cells stay transparent."""
     from matplotlib.collections import PolyCollection
 
     rows, columns = panel.values.shape
@@ -330,7 +317,6 @@ def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) ->
 
 
 def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """Draws the title of a panel, and the labels and the name of each axis; an axis without labels has no name."""
     scale = layout.scale
     padding = TITLE_PADDING_POINTS * scale + strip_height((place.panel,)) * scale * POINTS_PER_INCH
     axes.set_title(place.title, fontsize=layout.title_points, color=theme["ink"], loc="left", pad=padding)
@@ -356,7 +342,6 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
 def _label_axis(
     axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme
 ) -> None:
-    """Draws the labels of one axis of a panel; removes its ticks if it has no labels."""
     axis = axes.yaxis if direction == "y" else axes.xaxis
     axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     if labels is None:
@@ -371,7 +356,6 @@ def _label_axis(
 
 
 def _draw_bars_and_lines(matplotlib_figure: "Figure", layout: "Layout | TokenLayout", theme: Theme) -> None:
-    """Draws the colour bars of a page, and the lines of its title, summary and remarks."""
     for bar in layout.bars:
         _draw_bar(matplotlib_figure, bar, layout, theme)
     for line in layout.lines:
@@ -412,7 +396,6 @@ def _draw_text(
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    """Returns the metadata of a PNG, SVG or PDF: title, caption and remarks, under the keys of that format."""
     description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
         return {"Title": picture.title, "Description": description, "Software": None}

@@ -70,7 +70,6 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
 
 def _known_fonts(characters: Set[str]) -> Fonts:
-    """Returns the fonts that these characters need, out of those that matplotlib lists."""
     missing_characters = set(characters)
     families = [DEFAULT_FAMILY]
     if missing_characters:
@@ -161,7 +160,6 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
 
 
 def _missing_remark(missing: frozenset[str]) -> str:
-    """Returns a remark that names the first missing characters, counts the others, and names packages to install."""
     names, packages = [], []
     for character in sorted(missing):
         names.append(f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})")

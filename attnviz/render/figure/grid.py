@@ -116,7 +116,6 @@ def needs_key_labels(panels: tuple[Panel, ...], panel_index: int, across: int, l
 
 
 def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
-    """True if two axes have the same labels, or the same positions if both show positions and no landmarks."""
     if labelling.shows_positions(axis) and labelling.shows_positions(other) and not (axis.marks or other.marks):
         return axis.edges == other.edges and len(axis.labels) == len(other.labels)
     return axis.labels == other.labels
@@ -257,7 +256,6 @@ def _grid_at_strides(
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    """Returns the width and height of a cell in inches, in whole pixels if it has at least two."""
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.column_cells), MIN_CELL_INCHES)
     height = max((area.height - grid.height) / sum(grid.row_cells), MIN_CELL_INCHES)
@@ -301,6 +299,5 @@ def widest_number(picture: Picture, ruler: Ruler) -> float:
 
 
 def _whole_pixels(inches: float, dpi: int) -> float:
-    """Returns a length rounded down to whole pixels; unchanged if it is less than two pixels."""
     pixels = inches * dpi
     return math.floor(pixels) / dpi if pixels >= 2 else inches

@@ -121,7 +121,6 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    """Returns the labels of landmarks, except those too close to the label before."""
     places: list[float] = []
     texts: list[str] = []
     for token, label in axis.marks:
@@ -140,7 +139,6 @@ def _places_on_axis(axis: Axis, positions: Any) -> Any:
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so."""
     start, stop = axis.edges[0], axis.edges[-1]
     min_tokens = min_distance * (stop - start) / len(axis.labels)
     if axis.seconds is not None and axis.seconds[1] > 0:
@@ -154,9 +152,6 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
 
 
 def _labels_of_seconds(axis: Axis, seconds: tuple[float, float], min_tokens: float) -> Labels:
-    """Returns labels of round seconds, at least ``min_tokens`` frames of a sound apart, and an axis name that says
-    so.
-    """
     start, seconds_per_frame = seconds
     round_steps = (size * 10.0**power for power in range(-2, 6) for size in ROUND_STEPS)
     step = next(round_step for round_step in round_steps if round_step >= min_tokens * seconds_per_frame)
@@ -176,7 +171,6 @@ def _is_flat(axis: Axis, labelling: Labelling) -> bool:
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """Returns the width in inches of the widest token label that an axis shows, at most the labelling's limit."""
     if labelling.shows_positions(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
     return min(ruler.longest_width(axis.labels[::stride], labelling.points), labelling.limit)

@@ -143,7 +143,6 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    """Returns the layout of the title, the remarks, the panels and the colour bars on a page."""
     page = page_size(picture.look, factor)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
@@ -211,13 +210,11 @@ def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
 
 
 def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]]:
-    """Returns the panels, each with its width in inches."""
     pairs = zip(picture.panels, grid.factors, strict=True)
     return [(panel, grid.cell[0] * factor * len(panel.columns.labels)) for panel, factor in pairs]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size, up to `PANEL_TITLE_POINTS`, at which titles fit; the smallest if none does."""
     widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
         # A title may be empty; the minimum avoids a division by 0.
@@ -233,7 +230,6 @@ def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, r
 def _panel_places(
     picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: tuple[float, int], ruler: Ruler
 ) -> Iterator[Place]:
-    """Yields the places of the panels, row by row."""
     title_points, title_lines = titles
     max_cell_width, max_cell_height = grid.cell
     dpi = picture.look.pixels_per_inch
@@ -264,7 +260,6 @@ def _panel_places(
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """Returns the labels of an axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
     if ruler.width(labels.name, points) <= length:

@@ -71,7 +71,6 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, theme: Theme) ->
 
 
 def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images of equal size, each under its title, in the order of the panels."""
     panels = picture.panels
     across = _images_across([panel.group for panel in panels])
     gap = min(GAP * scale, MAX_GAP_SHARE * width / across)
@@ -112,7 +111,6 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _title_points(panels: Sequence[Panel], width: float, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size up to `TITLE_POINTS` at which titles fit, or the smallest if none does."""
     names = tuple(panel.title.removeprefix("head ").partition(NOTE)[0].rpartition(" ")[2] for panel in panels)
     # Titles may be empty, since a slide has them elsewhere; the minimum avoids a division by 0.
     title_width, name_width = (
@@ -161,7 +159,6 @@ def _band_lines(image: PlacedImage, points: float, ruler: Ruler) -> Iterator[Tex
 
 
 def _images_across(groups: list[str]) -> int:
-    """Returns the number of images side by side."""
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
         return max(layer_sizes)

@@ -75,7 +75,6 @@ def _draw_weights(axes: "Axes", panel: "Panel") -> tuple[float, float]:
 
 
 def _sounds_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns one sound below another, each under its title."""
     margin = max(0.0, MARGIN * scale - page_size(picture.look).margin)
     sound_width = min(width, WIDTH * points / LARGEST_FONT)
     height = HEIGHT * scale * min(MAX_GROWTH, max(1.0, points / (LARGEST_FONT * scale)))

@@ -82,7 +82,6 @@ class Ruler:
 
 @cache
 def _renderer() -> Any:
-    """Returns matplotlib's renderer, which measures texts."""
     from matplotlib.backends.backend_agg import RendererAgg
 
     return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]

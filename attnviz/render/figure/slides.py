@@ -126,7 +126,6 @@ def max_cells(look: Look) -> int:
 
 
 def _picture_dpi(look: Look) -> int:
-    """Returns the pixels per inch of pictures: the user's, else `SLIDE_DPI`."""
     return SLIDE_DPI if look.dpi is None else look.dpi
 
 
@@ -147,7 +146,6 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _new_deck(report: DrawnReport) -> "Presentation":
-    """Returns a deck without slides, with the report's size and properties."""
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -167,7 +165,6 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
-    """Adds a slide with the title; the text, model, caption and remarks are under it and in its notes."""
     width, height = slide_size(report.look)
     inner_width = width - 2 * MARGIN
     slide = _add_slide(
@@ -187,7 +184,6 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
-    """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes."""
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
@@ -236,7 +232,6 @@ def _fitting_remarks(remarks: tuple[str, ...], width: float) -> tuple[str, ...]:
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
-    """Adds a slide with the summary as a table, cut to the rows that fit, with a remark if rows are left out."""
     from pptx.util import Inches, Pt
 
     width, height = slide_size(report.look)
@@ -269,7 +264,6 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    """Adds an SVG to the PNG picture of a slide."""
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
     from pptx.oxml import parse_xml
@@ -299,7 +293,6 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
 
 
 def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
-    """Adds a slide with a heading in the colours of the report's theme, and returns the slide."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -310,7 +303,6 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Sli
 
 
 def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
-    """Adds a box with lines of faint text to a slide."""
     from pptx.util import Emu
 
     zero = Emu(0)
@@ -368,13 +360,11 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:
-    """Writes lines as the notes of a slide, in place of those that it had."""
     notes: Any = slide.notes_slide.notes_text_frame
     notes.text = "\n".join(map(printable_line, lines))
 
 
 def _color(report: DrawnReport, name: str) -> "RGBColor":
-    """Returns a colour of the report's theme by its name, such as ``ink``."""
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.drawn_theme][name][1:]))  # type: ignore[no-untyped-call]

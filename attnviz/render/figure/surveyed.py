@@ -4,20 +4,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, option
+from attnviz.media.image import Image
 from attnviz.render.figure.arcs_and_text import PlacedImage
 from attnviz.render.figure.bars import Box
 from attnviz.render.figure.fonts import choose_fonts
 from attnviz.render.figure.over_image import draw_image
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.survey_pictures import PicturePlace, picture_panel, picture_places, shown_image
 from attnviz.render.figure.theme import THEME_COLORS, Theme
-from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, colormap, ink_on
+from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, colormap, ink_on
+from attnviz.report.picture.panels import WEIGHT, Axis, Panel
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 from attnviz.text.tokens import Tokens
 
@@ -45,6 +46,8 @@ MAX_NAMED_BARS = 9  # bars with a label in a chart by offset
 SPACE_WIDTH, TOKEN_PADDING = 0.05, 0.06  # before a token with a space, and at both sides of its letters together
 TOKEN_HEIGHT = 0.22
 PICTURE_WORDS_LINE = 0.18  # height of a line of words above a picture
+PICTURE_GAP, MAX_PICTURES_ACROSS = 0.15, 6  # inches between pictures, and pictures in a row
+MAX_PICTURE_RATIO = 1.4  # of a picture's height to its width; a taller one is narrower
 
 
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "OwnFigure":
@@ -71,6 +74,15 @@ def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
     return fonts.families, {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
 
 
+class _PicturePlace(NamedTuple):
+    """The place of a picture below its words, in inches from the upper left corner of all pictures of a card."""
+
+    left: float
+    top: float  # of the words
+    width: float
+    height: float
+
+
 @dataclass(eq=False)
 class _Sheet:
     """A figure that is filled from top to bottom; lengths are inches on a page 11 inches wide, scaled to its size."""
@@ -82,7 +94,6 @@ class _Sheet:
 
     @cached_property
     def theme(self) -> Theme:
-        """The colours of the theme."""
         return THEME_COLORS[self.report.look.drawn_theme]
 
     @cached_property
@@ -156,7 +167,6 @@ class _Sheet:
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "OwnFigure":
-        """Draws heads as points over two metrics, and returns the figure."""
         self.draw_frame(POINTS_HEIGHT + 0.55)  # with the ticks and the name of the x axis
         names = self.report.axes
         x_values, y_values = (self.numbers(name) for name in names[:2])
@@ -181,19 +191,16 @@ class _Sheet:
         edge: dict[str, Any] = {"edgecolors": self.theme["ink"], "linewidths": 0.5 * self.scale}
         axes.scatter(x_values[has_both], y_values[has_both], s=areas[has_both], c=colors[has_both], zorder=2, **edge)
         axes.margins(0.05)
+        measures = {measure.name: measure for measure in self.report.frame.measures}
         for set_label, name in ((axes.set_xlabel, names[0]), (axes.set_ylabel, names[1])):
-            set_label(self.axis_title(name), fontsize=SMALL * self.scale, color=self.theme["ink"])
+            title = name
+            if name in measures:  # the layer is no measure
+                unit = "" if measures[name].unit == "share" else f", {measures[name].unit}"
+                title = f"{name} ({measures[name].meaning}{unit})"
+            set_label(title, fontsize=SMALL * self.scale, color=self.theme["ink"])
         self.name_points(axes, x_values, y_values, has_both)
         self.draw_legend(color_name, size_name)
         return self.figure
-
-    def axis_title(self, name: str) -> str:
-        """Returns a metric's name with its meaning, and with its unit unless it is a share; ``layer`` unchanged."""
-        metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
-        if metric is None:
-            return name
-        unit = "" if metric.unit == "share" else f", {metric.unit}"
-        return f"{name} ({metric.meaning}{unit})"
 
     def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
         """Writes the names of at most `MAX_NAMED_POINTS` heads at their points."""
@@ -267,7 +274,6 @@ class _Sheet:
         return np.nan_to_num(_scaled_to_unit(self.numbers(name)))
 
     def draw_cards(self) -> "OwnFigure":
-        """Draws the cards of heads under each other, and returns the figure."""
         heights = []
         for examples in self.report.examples:
             pictures, texts = self.pictures_and_texts(examples)
@@ -311,13 +317,12 @@ class _Sheet:
             text_bottom = self.draw_shaded_text(example, lines, y + EXAMPLE_HEADING_LINES * TEXT_LINE)
             y = text_bottom + EXAMPLE_GAP_LINES * TEXT_LINE
 
-    def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[PicturePlace], float]:
+    def picture_places(self, pictures: Sequence[HeadExample]) -> tuple[list[_PicturePlace], float]:
         """Returns the places of example pictures, and the height of them all in inches."""
-        images = [shown_image(self.picture_tokens(example)) for example in pictures]
-        return picture_places(images, WIDTH - 2 * MARGIN, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
+        images = [_shown_image(self.picture_tokens(example)) for example in pictures]
+        return _picture_places(images, WIDTH - 2 * MARGIN, words_height=2 * PICTURE_WORDS_LINE) if images else ([], 0.0)
 
     def picture_tokens(self, example: HeadExample) -> Tokens:
-        """Returns the tokens of an example that is drawn as a picture."""
         tokens = self.report.texts[example.text].picture
         assert tokens is not None
         return tokens
@@ -334,8 +339,8 @@ class _Sheet:
             bottom = top + place.top + len(words) * PICTURE_WORDS_LINE + place.height
             x, y = self.inches_at(MARGIN + place.left, bottom)
             box = Box(x, y, place.width * self.scale, place.height * self.scale)
-            weights, tokens = query_weights(example), self.picture_tokens(example)
-            panel = picture_panel(tokens, weights, example.query, self.report.look.cmap)
+            weights, tokens = _query_weights(example), self.picture_tokens(example)
+            panel = _picture_panel(tokens, weights, example.query, self.report.look.cmap)
             draw_image(self.figure, PlacedImage(box, panel), self.theme)
         return total_height
 
@@ -386,9 +391,7 @@ class _Sheet:
         return axes
 
     def wrapped_tokens(self, example: HeadExample) -> list[list[int]]:
-        """Returns the indices of an example's tokens in lines that fit the page; at most the first `MAX_LINES`
-        lines.
-        """
+        """Returns the indices of an example's tokens in the first `MAX_LINES` lines that fit the page."""
         lines: list[list[int]] = [[]]
         x = 0.0
         for token in range(len(self.report.texts[example.text].labels)):
@@ -410,11 +413,11 @@ class _Sheet:
         return 0.0 if self.report.texts[example.text].spaces[token] == "-" else SPACE_WIDTH
 
     def draw_shaded_text(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws the text of an example, shaded by its `query_weights` if any; a frame marks its query."""
+        """Draws the text of an example, shaded by its `_query_weights` if any; a frame marks its query."""
         from matplotlib.patches import Rectangle
 
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.drawn_theme])
-        labels, weights = self.report.texts[example.text].labels, query_weights(example)
+        labels, weights = self.report.texts[example.text].labels, _query_weights(example)
         for line in lines:
             x = MARGIN
             for token in line:
@@ -441,7 +444,7 @@ class _Sheet:
         return y
 
 
-def query_weights(example: HeadExample) -> "Float64Array | None":
+def _query_weights(example: HeadExample) -> "Float64Array | None":
     """Returns the weights by which an example's tokens are shaded, ``(tokens,)``; ``None`` if it has no weights.
 
     They are the weights of its query; if it names no query, or has one row of weights, the mean over its rows.
@@ -456,3 +459,42 @@ def _scaled_to_unit(numbers: Float64Array) -> Float64Array:
     """Returns numbers scaled to 0 for the smallest and 1 for the largest; all 0 if all are equal; NaN stays NaN."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))
+
+
+def _picture_places(images: list[Image], width: float, words_height: float) -> tuple[list[_PicturePlace], float]:
+    """Returns the places of pictures in rows, each below its words, and the height of all rows in inches."""
+    across = min(len(images), MAX_PICTURES_ACROSS)
+    column_width = (width - PICTURE_GAP * (across - 1)) / across
+    places, top = list[_PicturePlace](), 0.0
+    for first in range(0, len(images), across):
+        bottom = top
+        for column, image in enumerate(images[first : first + across]):
+            height = min(column_width * image.height / image.width, column_width * MAX_PICTURE_RATIO)
+            left, picture_width = column * (column_width + PICTURE_GAP), height * image.width / image.height
+            places.append(_PicturePlace(left, top, picture_width, height))
+            bottom = max(bottom, top + words_height + height)
+        top = bottom + PICTURE_GAP
+    return places, top
+
+
+def _shown_image(tokens: Tokens) -> Image:
+    """Returns the first image among the media of a picture's tokens."""
+    return next(medium for medium in tokens.media if isinstance(medium, Image))
+
+
+def _picture_panel(tokens: Tokens, weights: Float64Array | None, query: int | None, cmap: str | None) -> Panel:
+    """Returns one row of weights over a picture, or no weights; its colours end at the largest on the picture."""
+    image = _shown_image(tokens)
+    in_image = tokens.medium == tokens.media.index(image)
+    values = np.zeros(len(tokens), dtype=np.float32) if weights is None else weights.astype(np.float32)
+    largest = float(values[in_image].max(initial=0.0))
+    places = np.where(in_image[:, None], tokens.places, 0)
+    return Panel(
+        title="",
+        values=values[None],
+        visible=(in_image & (weights is not None))[None],
+        rows=Axis("queries", ("",), (0, 1), places=None if query is None else places[[query]]),
+        columns=Axis("keys", tokens.labels, tuple(range(len(tokens) + 1)), canvas=image, places=places),
+        quantity=WEIGHT,
+        scale=ColorScale(0, largest or 1.0, colormap=cmap or SEQUENTIAL),
+    )

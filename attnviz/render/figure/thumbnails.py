@@ -260,7 +260,6 @@ def _plan_without_titles(
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns the plan with its thumbnails in the middle of the page if the user gave its width and height."""
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.is_fixed:
@@ -273,7 +272,6 @@ def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
 
 
 def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
     frame, margin = plan.frame, plan.margin
     left, top = plan.corner
     yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
@@ -299,7 +297,6 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
 
 
 def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
-    """Returns the height in pixels of the remarks at the foot of the page, with the margin below them."""
     lines = wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))
     return margin + round(len(lines) * SMALL_TEXT_PIXELS * LINE_SPACING * unit)
 
@@ -367,7 +364,6 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
 
 
 def _title_width(groups: list[list[Panel]]) -> float:
-    """Returns the width of the widest title of some panels, in font sizes."""
     return max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
 
 
@@ -418,7 +414,6 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
 def _draw_panels(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Draws every thumbnail into the pixels, and yields their titles, and the names of rows at their left."""
     title_height = round(frame.title_size * LINE_SPACING)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + title_height
@@ -468,7 +463,6 @@ def _bar_ticks(panels: tuple[Panel, ...]) -> list[tuple[float, str]]:
 def _draw_bar(
     pixels: ByteArray, panels: tuple[Panel, ...], x: int, top: int, height: int, unit: float
 ) -> Iterator[Mark]:
-    """Draws a vertical colour bar into the pixels, and yields the lines of its name, above it, and its ticks."""
     size = round(TEXT_PIXELS * unit)
     name_lines = wrap_text(panels[0].color_quantity.name, LEGEND_PIXELS * unit - size, size)
     for line_index, line in enumerate(name_lines):
@@ -486,7 +480,6 @@ def _draw_bar(
 def _draw_flat_bar(
     pixels: ByteArray, panels: tuple[Panel, ...], left: int, top: int, width: int, unit: float
 ) -> Iterator[Mark]:
-    """Draws a horizontal colour bar into the pixels, and yields its name, above it, and its ticks."""
     size = round(SMALL_TEXT_PIXELS * unit)
     width_of_bar = min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)

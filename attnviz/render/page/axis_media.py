@@ -52,7 +52,6 @@ def about_medium(tokens: Tokens, edges: list[int]) -> dict[str, Any]:
 
 
 def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, Any]:
-    """Returns the JSON values of an image: a grey JPEG as a data URL, its size and title, and its patches."""
     import base64
     import io
 

@@ -68,7 +68,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    """Writes the page of a report of heads: its HTML, the script of its worker, then the packed numbers."""
     report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
@@ -98,7 +97,6 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads."""
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = []
@@ -142,7 +140,6 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
 
 def _about_start(report: ExactNumbers) -> dict[str, Any]:
-    """Returns the JSON values of the state in which the page opens: its view, the selected query, and the colours."""
     look = report.look
     fixed_limits = None if isinstance(look.color_limits, str) else list(look.color_limits)
     return {
@@ -225,7 +222,6 @@ def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
 def _about_head(
     head: HeadCells, packed_head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts
 ) -> dict[str, Any]:
-    """Returns the JSON values of a head, without the numbers of its cells."""
     maps = head.maps
     query_edges, key_edges = (axis_edges(span, texts.plan.block) for span in (head.queries, head.keys))
     factors = packed_head.sides[0].factors
@@ -253,7 +249,6 @@ def _about_head(
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    """Returns remarks on pooled, masked and NaN cells; none if the page has no such cells."""
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]
@@ -273,7 +268,6 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
 
 
 def _table_html(summary: Summary) -> str:
-    """Returns a table of numbers per head as HTML that is folded until a reader opens it."""
     rows = []
     for index, texts in enumerate((summary.header, *summary.rows)):
         tag = "td" if index else "th"

@@ -61,9 +61,6 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
 
 
 def _metric_table(panel: Panel, metric: Measure, rows: dict[str, HeadRow]) -> str:
-    """Returns the HTML of one metric: its description, and a table with a row for each layer, a column for each
-    head.
-    """
     limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
@@ -89,7 +86,6 @@ def _scrolling_tag(name: str) -> str:
 
 
 def _cell_html(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
-    """Returns the HTML of a cell: the number on its shade, with a tooltip; an empty cell for NaN."""
     if math.isnan(value):
         return "<td></td>"
     number = panel.quantity.cell(value)
@@ -99,7 +95,6 @@ def _cell_html(panel: Panel, name: str, value: float, shade: float, row: HeadRow
 
 
 def _heads_table(frame: HeadFrame) -> str:
-    """Returns an HTML table with a row for each head: its pattern and its applicable metrics, empty for NaN."""
     names = [metric.name for metric in frame.applicable]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []

@@ -99,7 +99,6 @@ def pack_contributions(
 
 
 def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
-    """Returns the first look at a head's contributions, from an overview if the head is packed as factors."""
     maps, [side] = head.maps, packed_head.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

@@ -172,7 +172,6 @@ def pack_factored(head: HeadCells, key_pool: KeyPool) -> PackedHead:
 
 
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, key_pool: KeyPool) -> PackedSide:
-    """Returns one head of one recording packed as queries and keys, with its first look."""
     packed_factors = pack_factors(maps, factors, head, key_pool)
     overview = packed_factors.overview
     look = first_look_at_overview(maps, head, overview)
@@ -347,14 +346,12 @@ def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
 
 
 def _largest_change(sides: list[PageCells]) -> float:
-    """Returns the largest absolute change of a weight between two recordings; 0 if no change is finite."""
     old_weights, new_weights = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
     change = np.abs(new_weights - old_weights)
     return float(change[np.isfinite(change)].max(initial=0))
 
 
 def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
-    """Returns the number of stored cells of all heads, in blocks of ``block`` x ``block`` tokens."""
     numbers_a_cell = 1 if block == 1 else 2  # a pooled cell has a mean and a maximum
     return sum(math.prod(_blocks_shape(head, block)) * len(head.sides) * numbers_a_cell for head in heads)
 
@@ -367,6 +364,5 @@ def _resolves_blocks(head: HeadCells, block: int) -> bool:
 
 
 def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:
-    """Returns the numbers of blocks of ``block`` tokens along the queries and along the keys."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
     return rows, columns

@@ -65,7 +65,6 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
 def _add_with_imports(
     name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]
 ) -> dict[str, ScriptModule]:
-    """Adds a module and all that it imports, directly or not, to a dictionary, and returns the dictionary."""
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
         for imported_name in modules[name].imports:
@@ -74,7 +73,6 @@ def _add_with_imports(
 
 
 def _check_names(modules: dict[str, ScriptModule]) -> None:
-    """Raises ValueError if the modules cannot be joined to one script."""
     owners: dict[str, str] = {}
     for name, module in modules.items():
         if other_statement := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):

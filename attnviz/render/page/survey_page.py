@@ -49,7 +49,6 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 
 def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of the page, without the numbers of heads, the texts and the weights of examples."""
     sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,
@@ -79,7 +78,6 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey."""
     return {
         "noun": frame.example_noun,
         "classes": [name for name in report.classes if name in frame.names],
@@ -118,7 +116,6 @@ def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:
-    """Returns the texts of all examples as JSON in bytes, with their labels, places in the corpus and commands."""
     texts = [
         {
             "labels": text.labels,
@@ -147,7 +144,6 @@ def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) 
 
 
 def _about_changes(changes: HeadChanges) -> dict[str, Any]:
-    """Returns the page's JSON values: metrics, heads, and a table of heads by metrics for each kind of number."""
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
     heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
     by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}

@@ -126,7 +126,6 @@ def _shade_characters(scale: ColorScale, look: Look) -> str:
 
 
 def _aligned_in_cell(text: str, cell: int) -> str:
-    """Returns a text right-aligned in its cell, with a blank column after it if there is space."""
     return f"{text:>{cell - 1}} " if len(text) < cell else text
 
 

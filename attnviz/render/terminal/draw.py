@@ -87,12 +87,10 @@ def ineffective_options(report: Report) -> tuple[str, ...]:
 
 
 def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
-    """Returns the lines of a table and an empty line; none if there is no table."""
     return [] if summary is None else [*summary_lines(summary, look), []]
 
 
 def _panel_lines(report: DrawnReport) -> Iterator[Line]:
-    """Yields the lines of a report's panels, and a legend if colours or shades show numbers."""
     look, in_characters = report.look, to_ascii if report.look.ascii else str
     panels = []
     for panel in report.panels:

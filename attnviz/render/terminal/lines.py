@@ -119,7 +119,6 @@ def _broken_word(word: str, width: int) -> Iterator[str]:
 
 
 def _plain_text(line: Line) -> str:
-    """Returns the text of a line without styles and without blanks at its end."""
     return "".join(span.text for span in line).rstrip()
 
 
@@ -164,5 +163,4 @@ def _style_codes(span: Span, colors: int) -> str:
 
 @cache
 def _color_code(color: Rgb, colors: int) -> str:
-    """Returns the parameters of a colour in an escape sequence: the nearest of 256 colours, or red, green and blue."""
     return f"5;{nearest_of_256(color)}" if colors == 256 else "2;{};{};{}".format(*color)

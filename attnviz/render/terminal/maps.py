@@ -161,12 +161,10 @@ def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
 
 
 def _panel_width(panel: Panel, grid: CellGrid) -> int:
-    """Returns the width of a panel in columns, without query labels: the larger of its cells' and its title's."""
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
 
 
 def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_labels: bool) -> list[Line]:
-    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows."""
     cells = len(panel.columns.labels) * grid.cell
     padding = Span(" " * (width - cells))
     margin = Span(" " * (grid.label_columns + 1)) if has_labels else Span("")

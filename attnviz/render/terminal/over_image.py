@@ -58,7 +58,6 @@ def _title_line(title: str, columns: int) -> Line:
 
 
 def _side_by_side(lines: list[Line]) -> Line:
-    """Returns lines joined to one, with a gap between each two."""
     joined_line = list(lines[0])
     for line in lines[1:]:
         joined_line += [Span(" " * GAP), *line]

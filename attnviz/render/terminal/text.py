@@ -35,7 +35,6 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the lines of each panel: its title, and its tokens with their weights."""
     if look.overlaid:
         yield from _overlaid_lines(panels, look)
         return
@@ -96,7 +95,6 @@ def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterat
 
 
 def _is_query(panel: Panel, index: int) -> bool:
-    """True if the token at an index of the columns is the query of the panel's only row."""
     first_token, query = panel.columns.edges[0], panel.rows.edges[0]
     return first_token + index == query and panel.columns.labels[index] == panel.rows.labels[0]
 

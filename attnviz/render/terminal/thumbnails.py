@@ -36,12 +36,10 @@ def thumbnails(panels: list[Panel], look: Look, fills_rows: bool = False) -> Ite
 
 
 def _cells_width(panel: Panel) -> int:
-    """Returns the width in columns of a thumbnail's cells, at least ``MIN_THUMBNAIL_COLUMNS``."""
     return max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS)
 
 
 def _thumbnail_band(panels: list[Panel], look: Look, min_width: int) -> Iterator[Line]:
-    """Yields the lines of thumbnails side by side, each under its title."""
     has_half_blocks = look.colors > 0 and not look.ascii
     draw_row, rows_a_line = (half_cells, 2) if has_half_blocks else (block_cells, 1)
     widths = [max(_cells_width(panel), min_width) for panel in panels]
