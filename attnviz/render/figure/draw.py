@@ -19,8 +19,7 @@ from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING, strip_he
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import Layout, Place, arrange_maps
 from attnviz.render.figure.over_sound import arrange_sounds, draw_sound, draw_strip
-from attnviz.render.figure.page_size import page_size
-from attnviz.render.figure.picture import Picture, picture_of
+from attnviz.render.figure.picture import Picture, page_size, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on

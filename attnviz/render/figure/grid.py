@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnviz.render.figure.labels import Labelling, label_depth, label_stride, labels_fit, prefers_positions
-from attnviz.render.figure.page_size import page_size
-from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.picture import Picture, page_size
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis, Panel
 

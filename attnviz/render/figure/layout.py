@@ -29,8 +29,7 @@ from attnviz.render.figure.grid import (
     widest_number,
 )
 from attnviz.render.figure.labels import Labels, label_axis
-from attnviz.render.figure.page_size import page_size
-from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.picture import Picture, page_size
 from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import (
     ROUNDING_INCHES,

@@ -7,8 +7,7 @@ import numpy as np
 from attnviz.media.sound import Sound
 from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
 from attnviz.render.figure.bars import Box
-from attnviz.render.figure.page_size import page_size
-from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.picture import Picture, page_size
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import Theme

@@ -24,8 +24,7 @@ from attnviz.render.figure.letters import (
     wrap_text,
     write_mark,
 )
-from attnviz.render.figure.page_size import PageSize, page_size
-from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.picture import PageSize, Picture, page_size
 from attnviz.render.figure.theme import THEME_COLORS, rgb
 from attnviz.report.picture.colors import NAN, colormap
 from attnviz.report.picture.panels import Panel

@@ -113,6 +113,15 @@ def without_nan(values: FloatArray) -> FloatArray:
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 
 
+def rounded_fractions(numbers: NDArray[Any], dropped_bits: int) -> NDArray[Any]:
+    """Returns floats whose fractions lose so many bits, which compress better; numbers that are not finite stay."""
+    bits = np.ascontiguousarray(numbers).view(f"u{numbers.itemsize}")
+    step = bits.dtype.type(1 << dropped_bits)
+    # Adding half a step and clearing the bits below it rounds to the nearest step.
+    rounded = ((bits + step // 2) & ~(step - 1)).view(numbers.dtype)
+    return np.asarray(np.where(np.isfinite(numbers), rounded, numbers))
+
+
 def deflated_bytes(arrays: Iterable[NDArray[Any]]) -> bytes:
     """Returns the bytes of arrays, one after another, little-endian and deflated.
 

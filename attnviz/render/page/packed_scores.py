@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.render.page.encoding import base85, deflated_bytes, planes
+from attnviz.render.page.encoding import base85, deflated_bytes, planes, rounded_fractions
 from attnviz.render.page.packed_factors import scaled_float16
 from attnviz.render.page.packing import PagePlan
 from attnviz.report.picture.numbers import HeadCells
@@ -81,9 +81,5 @@ def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16],
 def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
     """Returns numbers as float16, divided by a power of two and rounded to `KEPT_BITS` bits of their fraction."""
     half_numbers, exponent, is_exact = scaled_float16(numbers)
-    step = np.uint16(1 << (FRACTION_BITS - KEPT_BITS))
-    bits = half_numbers.view(np.uint16)
-    # Adding half a step and clearing the bits below it rounds to the nearest step.
-    rounded_numbers = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
-    short_numbers = np.where(np.isfinite(half_numbers), rounded_numbers, half_numbers).astype(np.float16)
+    short_numbers: NDArray[np.float16] = rounded_fractions(half_numbers, FRACTION_BITS - KEPT_BITS)
     return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half_numbers, equal_nan=True))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.metrics.head_changes import HeadChanges
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.axis_media import about_medium
-from attnviz.render.page.encoding import base85
+from attnviz.render.page.encoding import base85, rounded_fractions
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
@@ -34,7 +34,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     # All numbers of heads except means, in the order in which the page reads them.
     numbers = [getattr(frame, name).astype(np.float32) for name in ("margins", "spreads", "counts")]
     numbers += [
-        _rounded_fractions(np.asarray(table, dtype=np.float32))
+        rounded_fractions(np.asarray(table, dtype=np.float32), FRACTION_BITS - KEPT_BITS)
         for table in (frame.deciles, report.weights, report.scores, report.entropies)
     ]
     write_data(file, "numbers", _packed_arrays(numbers))
@@ -104,15 +104,6 @@ def _about_example(example: HeadExample, metric_index: int) -> list[Any]:
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
     return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric_index]
-
-
-def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns numbers with fractions of `KEPT_BITS` bits, which compress better; numbers that are not finite stay."""
-    step = np.uint32(1 << (FRACTION_BITS - KEPT_BITS))
-    bits = np.ascontiguousarray(numbers).view(np.uint32)
-    # Adding half a step and clearing the bits below it rounds to the nearest step.
-    rounded_fractions = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
-    return np.asarray(np.where(np.isfinite(numbers), rounded_fractions, numbers))
 
 
 def _texts_json(report: SurveyedHeads) -> bytes:
