@@ -1,4 +1,4 @@
-/** A head's numbers in pieces of some rows each, as pieces.py wrote them: each is read when it is looked at. */
+/** A head's numbers in pieces of some rows each, as encoding.py wrote them: each is read when it is looked at. */
 
 import { bytesOf, inflate } from "./encoding.js";
 
