@@ -370,14 +370,17 @@ def refuse_ignored(
     if "generate" in typed_options and values["generate"] == 0:
         raise AttnvizError(f"{option('generate', 0)} generates no token; give 1 or more, or leave it out")
     saved_file = _saved_input(values)
-    if saved_file is not None:
-        settings = declared_options(ModelSettings)
-        unused_name = next((name for name in typed_options if name in settings), None)
-        if unused_name is not None:
-            raise AttnvizError(
-                f"{option(unused_name)} does not apply to a saved file: {saved_file} holds what was computed; "
-                "leave it out, or run the model again with it"
-            )
+    settings = declared_options(ModelSettings)
+    typed_settings = [name for name in typed_options if settings.get(name) is declarations[name]]
+    if saved_file is not None and typed_settings:
+        raise AttnvizError(
+            f"{option(typed_settings[0])} does not apply to a saved file: {saved_file} holds what was computed; "
+            "leave it out, or run the model again with it"
+        )
+    if typed_settings:
+        from attnviz.models.sources import refuse_unused_names
+
+        refuse_unused_names(typed_settings, values["model"])
     if "output" in values:
         from attnviz.render.formats import TERMINAL, refuse_ineffective
 

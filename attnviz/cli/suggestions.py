@@ -59,7 +59,8 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
         if not parameter.multiple and not is_flag:
             names |= dict.fromkeys(_parameter_spellings(parameter), parameter.name)
     first_indices: dict[str, int] = {}  # by the name of the option
-    for index, argument in enumerate(arguments):
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is no option
+    for index, argument in enumerate(arguments[:end]):
         spelling = argument.partition("=")[0]
         if spelling not in names:
             continue
@@ -68,7 +69,7 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
             first_indices[name] = index
             continue
         values = [_value(arguments, first_indices[name]), _value(arguments, index)]
-        remedy = ",".join(values) if name in LIST_OPTIONS else values[1]
+        remedy = ",".join(dict.fromkeys(values)) if name in LIST_OPTIONS else values[1]
         raise AttnvizError(f"{spelling} is given twice, {' and '.join(values)}; use {spelling} {remedy}")
 
 

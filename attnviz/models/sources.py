@@ -1,5 +1,6 @@
 """Lists the kinds of models: the name of each, its reader class, and the settings that it uses."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
@@ -50,7 +51,7 @@ BUILT_IN = (
         "attnviz.models.seeded:SeededReader",
         (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
     ),
-    SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer", "causal")),
+    SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer",)),
     SourceRow(
         "trained-picture",
         "attnviz.models.trained_picture:TrainedPictureReader",
@@ -162,14 +163,17 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
     """Raises AttnvizError if a setting differs from its default and the model does not use it."""
-    used_names = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
     changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
-    unused_name = next((name for name in changed_names if name not in used_names), None)
+    refuse_unused_names(changed_names, settings.model, row)
+
+
+def refuse_unused_names(names: Iterable[str], model: str, row: SourceRow | None = None) -> None:
+    """Raises AttnvizError for the first setting that the model does not use; a row is that of a medium."""
+    used_names = used_settings(model) if row is None else (*COMMON_SETTINGS, *row.settings)
+    unused_name = next((name for name in names if name not in used_names), None)
     if unused_name is not None:
         if row in MEDIA_ROWS.values():
             media = "sounds" if row is SOUNDS else "images"
             raise AttnvizError(f"{option(unused_name)} does not apply to {media}; leave it out")
         models = or_list(row.title for row in SOURCES if unused_name in row.settings)
-        raise AttnvizError(
-            f"{option(unused_name)} does not apply to {option('model', settings.model)}; use it with {models}"
-        )
+        raise AttnvizError(f"{option(unused_name)} does not apply to {option('model', model)}; use it with {models}")

@@ -1,6 +1,7 @@
 """Parses the user's selection of layers, heads, queries and keys, and the grouping of tokens."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NoReturn, Self, TypedDict, get_args
@@ -272,14 +273,25 @@ class GroupingOptions(TypedDict, total=False):
 
 
 def parse_numbers(text: str, name: str) -> tuple[int, ...]:
-    """Returns the numbers of a list with ranges such as ``0-3,7``, in its order and without repeats.
+    """Returns the numbers of a list with ranges such as ``0-3,7``, in its order.
 
     Raises:
-        AttnvizError: if the text has another form, a range counts backwards, or there are more than
-            ``MAX_NAMED_NUMBERS``; the message names the option ``name``.
+        AttnvizError: if the text has another form, a range counts backwards, a number is named twice, or there are more
+            than ``MAX_NAMED_NUMBERS``; the message names the option ``name``.
     """
-    numbers: dict[int, None] = {}
-    count = 0
+    numbers = _listed_numbers(text, name)
+    _refuse_repeats(text, name, numbers)
+    return tuple(numbers)
+
+
+def _refuse_repeats(text: str, name: str, items: Sequence[object]) -> None:
+    repeated_item = next((item for item, count in Counter(items).items() if count > 1), None)
+    if repeated_item is not None:
+        raise AttnvizError(f"{option(name)} {text!r} names {repeated_item} more than once; write it once")
+
+
+def _listed_numbers(text: str, name: str) -> list[int]:
+    numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
@@ -289,13 +301,12 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; write {last}-{first}")
-        count += last - first + 1
-        if count > MAX_NAMED_NUMBERS:
+        if len(numbers) + last - first + 1 > MAX_NAMED_NUMBERS:
             raise AttnvizError(
                 f"{option(name)} names more than {MAX_NAMED_NUMBERS} numbers; write fewer, such as 0-3,7"
             )
-        numbers |= dict.fromkeys(range(first, last + 1))
-    return tuple(numbers)
+        numbers += range(first, last + 1)
+    return numbers
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
@@ -338,21 +349,22 @@ def refuse_missing(chosen_numbers: tuple[int, ...] | None, existing: Sequence[in
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int] | HeadName, ...]:
-    """Returns the heads of a list such as ``4.11,encoder:9.6``, without repeats, as pairs where they name no part."""
+    """Returns the heads of a list such as ``4.11,encoder:9.6``, as pairs where they name no part."""
     names = [parse_head_name(name) for name in text.split(",")]
     if None in names:
         raise AttnvizError(
             f"{option('heads')} {text!r} is not a list of heads in one form; write 4.11,9.6 (layer.head) or 0-3,7"
         )
-    return tuple(dict.fromkeys(name if name.part else name[:2] for name in names if name is not None))
+    _refuse_repeats(text, "heads", names)
+    return tuple(name if name.part else name[:2] for name in names if name is not None)
 
 
 def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
     """Returns the numbers of a list of layers such as ``encoder:0-3,7``, and their parts, ``None`` without any."""
     parts, _, ranges = zip(*(item.rpartition(":") for item in text.split(",")), strict=True)
-    numbers = parse_numbers(",".join(ranges), "layers")
     if not any(parts):
-        return numbers, None
+        return parse_numbers(",".join(ranges), "layers"), None
+    _listed_numbers(",".join(ranges), "layers")  # raises if all parts together name too many
     layers = [parse_numbers(numbers, "layers") for numbers in ranges]
     parts_of_layers = (part.strip() for part, numbers in zip(parts, layers, strict=True) for _ in numbers)
     return tuple(number for numbers in layers for number in numbers), tuple(parts_of_layers)

@@ -59,9 +59,12 @@ def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ from their defaults as options of a command, a word for each name and value."""
+    from attnviz.models.sources import used_settings
+
     words, declarations = list[str](), declared_options(ModelSettings)
+    used_names = used_settings(recording["settings"]["model"])  # a built-in model records its shape, which is no option
     for name, value in recording["settings"].items():
-        if name not in declarations or value in (None, declarations[name].default):
+        if name not in declarations or name not in used_names or value in (None, declarations[name].default):
             continue
         if isinstance(value, bool):
             words.append(flag(name, value))
