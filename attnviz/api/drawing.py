@@ -65,13 +65,15 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
         AttnvizError: for an unknown option, or a value that does not suit the recording.
     """
     from attnviz.report.build import build_report
+    from attnviz.report.picture.unread import refuse_unread
 
     report_settings = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
     screen = {name: getattr(report_settings.look, name) for name in ("width", "colors") if name in options}
     look = replace(look_of_terminal(report_settings.look), **screen)
-    fitted_options = options_for_medium(replace(report_settings, look=look), TERMINAL)
-    print(draw_report(build_report(recording, fitted_options), TERMINAL).decode(), end="")
+    report = build_report(recording, options_for_medium(replace(report_settings, look=look), TERMINAL))
+    refuse_unread(report, FORMATS[TERMINAL].kind, options)
+    print(draw_report(report, TERMINAL).decode(), end="")
 
 
 def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
@@ -161,9 +163,12 @@ def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
         AttnvizError: for an unknown suffix or option, or a value that does not suit the recording.
     """
     from attnviz.report.build import build_report
+    from attnviz.report.picture.unread import refuse_unread
 
     _refuse_ineffective_options(options, suffix)
-    return build_report(recording, options_for_medium(report_options(options), suffix))
+    report = build_report(recording, options_for_medium(report_options(options), suffix))
+    refuse_unread(report, FORMATS[suffix].kind, options)
+    return report
 
 
 def _refuse_ineffective_options(options: DrawOptions, suffix: str) -> None:

@@ -57,9 +57,8 @@ def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: 
     ]
     if options.selection.keys != (None, None):
         changed_names.append("keys")
-    changed_names += [
-        name for name in ("style", "query", "mark", "pool") if getattr(options.look, name) != getattr(Look, name)
-    ]
+    look, map_looks = options.look, ("style", "query", "mark", "pool", "names")
+    changed_names += [name for name in map_looks if getattr(look, name) != getattr(Look, name)]
     if batch is not None:
         changed_names.append("batch")
     if changed_names:

@@ -51,6 +51,7 @@ from attnviz.cli.output import (
     deliver,
     deliver_file,
     explanation_suffix,
+    film_suffix,
     fit_options,
     medium,
     print_path,
@@ -82,7 +83,7 @@ command = partial(app.command, cls=Command)
 PAGE = ".html"  # the format in which a survey's model shades its texts
 SAMPLE_WIDTH = 48  # characters of a sample text in the list of samples
 INTERRUPTED = 130  # 128 and the number of the signal, as shells report it
-# These options of the look have no effect on an atlas.
+# These options of the look have no effect on an atlas, and --names only where each head has its row.
 OF_SINGLE_HEADS = (
     "per_slide",
     "style",
@@ -100,8 +101,9 @@ FILM_LOOK = tuple(
     for name in declared_options(Look)
     if name not in ("per_slide", "query", "annotate", "max_size", "effects", "notes")
 )
-STEPS_LOOK = tuple(name for name in FILM_LOOK if name not in ("style", "pool", "mark"))
+STEPS_LOOK = tuple(name for name in FILM_LOOK if name not in ("style", "pool", "mark", "names"))
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
+RESULTS_LOOK = tuple(name for name in ATLAS_LOOK if name != "names")
 
 
 @command()
@@ -390,7 +392,7 @@ def ablate(
     input: Input,
     settings: ModelSettings,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
-    look: Annotated[Look, ATLAS_LOOK],
+    look: Annotated[Look, RESULTS_LOOK],
     output: Output,
     metric: Metric = None,
     by: By = "zero",
@@ -426,6 +428,8 @@ def steps(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas", films=True)
+    if film_suffix(output) is not None and look.title is not None:
+        raise AttnvizError(f"{option('title')} has no effect in a film of steps, whose titles name them; leave it out")
     subject = read_input(input, settings)
     if subject.survey is not None:
         raise AttnvizError("a survey has no generated tokens; give a text, or a recording of a text")
@@ -440,7 +444,7 @@ def kept(
     settings: ModelSettings,
     policy: Policies = None,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
-    look: Annotated[Look, ATLAS_LOOK],
+    look: Annotated[Look, RESULTS_LOOK],
     output: Output,
 ) -> None:
     """Show how much attention remains when a cache drops keys."""
@@ -542,7 +546,7 @@ def survey_command(
 def battery_command(
     *,
     settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
-    look: Annotated[Look, ATLAS_LOOK],
+    look: Annotated[Look, RESULTS_LOOK],
     output: Output,
 ) -> None:
     """Test every head for known types, each against a control."""

@@ -382,11 +382,19 @@ def refuse_ignored(
 
         refuse_unused_names(typed_settings, values["model"])
     if "output" in values:
-        from attnviz.render.formats import TERMINAL, refuse_ineffective
+        from attnviz.render.formats import FORMATS, TERMINAL, refuse_ineffective
 
         output = Output(**{name: values[name] for name in declared_options(Output) if name in values})
         names_with_media = [name for name in typed_options if declarations[name].option.media]
-        refuse_ineffective(names_with_media, output.suffix or TERMINAL)
+        suffix = output.suffix or TERMINAL
+        refuse_ineffective(names_with_media, suffix)
+        if "style" in values and suffix in FORMATS:
+            from attnviz.report.picture.unread import picture_of_style, refuse_unread_of
+
+            picture = picture_of_style(values["style"], values.get("query"))
+            refuse_unread_of(picture, FORMATS[suffix].kind, typed_options)
+        if "force" in typed_options and output.output == STANDARD_OUTPUT:
+            raise AttnvizError(f"{option('force')} replaces a file, and -o - writes none; leave it out")
 
 
 def _saved_input(values: Mapping[str, Any]) -> str | None:

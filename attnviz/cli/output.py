@@ -167,10 +167,13 @@ def deliver(report: "Report", output: Output) -> None:
 
     Prints a remark on typed options without effect in a terminal without colours.
     """
+    from attnviz.cli.options import TYPED
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
+    from attnviz.report.picture.unread import refuse_unread
 
     suffix = medium(output)
+    refuse_unread(report, FORMATS[suffix].kind, TYPED.get())
     deliver_file(output, partial(write_report, report, suffix))
     if FORMATS[suffix].kind == "terminal":
         _remark_on_unused_colors(report)

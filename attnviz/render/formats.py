@@ -184,15 +184,17 @@ def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
 
     Accepts options that are not of the look, options with an effect in every format, and unknown suffixes.
     """
-    if suffix not in FORMATS:
+    if suffix not in FORMATS and suffix not in FILMS:
         return
-    kind, look_options = FORMATS[suffix].kind, declared_options(Look)
+    kind = "figure" if suffix in FILMS else FORMATS[suffix].kind
+    look_options = declared_options(Look)
     for name in names:
         media = look_options[name].option.media if name in look_options else ()
         if media and kind not in media:
             showing_suffix = next(row.suffix for row in FORMATS.values() if row.kind in media)
             advice = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
-            raise AttnvizError(f"{option(name)} has no effect in {KINDS[kind]}; use {advice}, or leave it out")
+            place = "a film" if suffix in FILMS else KINDS[kind]
+            raise AttnvizError(f"{option(name)} has no effect in {place}; use {advice}, or leave it out")
 
 
 def format_of(suffix: str) -> Format:

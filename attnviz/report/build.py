@@ -58,6 +58,11 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         return replace(report, story=chapters(recording, options, original))
     if options.look.notes is not None and options.medium.draws_maps:
         raise AttnvizError(f"{option('notes')} are pinned to single heads; leave {option('reduce')} out")
+    if options.look.names is not None:
+        raise AttnvizError(
+            f"{option('names')} names single heads, and {option('reduce', options.reduce)} makes one map of them; "
+            "leave one of them out"
+        )
     if options.sort is not None and options.top is None:
         raise AttnvizError(
             f"{option('sort', options.sort)} orders heads, and {option('reduce', options.reduce)} makes one map "

@@ -9,7 +9,7 @@ from typing import IO
 
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.render.page.one_file import digest_of
+from attnviz.render.page.one_file import digest_of, themed
 from attnviz.report.picture.colors import colormap, ink_on
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadAtlas
@@ -40,7 +40,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         f".c{shade} {{ background: #{bytes(paper).hex()}; color: #{bytes(ink).hex()} }}\n"
         for shade, (paper, ink) in enumerate(zip(shades.tolist(), ink_on(shades).tolist(), strict=True))
     )
-    style = STYLE + "".join(classes)
+    style = themed(STYLE, report.look) + "".join(classes)
     rows = {row.name: row for row in report.results.rows}
     metrics = {metric.name: metric for metric in report.results.applicable}
     lines = (

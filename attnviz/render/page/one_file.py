@@ -50,7 +50,11 @@ def opening(
 
 def _style_of(look: Look, *sheets: str) -> str:
     """Returns the common style sheet with further sheets, in the look's theme, or in the system's if it names none."""
-    style = "\n".join(map(read_asset, ("page.css", *sheets)))
+    return themed("\n".join(map(read_asset, ("page.css", *sheets))), look)
+
+
+def themed(style: str, look: Look) -> str:
+    """Returns a style sheet for the system's theme in the look's theme, if the look names one."""
     if look.theme is None:
         return style
     condition = "all" if look.theme == "dark" else "not all"

@@ -49,7 +49,8 @@ def _refuse_selection(options: ReportOptions) -> None:
     look = options.look
     selecting_options = [
         *(name for group in (options, options.selection, options.grouping) for name in _changed_fields(group)),
-        *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
+        *(name for name in ("query", "mark", "effects", "names") if getattr(look, name) is not None),
+        *(["pool"] if look.pool != type(look).pool else []),
     ]
     if selecting_options:
         name = "heads" if selecting_options[0] == "pairs" else selecting_options[0]

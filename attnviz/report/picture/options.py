@@ -171,6 +171,8 @@ class ReportOptions(Reduction, Rank):
             raise AttnvizError(f"unknown {option('of')} {self.of!r}; choose {or_list(QUANTITIES_DRAWN)}")
         if self.table is not None and self.table not in TABLES:
             raise AttnvizError(f"unknown table {self.table!r}; {choices(self.table, TABLES)}")
+        if self.residual != Reduction.residual and self.reduce in ("mean", "max"):
+            raise AttnvizError(f"{option('residual')} has no effect on {option('reduce', self.reduce)}; leave it out")
 
 
 def refuse_axes(options: ReportOptions) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.base.errors import option
+from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.sums.bins import offset_spans
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
@@ -74,6 +74,9 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     """
     refuse_text_options(options)
     if options.table == "pairs":
+        for name, value in (("names", options.look.names), ("axes", options.axes)):
+            if value is not None:
+                raise AttnvizError(f"{option(name)} has no effect on {option('table', 'pairs')}; leave it out")
         from attnviz.report.survey.token_pairs import token_pairs_report
 
         return token_pairs_report(survey, options)
@@ -226,6 +229,10 @@ def _profiles(survey: Survey, all_indices: Sequence[int], options: ReportOptions
     """Returns heatmaps of heads by offsets and of classes of tokens by heads, for at most the first `MAX_ROWS`
     heads.
     """
+    if options.look.names is not None:
+        raise AttnvizError(
+            f"{option('names')} has no effect in maps of all heads; choose some, such as {option('heads', '0.2')}"
+        )
     tallies = survey.tallies
     head_indices, omitted_count = all_indices[:MAX_ROWS], len(all_indices[MAX_ROWS:])
     heads = [survey.heads[index].name for index in head_indices]

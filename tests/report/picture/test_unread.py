@@ -1,0 +1,60 @@
+"""Every option of the look acts in every picture, or is refused there in one line by one table."""
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.base.options import declared_options
+from attnviz.render.formats import KINDS
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.unread import UNREAD, picture_of_style, refuse_unread_of
+
+
+def test_the_table_names_options_and_kinds_of_media_that_exist() -> None:
+    assert {name for row in UNREAD for name in row.unread.split()} <= set(declared_options(Look))
+    assert {kind for row in UNREAD for kind in row.kinds} <= set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("style", "query", "picture"),
+    [
+        (None, None, ""),
+        ("heatmap", None, ""),
+        ("arcs", None, "arcs"),
+        ("overlay", None, "arcs"),
+        ("text", None, "a shaded text"),
+        (None, "b", "a shaded text"),
+        ("overlay", "b", "a shaded text of several heads"),
+    ],
+)
+def test_a_style_and_a_query_alone_decide_the_picture(style: str | None, query: str | None, picture: str) -> None:
+    assert picture_of_style(style, query) == picture
+
+
+def test_an_option_is_refused_only_in_the_media_of_its_row() -> None:
+    refuse_unread_of("an overview", "figure", ["mark", "names"])
+    refuse_unread_of("an overview", "terminal", ["theme"])
+    with pytest.raises(AttnvizError, match=r"names has no effect in an overview; choose heads, such as heads='0\.0'"):
+        refuse_unread_of("an overview", "terminal", ["names"])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "refusal"),
+    [
+        (
+            ".svg",
+            {"style": "arcs", "cmap": "magma"},
+            "cmap has no effect in arcs; .* or use style='heatmap'",
+        ),
+        (".svg", {"query": "b", "annotate": True}, "annotate has no effect in a shaded text"),
+        (".svg", {"table": "weights", "annotate": True}, "annotate has no effect in a table of numbers"),
+        (".svg", {"reduce": "mean", "names": "names.txt"}, "names single heads, and reduce='mean' makes one map"),
+        (".svg", {"reduce": "mean", "residual": 0.3}, "residual has no effect on reduce='mean'; leave it out"),
+    ],
+)
+def test_python_is_refused_what_changes_nothing(suffix: str, options: dict[str, object], refusal: str) -> None:
+    recording = attnviz.from_arrays(weights=np.full((2, 3, 3), 1 / 3), tokens=["a", "b", "c"])
+    assert attnviz.draw(recording, suffix, style="arcs", font_size=9.0)
+    with pytest.raises(AttnvizError, match=refusal):
+        attnviz.draw(recording, suffix, **options)  # type: ignore[arg-type]
