@@ -297,7 +297,7 @@ ADVISED = {
     "show Life --mark Chapter": ("lines, paragraphs or", "show Life --mark lines"),
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
-    "show 'a b c d e f g h' --size 2in --bare --annotate --table both -o x.svg": (
+    "show 'a b c d e f g h' --size 2in --bare --table both -o x.svg": (
         "leaves out the remark that says so; use fewer tokens or heads",
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),

@@ -62,7 +62,8 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
     from attnviz.models.sources import used_settings
 
     words, declarations = list[str](), declared_options(ModelSettings)
-    used_names = used_settings(recording["settings"]["model"])  # a built-in model records its shape, which is no option
+    model = str(recording["settings"].get("model", ""))
+    used_names = used_settings(model) if model.strip() else ()  # a built-in model records its shape, which is no option
     for name, value in recording["settings"].items():
         if name not in declarations or name not in used_names or value in (None, declarations[name].default):
             continue
