@@ -43,6 +43,41 @@ show 'a b. a b' --model trained --by sentences --check 1
 steps 'a b a b' --model trained
 kept 'a b a b' --model trained --queries 2: --policy top:2
 """
+PICTURES = """\
+show run.safetensors --style arcs -o - --format svg
+show run.safetensors --style overlay --heads 0.0,0.1 -o - --format svg
+show run.safetensors --query b -o - --format svg
+show run.safetensors --style overlay --heads 0.0,0.1 --query b -o - --format svg
+show big.safetensors --all -o - --format svg
+show big.safetensors --all -o - --format png
+show big.safetensors --all
+show run.safetensors -o - --format svg
+show run.safetensors -o - --format pptx
+show big.safetensors -o - --format html
+show run.safetensors --table weights -o - --format svg
+show run.safetensors --reduce mean -o - --format svg
+show run.safetensors --json
+show survey.safetensors --axes previous,sink -o - --format svg
+show survey.safetensors --heads 0.0 -o - --format svg
+show survey.safetensors -o - --format svg
+show survey.safetensors -o - --format html
+show survey.safetensors --table pairs
+heads survey.safetensors -o - --format svg
+heads run.safetensors -o - --format svg
+heads run.safetensors -o - --format html
+compare run.safetensors other.safetensors -o - --format svg
+compare run.safetensors other.safetensors -o - --format html
+compare effects.json effects2.json
+compare effects.json effects2.json -o - --format svg
+compare survey.safetensors survey2.safetensors -o - --format html
+show 'a b a' --model trained --logits a -o - --format svg
+show 'a b. a b' --model trained --by sentences --check 1 -o - --format svg
+steps run.safetensors -o - --format svg
+steps run.safetensors -o - --format gif
+kept run.safetensors --queries 2: --policy top:2 -o - --format svg
+ablate 'a b a b' --model trained -o - --format svg
+explain 'a b a b' -o - --format html
+"""
 PAIRED = (
     LINES
     + """\
@@ -59,9 +94,13 @@ effects=effects.json embed-dim=8 file=two.txt font-size=20 format=json generate=
 logits=a mark=lines max-size=100kB metric=kl notes=two.txt num-heads=2 num-layers=2 of=contributions pair=c per-slide=2
 pool=max queries=0:2 query=b reduce=mean residual=0.3 sample=repeat scale=none seed=3 sets=0.0+1.1 size=4:3
 sort=previous step=softmax style=text table=scores temperature=2 theme=dark title=Other token-class=y=a tokenizer=char
-top=1 with=c with-model=trained"""
+top=1 with=c with-model=trained reference=words.vtt names=names.txt passages=two.txt"""
 # Options whose values above change nothing, as a number of heads or a device that would be chosen anyway.
 SAME = {"all", "bias", "causal", "dense", "device", "dtype", "filter", "head", "heads", "layers", "num-layers"}
+SAME_IN_PICTURES = SAME | {"annotate", "dpi", "max-size", "sort", "style", "top"}  # small pictures have all numbers
+
+
+Answers = dict[str, tuple[int, bytes]]
 
 
 def answered(line: str, folder: Path) -> tuple[int, bytes]:
@@ -93,15 +132,23 @@ def typed_options(line: str) -> dict[str, str]:
     return options
 
 
-def dropped(folder: Path) -> list[str]:
+def singles(seed: int) -> list[tuple[str, str]]:
+    """Returns every line of every kind of picture with each of its options, in an order that the seed draws."""
+    results = [(line, option) for line in LINES.splitlines() for option in typed_options(line).values()]
+    for line in PICTURES.splitlines():
+        results += [(line, option) for name, option in typed_options(line).items() if name not in SAME_IN_PICTURES]
+    random.Random(seed).shuffle(results)
+    return results
+
+
+def dropped(tried: Iterable[tuple[str, str]], folder: Path) -> list[str]:
     """Returns the lines with an option that changes nothing, and of which nothing is said."""
-    results = []
-    for line in LINES.splitlines():
-        without = answered(line, folder)
+    results, answers = [], Answers()
+    for line, option in tried:
+        without = answers[line] = answers.get(line) or answered(line, folder)
         assert without[0] == 0, (line, without)
-        for option in typed_options(line).values():
-            if answered(f"{line} {option}", folder) == without:
-                results.append(f"{line} {option}")
+        if answered(f"{line} {option}", folder) == without:
+            results.append(f"{line} {option}")
     return results
 
 
@@ -114,9 +161,6 @@ def pairs(seed: int) -> list[tuple[str, str, str]]:
     ]
     random.Random(seed).shuffle(results)
     return results
-
-
-Answers = dict[str, tuple[int, bytes]]
 
 
 def trouble(line: str, first: str, second: str, folder: Path, answers: Answers) -> str | None:
@@ -156,10 +200,16 @@ def workplace() -> Iterator[Path]:
         os.chdir(name)
         try:
             Path("two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
+            Path("names.txt").write_text("0.0 mover\n0.1 b\n1.0 c\n1.1 d\n", encoding="utf-8")
+            Path("words.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nhello\n", encoding="utf-8")
             for line in (
-                "record 'Life is short' -o run.safetensors",
+                "record 'a b a b. a c' --model trained --values -o run.safetensors",
+                "record 'a c a b. a b' --model trained --values -o other.safetensors",
+                "record 'Life is short, eat' --num-layers 5 --num-heads 6 --embed-dim 36 -o big.safetensors",
                 "survey two.txt --model trained -o survey.safetensors",
+                "survey two.txt --model trained --window 3 -o survey2.safetensors",
                 "ablate 'a b a b' --model trained -o effects.json",
+                "ablate 'a b a b' --by mean --model trained -o effects2.json",
             ):
                 assert main(shlex.split(line)) == 0
             yield Path(name)
@@ -179,6 +229,6 @@ if __name__ == "__main__":
             tried = takewhile(lambda _: time.monotonic() < end, pairs(chosen.seed))
             print("\n".join(lines := list(troubles(tried, place))) or "nothing is lost")
         else:
-            lines = dropped(place)
+            lines = dropped(singles(chosen.seed), place)
             print("\n".join(lines) or "every option is seen, refused or said")
     sys.exit(bool(lines))

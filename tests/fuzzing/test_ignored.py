@@ -1,13 +1,14 @@
-"""A share of all pairs of options: none is a traceback."""
+"""No option is ignored in silence, alone; and of two options together, none is a traceback."""
 
 from itertools import islice
 
 import pytest
 
-from fuzzing.ignored import Answers, pairs, trouble, troubles, workplace
+from fuzzing.ignored import Answers, dropped, pairs, singles, trouble, troubles, workplace
 from tests.today import SEED
 
 COUNT = 150  # of all pairs
+OPTIONS = 20  # of all options of all lines
 
 pytestmark = pytest.mark.slow
 
@@ -17,6 +18,12 @@ def test_no_two_options_are_a_traceback() -> None:
         found = list(troubles(islice(pairs(SEED), COUNT), folder))
     assert [said for said in found if not said.endswith(" is lost")] == []  # some answers are alike by their numbers
     assert len(pairs(0)) > 5000
+
+
+def test_no_option_is_ignored_in_silence() -> None:
+    with workplace() as folder:
+        assert dropped(islice(singles(SEED), OPTIONS), folder) == []
+    assert len(singles(0)) > 900
 
 
 @pytest.mark.parametrize(
