@@ -40,7 +40,7 @@ from attnviz.text.tokens import first_words
 
 WIDE_SCREEN = 120  # columns; on a screen of this width the card is to the right of the list
 Record = Callable[[str], Recording]
-PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
+PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 41, 10, 20, 2
 MIN_POINTS_COLUMNS, MIN_POINTS_LINES, MIN_CARD_COLUMNS = 20, 6, 40  # drawn at this size where widgets are smaller
 TRUE_COLORS = 2**24
 SPACES_OF_HINT = 3  # columns: one between a key and its description, and two after it
@@ -208,7 +208,7 @@ class SurveyBrowser(Application[OpenedText]):
         table.clear(columns=True)
         sort_marks = {view.sort: " ▴" if view.ascending else " ▾"}
         table.add_column("head")
-        table.add_column("does", width=PATTERN_COLUMNS)
+        table.add_column("does")
         for name in view.numbers:
             table.add_column(Text(name + sort_marks.get(name, ""), justify="right"))
         for row in view.rows:

@@ -50,7 +50,7 @@ NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
 MAX_NAMED_METRICS = 2  # metrics that a colour bar names; the bar of more serves all others
-PATTERN_COLUMNS = 24  # the most columns of a pattern
+LABEL_COLUMNS = 24  # the most columns of a name or a token within a pattern
 WARNING = "Warning:"  # begins a remark that a short list keeps
 
 
@@ -228,17 +228,35 @@ def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, 
     applicable = {metric.name: metric for metric in table.applicable}
     names = [name for name in dict.fromkeys((*sort_names, *FIRST_SHOWN, *applicable)) if name in applicable]
     head_width = max(map(len, ("head", *(row.title for row in table.rows))))
-    pattern_width = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
-    free_columns = options.look.width - head_width - pattern_width - 2  # two columns of gap between head and pattern
+    free_columns = options.look.width - head_width - 2  # two columns of gap between head and pattern
     columns_of_metric = NUMBER_COLUMNS + (SPREAD_COLUMNS if table.texts > 1 else 0)
-    return tuple(applicable[name] for name in names[: max(1, free_columns // columns_of_metric)])
+
+    def fitting_names(lists_sink: bool) -> list[str]:
+        pattern_width = max(map(len, ("pattern", *(_pattern_text(row, lists_sink) for row in table.rows))))
+        return names[: max(1, (free_columns - pattern_width) // columns_of_metric)]
+
+    listed_names = fitting_names(lists_sink=True)
+    if "sink" not in listed_names:
+        listed_names = fitting_names(lists_sink=False)
+    return tuple(applicable[name] for name in listed_names)
+
+
+def _pattern_text(row: HeadRow, lists_sink: bool) -> str:
+    """Returns a head's name and patterns, whole; a list of sinks has the share that would stand after a pattern."""
+    patterns = tuple(
+        replace(pattern, token=fit_words(pattern.token, LABEL_COLUMNS))
+        for rank, pattern in enumerate(row.patterns)
+        if rank == 0 or pattern.name != "sink" or not lists_sink
+    )
+    return replace(row, patterns=patterns, given_name=fit_words(row.given_name, LABEL_COLUMNS)).pattern
 
 
 def _summary(table: HeadFrame, shown_metrics: tuple[Measure, ...]) -> Summary:
     """Returns a list with a row per head: its name, its pattern, and the shown numbers with their bars."""
+    lists_sink = any(metric.name == "sink" for metric in shown_metrics)
     columns = [
         Column[int]("head", lambda row: table.rows[row].title, align="<"),
-        Column[int]("pattern", lambda row: fit_words(table.rows[row].pattern, PATTERN_COLUMNS), align="<"),
+        Column[int]("pattern", lambda row: _pattern_text(table.rows[row], lists_sink), align="<"),
         *(_column(table, metric) for metric in shown_metrics),
     ]
     return list_summary(range(len(table.rows)), columns)

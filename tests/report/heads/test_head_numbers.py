@@ -12,11 +12,13 @@ from attnviz.api.contributions import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.metrics import METRICS
+from attnviz.metrics.patterns import Pattern
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
-from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.heads.head_atlas import About, frame_report, heads_report
 from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -89,3 +91,32 @@ def test_heads_without_numbers_are_listed_as_far_as_they_fit() -> None:
     assert isinstance(report, HeadList)
     assert len(report.summary.rows) == 1
     assert report.remarks == ("all=True lists every head.",)
+
+
+@pytest.mark.parametrize(
+    ("width", "metrics", "expected"),
+    [
+        (80, ("sink",), ["duplicate token 0.50", "duplicate token 0.50, previous token 0.50", "sink: <s> 0.91"]),
+        (
+            80,
+            ("previous",),
+            ["duplicate token 0.50, sink 0.56", "duplicate token 0.50, previous token 0.50", "sink: <s> 0.91"],
+        ),
+    ],
+)
+def test_a_list_cuts_no_pattern_and_leaves_the_share_of_a_sink_to_its_column(
+    width: int, metrics: tuple[str, ...], expected: list[str]
+) -> None:
+    duplicate = Pattern("duplicate token", 0.5)
+    patterns = (
+        (duplicate, Pattern("sink", 0.56)),
+        (duplicate, Pattern("previous token", 0.5)),
+        (Pattern("sink", 0.91, "<s>"),),
+    )
+    rows = tuple(HeadRow(((0, head),), patterns=found) for head, found in enumerate(patterns))
+    frame = HeadFrame(rows=rows, measures=tuple(METRICS[name] for name in metrics), values=np.full((3, 1), 0.5))
+    options = drawing.options_for_medium(ReportOptions(look=Look(width=width)), ".txt")
+    report = frame_report(About("a text", "a model"), frame, options)
+    assert isinstance(report, HeadList)
+    assert [row[1] for row in report.summary.rows] == expected
+    assert all(len("0.0  ") + len(text) + len("  0.50 ████") <= width for text in expected)
