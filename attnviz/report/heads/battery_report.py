@@ -1,8 +1,8 @@
 """Builds the report of a battery: a list with a row per type of head, or a map of layers by heads for each type."""
 
-from attnviz.battery.head_types import HeadType, HeadTypes
+from attnviz.battery.head_types import HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.head_columns import Column, layers_by_heads, list_summary, margin_text
+from attnviz.report.heads.head_columns import Column, layers_by_heads, listed, margin_text
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -39,35 +39,27 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
 
 def _summary(types: HeadTypes) -> Summary:
     """Returns a list with a row per type: its best head with interval and control, a count, and the next heads."""
-    scores = types.scores
+    scores, names = types.scores, [head_type.name for head_type in types.types]
+    rankings = [scores.ranked_rows(name) for name in names]
 
-    def rows_best_first(head_type: HeadType) -> list[int]:
-        """Returns the indices of the rows of ``scores``, sorted by the scores of a type, highest first."""
-        return scores.ranked_rows(head_type.name)
+    def numbers_of_best(frame: HeadFrame, statistic: str = "values") -> list[float]:
+        columns = (frame.column(name, statistic) for name in names)
+        return [float(column[ranking[0]]) for column, ranking in zip(columns, rankings, strict=True)]
 
-    def number_of_best(head_type: HeadType, frame: HeadFrame = scores, name: str = "values") -> float:
-        """Returns a number of the head with the highest score of a type: by default this score."""
-        return float(frame.column(head_type.name, name)[rows_best_first(head_type)[0]])
-
-    def next_heads(head_type: HeadType) -> list[str]:
-        """Returns the heads after the best one of a type, with their scores."""
-        column = scores.column(head_type.name)
-        return [
-            f"{scores.rows[row].name} {column[row]:.2f}" for row in rows_best_first(head_type)[1 : 1 + MAX_NEXT_HEADS]
-        ]
-
-    columns = [
-        Column[HeadType]("type", lambda head_type: head_type.name, align="<"),
-        Column[HeadType]("head", lambda head_type: scores.rows[rows_best_first(head_type)[0]].name, align="<"),
-        Column[HeadType]("score", lambda head_type: f"{number_of_best(head_type):.3f}", number_of_best),
-        Column[HeadType]("95 %", lambda head_type: margin_text(number_of_best(head_type, name="margins"))),
-        Column[HeadType]("control", lambda head_type: f"{number_of_best(head_type, types.controls):.3f}"),
-        Column[HeadType](
-            "above control", lambda head_type: f"{types.is_clear(head_type.name).sum()} of {len(scores.rows)}"
-        ),
-        Column[HeadType]("next", lambda head_type: "  ".join(next_heads(head_type)), align="<"),
+    next_heads = [
+        [f"{scores.rows[row].name} {scores.column(name)[row]:.2f}" for row in ranking[1 : 1 + MAX_NEXT_HEADS]]
+        for name, ranking in zip(names, rankings, strict=True)
     ]
-    return list_summary(types.types, columns)
+    best_scores = numbers_of_best(scores)
+    return listed(
+        Column("type", names, align="<"),
+        Column("head", [scores.rows[ranking[0]].name for ranking in rankings], align="<"),
+        Column("score", [f"{score:.3f}" for score in best_scores], best_scores),
+        Column("95 %", list(map(margin_text, numbers_of_best(scores, "margins")))),
+        Column("control", [f"{control:.3f}" for control in numbers_of_best(types.controls)]),
+        Column("above control", [f"{types.is_clear(name).sum()} of {len(scores.rows)}" for name in names]),
+        Column("next", list(map("  ".join, next_heads)), align="<"),
+    )
 
 
 def _caption(types: HeadTypes) -> str:

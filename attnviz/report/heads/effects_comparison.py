@@ -6,8 +6,8 @@ from dataclasses import fields
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
-from attnviz.metrics.head_changes import HeadChanges, NumberChange
-from attnviz.report.heads.head_columns import Column, bar_length, list_summary
+from attnviz.metrics.head_changes import HeadChanges
+from attnviz.report.heads.head_columns import Column, bar_lengths, listed
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, name_with_unit, single_heads_panel
 from attnviz.report.heads.head_results import CHANGE_REMARKS, HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
@@ -82,18 +82,17 @@ def _panel(before: Effects, after: Effects) -> Panel:
 
 def _summary(changes: HeadChanges) -> Summary:
     """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar."""
-    bar = bar_length([change.difference for change in changes.changes])
+    rows = changes.changes
+    differences = [change.difference for change in rows]
     columns = [
-        Column[NumberChange]("without", lambda change: change.name, align="<"),
-        Column[NumberChange]("before", lambda change: f"{change.before:+.4f}"),
-        Column[NumberChange]("after", lambda change: f"{change.after:+.4f}"),
-        Column[NumberChange](
-            "change", lambda change: f"{change.difference:+.4f}", lambda change: bar(change.difference)
-        ),
+        Column("without", [change.name for change in rows], align="<"),
+        Column("before", [f"{change.before:+.4f}" for change in rows]),
+        Column("after", [f"{change.after:+.4f}" for change in rows]),
+        Column("change", [f"{difference:+.4f}" for difference in differences], bar_lengths(differences)),
     ]
-    if any(not math.isnan(change.margin) for change in changes.changes):
-        columns.append(Column("±95%", lambda change: f"{change.margin:.4f}"))
-    return list_summary(changes.changes, columns)
+    if any(not math.isnan(change.margin) for change in rows):
+        columns.append(Column("±95%", [f"{change.margin:.4f}" for change in rows]))
+    return listed(*columns)
 
 
 def _caption(changes: HeadChanges, metric: str) -> str:

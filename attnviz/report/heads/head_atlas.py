@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
@@ -22,8 +21,9 @@ from attnviz.report.heads.head_columns import (
     UNIT_ENDINGS,
     UNKNOWN,
     Column,
+    bar_lengths,
     layers_by_heads,
-    list_summary,
+    listed,
 )
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
@@ -254,43 +254,26 @@ def _pattern_text(row: HeadRow, lists_sink: bool) -> str:
 def _summary(table: HeadFrame, shown_metrics: tuple[Measure, ...]) -> Summary:
     """Returns a list with a row per head: its name, its pattern, and the shown numbers with their bars."""
     lists_sink = any(metric.name == "sink" for metric in shown_metrics)
-    columns = [
-        Column[int]("head", lambda row: table.rows[row].title, align="<"),
-        Column[int]("pattern", lambda row: _pattern_text(table.rows[row], lists_sink), align="<"),
+    return listed(
+        Column("head", [row.title for row in table.rows], align="<"),
+        Column("pattern", [_pattern_text(row, lists_sink) for row in table.rows], align="<"),
         *(_column(table, metric) for metric in shown_metrics),
-    ]
-    return list_summary(range(len(table.rows)), columns)
+    )
 
 
-def _column(table: HeadFrame, metric: Measure) -> Column[int]:
+def _column(table: HeadFrame, metric: Measure) -> Column:
     """Returns the column of a metric, with bars and, for several texts, the standard deviation after ±."""
     metric_index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
     values = table.values[:, metric_index]
-    spreads = (
-        table.spreads[:, metric_index]
-        if table.spreads is not None and table.texts > 1
-        else np.full(len(values), np.nan)
-    )
-    full_bar = 1.0 if metric.unit == "share" else _largest_magnitude(values)
-
-    def cell(row: int) -> str:
-        """Returns the metric's number in a row as text, with its standard deviation if it has one; a dash for NaN."""
-        if np.isnan(values[row]):
-            return UNKNOWN
-        return format_number(values[row]) + ("" if np.isnan(spreads[row]) else f"±{format_number(spreads[row])}")
-
-    def bar(row: int) -> float | None:
-        """Returns the length of a row's bar as a share of ``full_bar``, 0 to 1; ``None`` if the number is NaN."""
-        if np.isnan(values[row]):
-            return None
-        return float(abs(values[row])) / full_bar if full_bar > 0 else 0.0
-
-    return Column(metric.header, cell, bar)
-
-
-def _largest_magnitude(values: Float64Array) -> float:
-    """Returns the largest absolute value; 0 if all are NaN."""
-    return float(np.max(np.abs(values), where=~np.isnan(values), initial=0.0))
+    texts = [UNKNOWN if np.isnan(value) else format_number(value) for value in values]
+    if table.spreads is not None and table.texts > 1:
+        spreads = table.spreads[:, metric_index]
+        texts = [
+            text if np.isnan(value) or np.isnan(spread) else f"{text}±{format_number(spread)}"
+            for text, value, spread in zip(texts, values, spreads, strict=True)
+        ]
+    magnitudes = np.abs(values).tolist()
+    return Column(metric.header, texts, magnitudes if metric.unit == "share" else bar_lengths(magnitudes))
 
 
 def fit_words(text: str, width: int) -> str:

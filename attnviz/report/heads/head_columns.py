@@ -1,9 +1,9 @@
-"""Formats numbers of heads: their units, the columns of a list, and a panel of layers by heads."""
+"""What reports of numbers share: units, the columns of a list, rows of a file, and a panel of layers by heads."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Axis, Panel, Quantity
 from attnviz.report.picture.report import Summary
 
-Item = TypeVar("Item")
 UNKNOWN = "–"
 METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
@@ -37,38 +36,61 @@ UNIT_ENDINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Column(Generic[Item]):
+class Column(NamedTuple):
     """A column of a list.
 
     Attributes:
         header: the heading.
-        cell: returns the text of an item's cell.
-        bar: returns the length of the bar beside an item's cell, -1 to 1, or ``None`` for no bar; ``None`` for a column
-            without bars.
+        cells: the text of each row.
+        bars: the length of the bar beside each cell, -1 to 1, ``None`` or NaN for no bar; ``None`` for a column without
+            bars.
         align: ``<`` or ``>``.
     """
 
     header: str
-    cell: Callable[[Item], str]
-    bar: Callable[[Item], float | None] | None = None
+    cells: Sequence[str]
+    bars: Sequence[float | None] | None = None
     align: str = ">"
 
 
-def list_summary(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
-    """Returns a table with a row per item; the bar of a cell is ``None`` if its column has no bars."""
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Exact numbers for files, which are put together only if such a file is written.
+
+    Attributes:
+        rows: returns the header and the rows below it.
+        json: returns all numbers as JSON values.
+    """
+
+    rows: Callable[[], Sequence[Sequence[Any]]]
+    json: Callable[[], dict[str, Any]]
+
+    def as_rows(self) -> Sequence[Sequence[Any]]:
+        """Returns the header and the rows below it."""
+        return self.rows()
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all numbers as JSON values."""
+        return self.json()
+
+
+def listed(*columns: Column) -> Summary:
+    """Returns the list with these columns, which have equally many cells."""
+    bars = [[None] * len(column.cells) if column.bars is None else column.bars for column in columns]
     return Summary(
         header=tuple(column.header for column in columns),
-        rows=tuple(tuple(column.cell(item) for column in columns) for item in items),
-        bars=tuple(tuple(column.bar(item) if column.bar else None for column in columns) for item in items),
+        rows=tuple(zip(*(column.cells for column in columns), strict=True)),
+        bars=tuple(
+            tuple(None if bar is None or math.isnan(bar) else bar for bar in row) for row in zip(*bars, strict=True)
+        ),
         align="".join(column.align for column in columns),
     )
 
 
-def bar_length(numbers: Sequence[float]) -> Callable[[float], float]:
-    """Returns a function from a number to the length of its bar: its ratio to the largest absolute number, -1 to 1."""
-    largest = max(map(abs, numbers), default=0.0) or 1.0  # all are 0: every bar is empty
-    return lambda number: number / largest
+def bar_lengths(numbers: Sequence[float]) -> list[float]:
+    """Returns the length of each number's bar: its ratio to the largest absolute number, -1 to 1; NaN for NaN."""
+    largest = max((abs(number) for number in numbers if not math.isnan(number)), default=0.0) or 1.0  # all empty
+    return [number / largest for number in numbers]
 
 
 def margin_text(margin: float) -> str:
@@ -76,9 +98,9 @@ def margin_text(margin: float) -> str:
     return UNKNOWN if math.isnan(margin) else f"±{margin:.3f}"
 
 
-def format_or_blank(number: float, spec: str) -> str:
-    """Returns the number as ``spec`` formats it; "" if it is NaN."""
-    return "" if math.isnan(number) else format(number, spec)
+def number_texts(numbers: Iterable[float], spec: str) -> list[str]:
+    """Returns the numbers as ``spec`` formats them; "" for NaN."""
+    return ["" if math.isnan(number) else format(number, spec) for number in numbers]
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:

@@ -5,16 +5,16 @@ import math
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.effects.effect_table import Effect, Effects
+from attnviz.effects.effect_table import Effects
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.report.heads.head_columns import (
     Column,
-    bar_length,
-    format_or_blank,
+    bar_lengths,
     labelled_panel,
     layers_by_heads,
-    list_summary,
+    listed,
+    number_texts,
 )
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
@@ -93,17 +93,18 @@ def name_with_unit(measure: Measure) -> str:
 def _summary(effects: Effects) -> Summary:
     """Returns a list with a row per head or set of heads: the metric without it, and the change."""
     rows = effects.sorted()
-    length_of = bar_length([row.mean for row in rows])
+    changes = [row.mean for row in rows]
     columns = [
-        Column[Effect]("without", lambda row: row.name, align="<"),
-        Column[Effect](effects.metric, lambda row: format_or_blank(effects.baseline + row.mean, ".4f")),
-        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: length_of(row.mean)),
+        Column("without", [row.name for row in rows], align="<"),
+        Column(effects.metric, number_texts((effects.baseline + change for change in changes), ".4f")),
+        Column("change", [f"{change:+.4f}" for change in changes], bar_lengths(changes)),
     ]
     if effects.texts > 1:
-        columns.append(Column("±95%", lambda row: format_or_blank(row.margin, ".4f")))
-    if any(not math.isnan(effects.interaction(row)) for row in rows):
-        columns.append(Column("interaction", lambda row: format_or_blank(effects.interaction(row), "+.4f")))
-    return list_summary(rows, columns)
+        columns.append(Column("±95%", number_texts((row.margin for row in rows), ".4f")))
+    interactions = list(map(effects.interaction, rows))
+    if not all(map(math.isnan, interactions)):
+        columns.append(Column("interaction", number_texts(interactions, "+.4f")))
+    return listed(*columns)
 
 
 def _caption(effects: Effects) -> str:

@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.report.heads.head_columns import Column, bar_length, labelled_panel, list_summary
+from attnviz.report.heads.head_columns import Column, bar_lengths, labelled_panel, listed
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -82,22 +81,23 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
     """Returns a list with a row per part, the largest in size first, then the logit."""
     sorted_parts = parts.sorted()
     shown_parts = sorted_parts if options.all else sorted_parts[:MAX_LISTED_PARTS]
-    length_of = bar_length([part.adds for part in sorted_parts])
     other_parts = sorted_parts[len(shown_parts) :]
-    rows_of_others = (
-        [LogitPart(f"{len(other_parts)} more", "other", sum(part.adds for part in other_parts))] if other_parts else []
-    )
     advice = options.look.format_options(f"{option('all', True)} shows them")
-    total = LogitPart("logit", "other", parts.logit)
-    notes = {id(total): "the sum"} | {id(row): advice for row in rows_of_others}
-    columns = [
-        Column[LogitPart]("part", lambda part: part.name, align="<"),
-        Column[LogitPart](
-            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in notes else length_of(part.adds)
+    sums = [(LogitPart("logit", "other", parts.logit), "the sum")]
+    if other_parts:
+        others = LogitPart(f"{len(other_parts)} more", "other", sum(part.adds for part in other_parts))
+        sums.insert(0, (others, advice))
+    rows = [*shown_parts, *(row for row, _ in sums)]
+    bars = bar_lengths([part.adds for part in sorted_parts])[: len(shown_parts)]
+    return listed(
+        Column("part", [part.name for part in rows], align="<"),
+        Column("adds", [f"{part.adds:+.4f}" for part in rows], [*bars, *([None] * len(sums))]),
+        Column(
+            "mostly from",
+            [*(_largest_keys(parts, part) for part in shown_parts), *(note for _, note in sums)],
+            align="<",
         ),
-        Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
-    ]
-    return list_summary([*shown_parts, *rows_of_others, total], columns)
+    )
 
 
 def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
@@ -116,18 +116,14 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
         raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
     [labels] = label_groups
     values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
-    length_of = bar_length(values.ravel().tolist())
-
-    def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
-        """Returns the column of a head: the amount that each key adds, and in the last row the sum of all."""
-        return Column(
-            head.name,
-            lambda key: f"{amounts[key] if key < len(labels) else head.adds:+.4f}",
-            lambda key: length_of(float(amounts[key])) if key < len(labels) else None,
-        )
-
-    key_column = Column[int]("key", lambda key: labels[key] if key < len(labels) else "sum", align="<")
-    return list_summary(range(len(labels) + 1), [key_column, *map(column, heads, values)])
+    bars = np.reshape(bar_lengths(values.ravel().tolist()), values.shape).tolist()
+    return listed(
+        Column("key", [*labels, "sum"], align="<"),
+        *(
+            Column(head.name, [f"{amount:+.4f}" for amount in (*amounts, head.adds)], [*bars_of_head, None])
+            for head, amounts, bars_of_head in zip(heads, values.tolist(), bars, strict=True)
+        ),
+    )
 
 
 def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """Reports heads of a survey one by one: numbers by offset and class of token, and example texts."""
 
-from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from rich.cells import cell_len
@@ -12,14 +10,14 @@ from attnviz.corpus.sums.bins import offset_spans
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.metrics.head_frame import NUMBERS, HeadFrame
-from attnviz.metrics.measure import Measure, named_measure
+from attnviz.metrics.measure import named_measure
 from attnviz.report.heads.head_columns import (
     METRIC_QUANTITIES,
     UNKNOWN,
     Column,
-    bar_length,
+    bar_lengths,
     labelled_panel,
-    list_summary,
+    listed,
     margin_text,
 )
 from attnviz.report.picture.look import Look
@@ -44,22 +42,6 @@ MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
 SHARE = Quantity("mean share of a query's weight", ".2f")
-
-
-class OffsetBin(NamedTuple):
-    """The numbers of a head in one bin of offsets.
-
-    Attributes:
-        offsets: the offset, or the first and the last one, as text.
-        weight: the mean weight.
-        score: the mean score.
-        pairs: the number of pairs of tokens.
-    """
-
-    offsets: str
-    weight: float
-    score: float
-    pairs: int
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
@@ -144,55 +126,44 @@ def clearest_metric(survey: Survey, head_index: int) -> str:
 def _numbers_table(frame: HeadFrame) -> Summary:
     """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts."""
     numbers = {statistic: frame.numbers_of(0, statistic) for statistic in NUMBERS}  # row 0 is the only one
-
-    def number_text(statistic: str, metric: Measure, tenth: int | None = None) -> str:
-        """Returns a statistic of a metric as text, or for ``deciles`` the one at ``tenth``; a dash for NaN."""
-        value = numbers[statistic][metric.name] if tenth is None else numbers[statistic][metric.name][tenth]
-        return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metric.unit].cell(value)
-
-    def mean_bar(metric: Measure) -> float | None:
-        """Returns the metric's mean as the length of its bar, 0 to 1; ``None`` if the metric is not a share."""
-        return numbers["values"][metric.name] if metric.unit == "share" else None
-
-    columns = [
-        Column[Measure]("metric", lambda metric: metric.name, align="<"),
-        Column[Measure]("mean", partial(number_text, "values"), mean_bar),
-        Column[Measure]("95 %", lambda metric: margin_text(numbers["margins"][metric.name])),
-        Column[Measure]("spread", partial(number_text, "spreads")),
-        *(Column[Measure](f"{tenth * 10} %", partial(number_text, "deciles", tenth=tenth)) for tenth in TENTHS),
-        Column[Measure](frame.example_noun, lambda metric: str(numbers["counts"][metric.name])),
-    ]
     card_metrics = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
-    shown_metrics = [metric for metric in card_metrics if numbers["counts"][metric.name]]
-    return list_summary(shown_metrics, columns)
+    metrics = [metric for metric in card_metrics if numbers["counts"][metric.name]]
+
+    def texts(values: Mapping[str, float]) -> list[str]:
+        """Returns the number of each metric as text; a dash for NaN."""
+        cells = ((METRIC_QUANTITIES[metric.unit].cell, values[metric.name]) for metric in metrics)
+        return [UNKNOWN if np.isnan(value) else cell(value) for cell, value in cells]
+
+    means = numbers["values"]
+    return listed(
+        Column("metric", [metric.name for metric in metrics], align="<"),
+        Column("mean", texts(means), [means[metric.name] if metric.unit == "share" else None for metric in metrics]),
+        Column("95 %", [margin_text(numbers["margins"][metric.name]) for metric in metrics]),
+        Column("spread", texts(numbers["spreads"])),
+        *(
+            Column(f"{tenth * 10} %", texts({name: deciles[tenth] for name, deciles in numbers["deciles"].items()}))
+            for tenth in TENTHS
+        ),
+        Column(frame.example_noun, [str(numbers["counts"][metric.name]) for metric in metrics]),
+    )
 
 
 def _offsets_table(survey: Survey, head_index: int) -> Summary:
-    """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
-    bins = _profile(survey, head_index)
-    length_of = bar_length([row.weight for row in bins])
-    columns = [
-        Column[OffsetBin]("offset", lambda row: row.offsets),
-        Column[OffsetBin]("weight", lambda row: f"{row.weight:.4f}", lambda row: length_of(row.weight)),
-        Column[OffsetBin]("score", lambda row: f"{row.score:.2f}"),
-        Column[OffsetBin]("pairs", lambda row: str(row.pairs)),
-    ]
-    return list_summary(bins, columns)
-
-
-def _profile(survey: Survey, head_index: int) -> list[OffsetBin]:
-    """Returns the bins of offsets that have any pair of tokens, with the head's mean weight and score in each."""
+    """Returns a list with a row per bin of offsets that has pairs of tokens: mean weight, mean score, and their
+    number.
+    """
     tallies = survey.tallies
-    weights, scores, pairs = (
-        tallies.weights.total[head_index],
-        tallies.scores.total[head_index],
-        tallies.pairs[head_index],
+    counts = tallies.pairs[head_index]
+    bins = np.flatnonzero(counts)
+    spans, pairs = [offset_spans()[offset_bin] for offset_bin in bins], counts[bins]
+    weights = (tallies.weights.total[head_index][bins] / pairs).tolist()
+    scores = (tallies.scores.total[head_index][bins] / pairs).tolist()
+    return listed(
+        Column("offset", [str(first) if first == last else f"{first}…{last}" for first, last in spans]),
+        Column("weight", [f"{weight:.4f}" for weight in weights], bar_lengths(weights)),
+        Column("score", [f"{score:.2f}" for score in scores]),
+        Column("pairs", [str(int(count)) for count in pairs]),
     )
-    return [
-        OffsetBin(str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
-        for (first, last), weight, score, count in zip(offset_spans(), weights, scores, pairs, strict=True)
-        if count
-    ]
 
 
 def _texts_table(survey: Survey, head_index: int, name: str, width: int) -> Summary:

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from attnviz.base.errors import option
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_changes
@@ -10,9 +12,9 @@ from attnviz.metrics.measure import NORMAL_95, named_measure
 from attnviz.report.heads.head_columns import (
     METRIC_QUANTITIES,
     Column,
-    bar_length,
+    bar_lengths,
     layers_by_heads,
-    list_summary,
+    listed,
     margin_text,
 )
 from attnviz.report.heads.head_results import CHANGE_REMARKS, HeadResults, HeadsReport
@@ -55,30 +57,23 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
 def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     """Returns a table with a row for each change, the clearest first: all, the user's number of them, or `LISTED`."""
     max_rows = None if options.all else (options.top or LISTED)
-    shown_changes = changes.changes[:max_rows]
-    share_differences = [change.difference for change in shown_changes if change.measure.unit == "share"]
-    length_of = bar_length(share_differences)
-
-    def write(change: NumberChange, number: float) -> str:
-        """Returns a number in the format of the change's measure."""
-        return METRIC_QUANTITIES[change.measure.unit].cell(number)
-
-    def bar(change: NumberChange) -> float | None:
-        """Returns the length of the bar of a changed share; ``None`` for other measures, or if no share changes."""
-        return length_of(change.difference) if change.measure.unit == "share" and any(share_differences) else None
-
-    columns = [
-        Column[NumberChange]("head", lambda change: change.name, align="<"),
-        Column[NumberChange]("metric", lambda change: change.measure.name, align="<"),
-        Column[NumberChange]("before", lambda change: write(change, change.before)),
-        Column[NumberChange]("after", lambda change: write(change, change.after)),
-        Column[NumberChange]("change", lambda change: f"{change.difference:+.3f}", bar),
-        Column[NumberChange]("95 %", lambda change: margin_text(change.margin)),
-        Column[NumberChange](
-            "std. errors", lambda change: f"{change.clearness:.1f}" if math.isfinite(change.clearness) else "∞"
+    rows = changes.changes[:max_rows]
+    cells = [METRIC_QUANTITIES[change.measure.unit].cell for change in rows]
+    # Only shares have bars, which are as long as the largest of them; none has one if no share changes.
+    differences = [change.difference if change.measure.unit == "share" else math.nan for change in rows]
+    bars = bar_lengths(differences) if any(np.nan_to_num(differences)) else None
+    return listed(
+        Column("head", [change.name for change in rows], align="<"),
+        Column("metric", [change.measure.name for change in rows], align="<"),
+        Column("before", [cell(change.before) for cell, change in zip(cells, rows, strict=True)]),
+        Column("after", [cell(change.after) for cell, change in zip(cells, rows, strict=True)]),
+        Column("change", [f"{change.difference:+.3f}" for change in rows], bars),
+        Column("95 %", [margin_text(change.margin) for change in rows]),
+        Column(
+            "std. errors",
+            [f"{change.clearness:.1f}" if math.isfinite(change.clearness) else "∞" for change in rows],
         ),
-    ]
-    return list_summary(shown_changes, columns)
+    )
 
 
 def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.sums.survey import Survey
-from attnviz.report.heads.head_columns import Column, bar_length, list_summary
+from attnviz.report.heads.head_columns import Column, bar_lengths, listed
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadCards, Section
 from attnviz.report.survey.survey_heads import ranked_places, survey_remarks, survey_title
@@ -116,14 +116,17 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
 def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Section:
     """Returns the table of a head's first ``max_pairs`` pairs, or of all for ``None``; its title counts all pairs."""
     shown_pairs = pairs[:max_pairs]
-    length_of = bar_length([pair.times for pair in shown_pairs])
-    columns = [
-        Column[TokenPair]("query", lambda pair: pair.query, align="<"),
-        Column[TokenPair]("looks at", lambda pair: pair.key, align="<"),
-        Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length_of(pair.times)),
-        Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
-    ]
+    columns = (
+        Column("query", [pair.query for pair in shown_pairs], align="<"),
+        Column("looks at", [pair.key for pair in shown_pairs], align="<"),
+        Column(
+            "times",
+            [str(pair.times) for pair in shown_pairs],
+            bar_lengths([pair.times for pair in shown_pairs]),
+        ),
+        Column("weight", [f"{pair.weight:.2f}" for pair in shown_pairs]),
+    )
     unlisted_phrase = (
         f", {len(pairs) - len(shown_pairs)} rarer ones not listed" if len(pairs) > len(shown_pairs) else ""
     )
-    return Section(f"head {name}: {len(pairs)} pairs{unlisted_phrase}", list_summary(shown_pairs, columns))
+    return Section(f"head {name}: {len(pairs)} pairs{unlisted_phrase}", listed(*columns))
