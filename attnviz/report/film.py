@@ -87,7 +87,7 @@ def _refuse_long_film(frame_count: int, advice: str) -> None:
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     """Returns the film of the reports; all panels of a quantity, or of a head on request, share one colour scale."""
     frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
-    shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
+    shapes = {tuple((panel.head, panel.values.shape) for panel in frame.panels) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
             "the pictures of a film need the same heads and the same number of tokens, and these differ; choose a head "
@@ -105,19 +105,9 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     return Film(frames=colored_frames, caption=caption, seconds=seconds)
 
 
-def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:
-    """Returns the panels, titled by their heads alone, without query and pattern, so that frames can be compared."""
-    return tuple(replace(panel, title=_head_title(panel)) for panel in frame.panels)
-
-
-def _head_title(panel: Panel) -> str:
-    """Returns the name of the panel's head, without query, pattern and limits."""
-    return panel.name.partition(":")[0]
-
-
 def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:
     """Returns what the panels of one scale share in all frames: their quantity, and their head on request."""
-    return _head_title(panel) if frame.look.color_limits == "head" else "", panel.color_quantity
+    return panel.head if frame.look.color_limits == "head" else "", panel.color_quantity
 
 
 def _joint_scale(panels: Sequence[Panel]) -> ColorScale:

@@ -87,7 +87,7 @@ def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterat
             yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
             continue
         weights_of_heads = [
-            f"{panel.name.partition(':')[0].removeprefix('head ')} {panel.quantity.text(float(panel.values[0, index]))}"
+            f"{panel.head.removeprefix('head ')} {panel.quantity.text(float(panel.values[0, index]))}"
             for panel, strength in zip(panels, strengths[:, index].tolist(), strict=True)
             if strength >= MIN_WRITTEN_SHARE
         ]

@@ -55,7 +55,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
             one picture that overlays them.
     """
     _refuse_undrawable(heads, options)
-    panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
+    panels = [_arcs_panel(head, options, head_title(recording, head), notes.get(head.key, "")) for head in heads]
     scaled_panels = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
@@ -88,7 +88,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         title = head_title(recording, head)
         head_query, _ = query_of_maps[head.maps]
         rows = row_panels(head, head_query, options)
-        panels += [replace(row, title=f"{title}: {row.title}", group=title) for row in rows]
+        panels += [replace(row, title=f"{title}: {row.title}", head=title, group=title) for row in rows]
     query, query_remark = query_of_maps[first_head.maps]
     return ShadedText(
         title=report_title(recording, look),
@@ -132,9 +132,9 @@ def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
         )
 
 
-def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
+def _arcs_panel(head: ChosenHead, options: ReportOptions, name: str, note: str) -> Panel:
     """Returns the panel of a head whose cells are drawn as lines."""
-    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
+    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), name, note)
     if panel.pooled:
         count = max(axis.edges[-1] - axis.edges[0] for axis in (panel.rows, panel.columns))
         raise AttnvizError(

@@ -130,12 +130,12 @@ def _combined_image_report(
     from attnviz.report.maps.over_image import image_report
 
     report = image_report(replace(recording, maps=(head.maps,)), [head], options, notes={})
-    head_name = report.panels[0].name  # of head 0 of the combined maps, which is no head of the model
+    head_name, module = report.panels[0].head, head.maps.module  # head 0 of these maps is no head of the model
     panels = tuple(
-        _with_quantity_name(replace(panel, title=panel.title.replace(head_name, head.maps.module, 1)), method)
+        _with_quantity_name(replace(panel, title=panel.title.replace(head_name, module, 1), head=module), method)
         for panel in report.panels
     )
-    caption = report.caption.replace(f"in {head_name}", f"in the {head.maps.module}")
+    caption = report.caption.replace(f"in {head_name}", f"in the {module}")
     return replace(report, panels=panels, caption=caption, remarks=(remark, *report.remarks))
 
 

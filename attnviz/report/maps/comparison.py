@@ -241,9 +241,10 @@ def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: t
 def _difference_panels(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
     """Yields a panel of B − A for each head; its title has the total variation only if heads are sorted."""
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
-        title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
+        name = pair[0].name
+        title = name if options.sort is None else f"{name}{NOTE}{variation:.3f}"
         *_, panel = _panel_triple(*pair, options, comparison.sides)
-        yield replace(panel, title=title, group=f"layer {pair[0].maps.layer}")
+        yield replace(panel, title=title, head=name, group=f"layer {pair[0].maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: str) -> tuple[str, ...]:

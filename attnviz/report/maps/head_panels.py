@@ -11,7 +11,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.numbers import QUANTITIES, HeadCells
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, quantity_of, token_axis
+from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel, Quantity, quantity_of, token_axis
 from attnviz.report.words.captions import Notes, head_title
 
 
@@ -40,18 +40,21 @@ def titled_panels(
     return [
         panel
         for head in track(heads, "pooling heads")
-        for panel in head_panels(head, quantities, options, head_title(recording, head, notes))
+        for panel in head_panels(head, quantities, options, head_title(recording, head), notes.get(head.key, ""))
     ]
 
 
 def head_panels(
-    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, title: str, group: str = ""
+    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, name: str, note: str = "", group: str = ""
 ) -> list[Panel]:
     """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
+
+    The title is the name of the head, and the note if there is one.
 
     Panels of a table are not pooled, but cut to the medium's cells. `share_scales` must set the colour scales.
     """
     maps, look = head.maps, options.look
+    title = f"{name}{NOTE}{note}" if note else name
     queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))
     resolution = maps.resolution(queries, keys)
     row_count, column_count = (_block_count(count, options.medium.max_cells) for count in resolution)
@@ -82,6 +85,7 @@ def head_panels(
             columns=columns,
             quantity=quantity_of(maps, quantity),
             scale=ColorScale(0, 1),  # a placeholder
+            head=name,
             group=group,
             pool=look.pool,
             visible_key_counts=visible_key_counts,

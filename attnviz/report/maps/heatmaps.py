@@ -17,7 +17,7 @@ from attnviz.report.maps.head_panels import head_cells, head_panels, titled_pane
 from attnviz.report.picture.look import Look, style_without_numbers_error
 from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
+from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.picture.scales import (
     MAX_ROW_RATIO,
@@ -296,14 +296,18 @@ def _thumbnails(
     groups = [group_title(recording, head.maps) for head in heads]
     fills_rows = options.sort is not None or not are_adjacent(groups)
     thumbnail_options = _thumbnail_options(heads, options, fills_rows)
-    titles = [_thumbnail_title(recording, head, value) if fills_rows else head.name for head, value in ranking]
+    if fills_rows:
+        names = [f"{head.name}{maps_suffix(recording, head.maps)}" for head in heads]
+        notes = ["" if math.isnan(value) else f"{value:.2f}" for _, value in ranking]
+    else:
+        names, notes = [head.name for head in heads], [""] * len(heads)
     panels = [
         panel
-        for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
-        for panel in head_panels(head, [PERCENT], thumbnail_options, title, group=group)
+        for head, name, note, group in track(list(zip(heads, names, notes, groups, strict=True)), "pooling heads")
+        for panel in head_panels(head, [PERCENT], thumbnail_options, name, note, group)
     ]
     largest_index = max(range(len(panels)), key=lambda index: panels[index].peak)
-    example = heads[largest_index].name if summaries is None else summaries.clearest[0].name
+    example = heads[largest_index] if summaries is None else summaries.clearest[0]
     colored_panels = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO, title_limits=False)
     return Thumbnails(
         title=report_title(recording, options.look),
@@ -323,12 +327,6 @@ def _thumbnails(
     )
 
 
-def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
-    """Returns the head's name, followed by the value that orders the heads unless it is NaN: ``3.11 · 0.98``."""
-    name = f"{head.name}{maps_suffix(recording, head.maps)}"
-    return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
-
-
 def are_adjacent(groups: Sequence[str]) -> bool:
     """True if equal groups are adjacent, as the layers of heads in recorded order are."""
     return len(list(groupby(groups))) == len(set(groups))
@@ -342,12 +340,12 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
     return (f"Sorted by {sort.removeprefix('-')}, {end_first} first; the number after each head is its value.",)
 
 
-def _opening_remark(heads: list[ChosenHead], example: str) -> str:
+def _opening_remark(heads: list[ChosenHead], example: ChosenHead) -> str:
     """Returns the remark that names the options to open the head ``example``, and to open its layer."""
-    layer = example.partition(".")[0]
-    many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
+    layer = example.maps.layer
+    many_heads = sum(head.maps.layer == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
-    return f"Use {option('heads', example)} to open one head, {option('layers', int(layer))}{heads_option} for a layer."
+    return f"Use {option('heads', example.name)} to open one head, {option('layers', layer)}{heads_option} for a layer."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, fills_rows: bool) -> ReportOptions:

@@ -58,10 +58,9 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
         panels = [replace(panel, inside=None) for panel in panels]
     colored_panels = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
-    named_panels = [replace(panel, group=panel.name) for panel in panels]  # the clause names the group of a panel
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     subject = " or ".join(sorted(names))
-    largest_key = largest_key_clause(named_panels)
+    largest_key = largest_key_clause(panels)
     images = f"{panel_image(panels[0]).kind}{'s' if len(panels) > len(drawn_heads) else ''}"
     return ShadedText(
         title=report_title(recording, options.look),
@@ -179,6 +178,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
+        head=title,
         group=group,
         visible_key_counts=None if visible_counts is None else visible_counts.astype(np.float32),
         inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,

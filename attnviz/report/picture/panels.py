@@ -204,6 +204,8 @@ class Panel:
         columns: the axis of the keys.
         quantity: the quantity of the values.
         scale: the colour scale; panels that share one have equal scales.
+        head: the head, or the heads together, in words, such as ``head 0.3``: the title without query, note and limits;
+            "" if the panel shows something else.
         group: panels of one group share a row of an overview, such as ``layer 2``, or the head of a text; else "".
         pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
         units: the unit of rows and columns, such as ``tokens`` or ``words``.
@@ -223,6 +225,7 @@ class Panel:
     columns: Axis
     quantity: Quantity
     scale: ColorScale
+    head: str = ""
     group: str = ""
     pool: str = "mean"
     units: str = "tokens"

@@ -14,7 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
+from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Axis, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, NumberTables, ShadedText
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, character_owners, plural
 from attnviz.text.towers import TOWERS, tower_phrase
@@ -112,13 +112,9 @@ def model_name(recording: Recording) -> str:
     return tower_phrase(recording.tower, recording.model)
 
 
-def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, such as ``head 0.3`` (``text 0.3`` in a tower), with its note if it has
-    one.
-    """
-    note = (notes or {}).get(head.key, "")
-    name = head_phrase(recording, head).replace("head", recording.tower or "head", 1)
-    return f"{name}{NOTE}{note}" if note else name
+def head_title(recording: Recording, head: ChosenHead) -> str:
+    """Returns the title of a head's panel, such as ``head 0.3``, or ``text 0.3`` in a tower."""
+    return head_phrase(recording, head).replace("head", recording.tower or "head", 1)
 
 
 def head_phrase(recording: Recording, head: ChosenHead) -> str:
@@ -160,25 +156,19 @@ def part_title(report: DrawnReport) -> str:
     head, else panels.
     """
     names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
-    titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
+    titles = list(dict.fromkeys(panel.head if names_heads else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
         are_heads = names_heads or {title.partition(" ")[0] for title in titles} <= {"head", *TOWERS}
         noun = "heads" if are_heads and not isinstance(report, NumberTables) else "panels"
         return f"{len(titles)} {noun}, {titles[0]} to {titles[-1]}"
-    text = _joined_titles(titles)
-    return text[:1].upper() + text[1:]
-
-
-def _joined_titles(titles: list[str]) -> str:
-    """Returns titles joined by commas; the words that all begin with are written once: "text heads 0.1, 0.2"."""
+    text = ", ".join(titles)
     first_words = {title.partition(" ")[0] for title in titles}
-    if len(titles) < 2 or len(first_words) > 1:
-        return ", ".join(titles)
-    [word] = first_words
-    endings = ", ".join(title.removeprefix(f"{word} ") for title in titles)
-    if word in TOWERS:
-        return f"{word} heads {endings}"
-    return f"heads {endings}" if word == "head" else f"head {word}: {endings}"
+    if len(titles) > 1 and len(first_words) == 1:  # the word that all begin with is written once: "text heads 0.1, 0.2"
+        [word] = first_words
+        endings = ", ".join(title.removeprefix(f"{word} ") for title in titles)
+        start = "heads " if word == "head" else f"{word} heads " if word in TOWERS else f"head {word}: "
+        text = start + endings
+    return text[:1].upper() + text[1:]
 
 
 def part_caption(report: DrawnReport) -> str:
@@ -263,40 +253,40 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     """
     weight_panels = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     candidates = [panel for panel in weight_panels if panel.varies] or weight_panels
-    best_panel = max(candidates, key=lambda panel: panel.peak, default=None)
-    if best_panel is None or best_panel.peak < 0:
+    found = _largest_weight(candidates)
+    if found is None:
         return ""
-    levels = np.where(best_panel.informative, best_panel.values, -1)  # -1 is below every weight
-    row, column = np.unravel_index(np.nanargmax(levels), levels.shape)
-    level_text = _level_text(best_panel)
-    name = f"head {best_panel.name}" if best_panel.group else best_panel.name
-    noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
-    if not best_panel.pooled:
-        tokens = (
-            f"from {quoted_token(best_panel.rows.labels[row])} to {quoted_token(best_panel.columns.labels[column])}"
-        )
-        return f"; the largest {noun} is {level_text}, {name}, {tokens}"
-    kind = f"largest {noun}" if best_panel.pool == "max" else "largest mean of a block"
-    place = f"around query {best_panel.rows.middle(int(row))} and key {best_panel.columns.middle(int(column))}"
-    return f"; the {kind} is {level_text}, {name}, {place}"
+    panel, row, column, noun, level = found
+    name = f"head {panel.name}" if panel.group else panel.name
+    if not panel.pooled:
+        tokens = f"from {quoted_token(panel.rows.labels[row])} to {quoted_token(panel.columns.labels[column])}"
+        return f"; the largest {noun} is {level}, {name}, {tokens}"
+    kind = f"largest {noun}" if panel.pool == "max" else "largest mean of a block"
+    return (
+        f"; the {kind} is {level}, {name}, around query {panel.rows.middle(row)} and key {panel.columns.middle(column)}"
+    )
 
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption of shaded texts, panels of one row: the largest weight and its key; "" for none."""
-    best_panel = max(panels, key=lambda panel: panel.peak)
-    if best_panel.peak < 0:
+    found = _largest_weight(panels)
+    if found is None:
         return ""
-    levels = np.where(best_panel.informative, best_panel.values, -1)[0]  # -1 is below every weight
-    column = int(np.nanargmax(levels))
-    head = f"{best_panel.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
-    key = f"{quoted_token(best_panel.columns.labels[column])} ({best_panel.columns.edges[column]})"
-    noun = "contribution" if best_panel.quantity is CONTRIBUTION else "weight"
-    return f"; the largest {noun} is {_level_text(best_panel)}, {head}to {key}"
+    panel, _, column, noun, level = found
+    head = f"{panel.head}, " if len({panel.head for panel in panels}) > 1 else ""
+    key = f"{quoted_token(panel.columns.labels[column])} ({panel.columns.edges[column]})"
+    return f"; the largest {noun} is {level}, {head}to {key}"
 
 
-def _level_text(panel: Panel) -> str:
-    """Returns the largest number of a panel as text: a contribution, or a weight in percent."""
-    return (panel.quantity if panel.quantity is CONTRIBUTION else PERCENT).text(panel.peak)
+def _largest_weight(panels: Sequence[Panel]) -> tuple[Panel, int, int, str, str] | None:
+    """Returns the panel of the largest weight, its row and column, its noun and its text; ``None`` if none is seen."""
+    panel = max(panels, key=lambda panel: panel.peak, default=None)
+    if panel is None or panel.peak < 0:
+        return None
+    levels = np.where(panel.informative, panel.values, -1)  # -1 is below every weight
+    row, column = np.unravel_index(np.nanargmax(levels), levels.shape)
+    noun, quantity = ("contribution", CONTRIBUTION) if panel.quantity is CONTRIBUTION else ("weight", PERCENT)
+    return panel, int(row), int(column), noun, quantity.text(panel.peak)
 
 
 def quoted_token(label: str) -> str:
@@ -367,13 +357,9 @@ def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and its accuracy."""
     untrained_remark = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
     warnings = ((untrained_remark,) if recording.untrained else ()) + recording.doubts
-    return warnings + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
-
-
-def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark that dropout changes no weights, if it is on and only layer 0 is recorded; else empty."""
-    has_only_first_layer = {maps.layer for maps in recording.maps} == {0}
-    return (DROPPED,) if recording.settings.get("dropout") and has_only_first_layer else ()
+    is_first_layer_alone = {maps.layer for maps in recording.maps} == {0}  # whose weights dropout does not change
+    dropout_remarks = (DROPPED,) if recording.settings.get("dropout") and is_first_layer_alone else ()
+    return warnings + dropout_remarks + recording.remarks + fidelity_remarks(recording)
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines
+from attnviz.report.film import film_of_recordings
 from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS, build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
@@ -47,6 +48,22 @@ def test_many_heads_without_a_choice_become_thumbnails_a_row_a_layer() -> None:
     assert [panel.title for panel in report.panels[11:13]] == ["0.11", "1.0"]
     assert [panel.group for panel in report.panels[11:13]] == ["layer 0", "layer 1"]
     assert report.panels[0].values.shape == (10, 10)
+
+
+def test_heads_of_two_parts_of_a_model_are_told_apart_in_every_picture() -> None:
+    maps = [
+        replace(each, layer=0, module=f"{part}.0")
+        for part, each in zip(("encoder", "decoder"), many_heads().maps, strict=True)
+    ]
+    recording = Recording(maps=tuple(maps), model="a test")
+    thumbnails = build_report(recording, ReportOptions(medium=Medium(one_page=False, thumbnail_cells=10)))
+    assert any("heads='encoder:0.0'" in line and "layers=0" in line for line in thumbnails.remarks)
+
+    two_heads = ReportOptions(selection=Selection.parse(heads="encoder:0.0,decoder:0.1"))
+    overlay = replace(two_heads, look=Look(style="overlay", query="1"))
+    assert "encoder:0.0 100%" in draw(build_report(recording, overlay), TERMINAL).decode()
+    film = film_of_recordings([recording] * 2, ["a", "b"], replace(two_heads, look=Look(limits="head")))
+    assert [panel.head for panel in film.frames[0].panels] == ["head encoder:0.0", "head decoder:0.1"]
 
 
 def test_chosen_heads_stay_maps_with_labels_however_many() -> None:
