@@ -88,22 +88,16 @@ class _Answer(NamedTuple):
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
     """Returns a sentence on the unit that the last unit looked at most, and the heads in which this stands out."""
-    if options.of == CONTRIBUTIONS or not _has_turns_or_passages(recording, options.grouping.units):
+    units, groups = options.grouping.units, recording.maps[0].key_tokens.groups
+    has_turns_or_passages = units != TOKENS and any(name in groups for name in REMAINDER_LABELS)
+    if options.of == CONTRIBUTIONS or not (units in REMAINDER_LABELS or has_turns_or_passages):
         return _Answer()
     from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.words.last_unit import strongest_unit_sentence
 
     heads = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
-    _, shares = unit_frame([(head.maps, head.head) for head in heads], options.grouping.units)
+    _, shares = unit_frame([(head.maps, head.head) for head in heads], units)
     if not shares:
         return _Answer()
     keys = tuple(head_key(maps, head) for maps, head in most_distinct_heads(shares))
-    return _Answer(f"{strongest_unit_sentence(shares, options.grouping.units)} ", keys)
-
-
-def _has_turns_or_passages(recording: Recording, units: str) -> bool:
-    """True for turns and passages, and for all units but single tokens if the text has turns or passages."""
-    tokens = recording.maps[0].key_tokens
-    if units in REMAINDER_LABELS:
-        return True
-    return units != TOKENS and any(name in tokens.groups for name in REMAINDER_LABELS)
+    return _Answer(f"{strongest_unit_sentence(shares, units)} ", keys)

@@ -97,9 +97,14 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     for frame in frames:
         for panel in frame.panels:
             panels_of_scale.setdefault(_scale_key(panel, frame), []).append(panel)
-    scales = {key: _joint_scale(panels) for key, panels in panels_of_scale.items()}
+    scale_of = {}
+    for key, panels in panels_of_scale.items():
+        scales = [panel.scale for panel in panels]
+        low, high = min(scale.low for scale in scales), max(scale.high for scale in scales)
+        is_clipped = any(scale.clipped for scale in scales) and are_clipped(panels, high)
+        scale_of[key] = replace(scales[0], low=low, high=high, clipped=is_clipped)
     colored_frames = tuple(
-        replace(frame, panels=tuple(_with_scale(panel, scales[_scale_key(panel, frame)]) for panel in frame.panels))
+        replace(frame, panels=tuple(_with_scale(panel, scale_of[_scale_key(panel, frame)]) for panel in frame.panels))
         for frame in frames
     )
     return Film(frames=colored_frames, caption=caption, seconds=seconds)
@@ -108,14 +113,6 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
 def _scale_key(panel: Panel, frame: DrawnReport) -> tuple[str, Quantity]:
     """Returns what the panels of one scale share in all frames: their quantity, and their head on request."""
     return panel.head if frame.look.color_limits == "head" else "", panel.color_quantity
-
-
-def _joint_scale(panels: Sequence[Panel]) -> ColorScale:
-    """Returns the scale from the lowest start to the highest end of the panels' scales."""
-    scales = [panel.scale for panel in panels]
-    low, high = min(scale.low for scale in scales), max(scale.high for scale in scales)
-    is_clipped = any(scale.clipped for scale in scales) and are_clipped(panels, high)
-    return replace(scales[0], low=low, high=high, clipped=is_clipped)
 
 
 def _with_scale(panel: Panel, scale: ColorScale) -> Panel:

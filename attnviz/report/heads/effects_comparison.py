@@ -14,7 +14,6 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Summary
-from attnviz.text.selection import Grouping, Selection
 
 PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checked one by one, or not at all
 
@@ -48,22 +47,18 @@ def _refuse_selection(options: ReportOptions) -> None:
     """Raises AttnvizError if an option selects heads or cells of maps, since tables of effects are compared whole."""
     look = options.look
     selecting_options = [
-        *(name for group in (options, options.selection, options.grouping) for name in _changed_fields(group)),
-        *(name for name in ("query", "mark", "effects", "names") if getattr(look, name) is not None),
-        *(["pool"] if look.pool != type(look).pool else []),
+        field.name
+        for group in (options, options.selection, options.grouping)
+        for field in fields(group)
+        if field.name not in PARTS and getattr(group, field.name) != getattr(type(group)(), field.name)
     ]
+    selecting_options += [name for name in ("query", "mark", "effects", "names") if getattr(look, name) is not None]
+    selecting_options += ["pool"] if look.pool != type(look).pool else []
     if selecting_options:
         name = "heads" if selecting_options[0] == "pairs" else selecting_options[0]
         raise AttnvizError(
             f"{option(name)} does not apply to tables of effects, which are compared whole; leave it out"
         )
-
-
-def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
-    """Returns the names of the fields that differ from their defaults, without those of `PARTS`."""
-    default = type(choice)()
-    names = [field.name for field in fields(choice) if field.name not in PARTS]
-    return [name for name in names if getattr(choice, name) != getattr(default, name)]
 
 
 def _panel(before: Effects, after: Effects) -> Panel:

@@ -86,7 +86,11 @@ def heads_report(
             or select a part of the maps, or alignment cannot be measured.
     """
     refuse_style(options.look, "a table of heads")
-    _refuse_spans(options)
+    axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
+    if axes:
+        raise AttnvizError(
+            f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
+        )
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.contributions import contributions_of
 
@@ -122,15 +126,6 @@ def heads_report(
     )
     about = origin(recordings[0]) | ({"text": ""} if text_count > 1 else {})
     return frame_report(About(title, model_name(recordings[0]), remarks, about), frame, options)
-
-
-def _refuse_spans(options: ReportOptions) -> None:
-    """Raises AttnvizError if the options select queries or keys, since heads are measured over their whole maps."""
-    axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
-    if axes:
-        raise AttnvizError(
-            f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
-        )
 
 
 def _alignment_columns(
@@ -185,6 +180,8 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
     named_frame = frame.with_names(read_names(options.look.names))
     table = named_frame.with_selected_rows(options.sort, options.top, options.filter)
     shown_metrics = _listed_metrics(table, options)
+    drawn_count, count = len(_drawn_metrics(table, options)), len(table.applicable)
+    omission = f"Showing {drawn_count} of {count} metrics; use {option('all', True)} for all."
     results = HeadResults(
         title=source.title,
         caption=_caption(source, table),
@@ -193,7 +190,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         summary=lambda: _summary(table, shown_metrics),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
         list_remarks=_metric_meanings(shown_metrics),
-        picture_remarks=_picture_remarks(table, options),
+        picture_remarks=(omission,) if drawn_count < count else (),
         about={"recording": source.about},
     )
     report, fits = results.report(options), options.medium.fits
@@ -290,14 +287,6 @@ def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, .
     applicable = {metric.name for metric in table.applicable}
     drawn_names = [name for name in names if name in applicable][:MAX_DRAWN]
     return tuple(metric for metric in table.applicable if metric.name in drawn_names)
-
-
-def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...]:
-    """Returns a remark on the metrics that a picture leaves out; empty if it shows all."""
-    drawn_count = len(_drawn_metrics(table, options))
-    if drawn_count == len(table.applicable):
-        return ()
-    return (f"Showing {drawn_count} of {len(table.applicable)} metrics; use {option('all', True)} for all.",)
 
 
 def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:

@@ -115,17 +115,13 @@ def _caption(effects: Effects) -> str:
     condition = f"with {heads} removed together" if effects.greedy and has_several_heads else f"without {heads}"
     rank = ", the largest change" if effect.mean and not effects.greedy else ""
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
+    change = f"stays {effects.baseline:.4f}"
+    if effect.mean:
+        worsening = effect.mean * IS_WORSE.get(effects.metric, 0)
+        judgement = f" ({'worse' if worsening > 0 else 'better'})" if worsening else ""
+        change = f"{'rises' if effect.mean > 0 else 'falls'} to {effects.baseline + effect.mean:.4f}{judgement}"
     baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
-    return f"Effects of heads in {effects.model}: {baseline}; {condition} it {_direction(effects, effect.mean)}{rank}."
-
-
-def _direction(effects: Effects, change: float) -> str:
-    """Returns words for a change: its direction, the metric after it, and for loss and accuracy "worse" or "better"."""
-    if not change:
-        return f"stays {effects.baseline:.4f}"
-    worsening = change * IS_WORSE.get(effects.metric, 0)
-    judgement = f" ({'worse' if worsening > 0 else 'better'})" if worsening else ""
-    return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{judgement}"
+    return f"Effects of heads in {effects.model}: {baseline}; {condition} it {change}{rank}."
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:

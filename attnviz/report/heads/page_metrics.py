@@ -20,8 +20,13 @@ MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, onl
 
 def shown_metrics(numbers: Numbers) -> HeadFrame | None:
     """Returns the metrics of all heads, and the norms of what they move if known; ``None`` if there are no metrics."""
-    frame = _metrics_frame(numbers.heads)
-    return None if frame is None else _with_moved_norms(frame, numbers.heads)
+    cell_heads = heads_with_cells(numbers.heads)
+    if len(cell_heads) < len(numbers.heads):
+        return None
+    frame = measured_frame(cell_heads, stride=block_stride(cell_heads, MAX_MEASURED_CELLS))
+    if not frame.applicable:
+        return None
+    return _with_moved_norms(frame.select(measure.name for measure in frame.applicable), numbers.heads)
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
@@ -64,12 +69,3 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
         for head in heads
     ]
     return frame.with_columns((MOVED,), np.array(norms))
-
-
-def _metrics_frame(heads: tuple[HeadCells, ...]) -> HeadFrame | None:
-    """Returns the metrics that apply to any of the heads; ``None`` if none does or the cells of a head are unknown."""
-    cell_heads = heads_with_cells(heads)
-    if len(cell_heads) < len(heads):
-        return None
-    frame = measured_frame(cell_heads, stride=block_stride(cell_heads, MAX_MEASURED_CELLS))
-    return frame.select(measure.name for measure in frame.applicable) if frame.applicable else None

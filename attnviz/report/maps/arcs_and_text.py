@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import head_panels
@@ -82,7 +82,11 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     _refuse_undrawable(heads, options)
     look, first_head = options.look, heads[0]
     query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}  # with a remark on the query
-    row_panels = _whole_text_panels if _fits_one_text(first_head, options) else _panels_around_strongest_keys
+    grows = options.medium.one_page and look.inches is None
+    max_keys = MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS
+    is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
+    is_one_text = is_sound or first_head.keys.stop - first_head.keys.start <= max_keys
+    row_panels = _whole_text_panels if is_one_text else _panels_around_strongest_keys
     panels = []
     for head in heads:
         title = head_title(recording, head)
@@ -90,18 +94,28 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         rows = row_panels(head, head_query, options)
         panels += [replace(row, title=f"{title}: {row.title}", head=title, group=title) for row in rows]
     query, query_remark = query_of_maps[first_head.maps]
+    remarks = [query_remark] if query_remark else []
+    if not is_one_text:
+        labels = first_head.maps.query_tokens.labels
+        before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
+        words = " ".join((*before, f"[{labels[query]}]", *after))
+        remarks.append(
+            f"Around the query: {words}. The text is long; only the {MAX_KEYS} keys with the largest weights are shown."
+        )
+    if not all(panel.visible.all() for panel in panels):
+        remarks.append("Masked tokens have no shade: the query cannot see them.")
+    # In a terminal colours stand on its background, elsewhere they begin at that of the page.
+    colormap = SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.drawn_theme]
+    names = {_quoted_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
+    subject = names.pop() if len(names) == 1 else "one query of each text"
+    heads_text = head_phrase(recording, first_head) if len(heads) == 1 else heads_phrase(heads)
+    keys = count_phrase(first_head.keys.stop - first_head.keys.start, "keys")
+    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
     return ShadedText(
         title=report_title(recording, look),
-        panels=share_scales(panels, _with_linear_colors(look), _text_colormap(look)),
-        caption=_text_caption(recording, heads, _query_name(query_of_maps), panels),
-        remarks=(
-            *([query_remark] if query_remark else []),
-            *([_context_remark(first_head.maps.query_tokens, query)] if row_panels is not _whole_text_panels else []),
-            *_text_remarks(panels),
-            *scale_remarks(look),
-            *pool_remarks(look, panels),
-            *recording_remarks(recording),
-        ),
+        panels=share_scales(panels, _with_linear_colors(look), colormap),
+        caption=f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}.",
+        remarks=(*remarks, *scale_remarks(look), *pool_remarks(look, panels), *recording_remarks(recording)),
         look=look,
         about={"recording": origin(recording)},
     )
@@ -172,15 +186,6 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     return f"A line joins a query (left) to a key (right); {strength}.{no_line}{masked_remark}"
 
 
-def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
-    """True if the chosen keys of a head are drawn as one text: if they are few, or frames of a sound."""
-    if isinstance(head.maps.key_tokens.canvas, Sound):
-        return True
-    grows = options.medium.one_page and options.look.inches is None
-    count: int = head.keys.stop - head.keys.start
-    return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
-
-
 def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """Returns the panel of one query's weights over all chosen keys, in a list."""
     return [_row_panel(head, query, head.keys, options, f"{_quoted_token(head.maps.query_tokens, query)} attends to")]
@@ -231,44 +236,11 @@ def _with_linear_colors(look: Look) -> Look:
     return replace(look, color_scale=look.color_scale or "linear")
 
 
-def _text_colormap(look: Look) -> str:
-    """Returns the default colormap of a text: `SEQUENTIAL` in a terminal, else one that starts at the background."""
-    return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.drawn_theme]
-
-
 def _quoted_token(tokens: Tokens, index: int) -> str:
     """Returns a token in quotes and its number; a mark keeps the number after a token that is written right to left."""
     label = tokens.labels[index]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
     return f"{quoted_token(label)}{mark} ({index})"
-
-
-def _context_remark(tokens: Tokens, query: int) -> str:
-    """Returns the remark that shows the query among the tokens around it, and says that not all keys are shown."""
-    labels = tokens.labels
-    before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
-    words = " ".join((*before, f"[{labels[query]}]", *after))
-    return f"Around the query: {words}. The text is long; only the {MAX_KEYS} keys with the largest weights are shown."
-
-
-def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
-    """Returns the query's token in quotes with its number, or "one query of each text" if texts have different ones."""
-    names = {_quoted_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
-    return names.pop() if len(names) == 1 else "one query of each text"
-
-
-def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """Returns the sentence on what a query attends to: how many keys, which heads, the largest weight."""
-    heads_text = head_phrase(recording, heads[0]) if len(heads) == 1 else heads_phrase(heads)
-    keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
-    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
-    return f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}."
-
-
-def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remark on masked tokens; empty if the query sees all."""
-    has_masked_cells = not all(panel.visible.all() for panel in panels)
-    return ("Masked tokens have no shade: the query cannot see them.",) if has_masked_cells else ()
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:

@@ -76,8 +76,14 @@ def combined_report(
     Raises:
         AttnvizError: if the heads cannot be combined in this way, or the options ask for scores, arcs or text.
     """
-    _refuse_scores(options)
-    head = _combined_head(recording, options, method, residual)
+    if options.table not in (None, "weights"):
+        raise AttnvizError(
+            f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
+            f"use {option('table', 'weights')}"
+        )
+    heads = filtered_heads(chosen_heads(recording, options.selection), options.filter)
+    top_heads = [head for head, _ in ranked_heads(heads, options.sort, options.top)]
+    head = replace(top_heads[0], maps=reduce_heads(cell_heads(top_heads), method, residual), head=0)
     is_drawn_over_image = options.medium.draws_maps and shows_images([head], options)
     if not is_drawn_over_image:
         refuse_style(options.look, "a combination of heads")
@@ -151,23 +157,6 @@ def _special_token_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[s
     label = quoted_token(panels[0].columns.labels[largest])
     advice = f"{option('no_special', True)} leaves such tokens out"
     return (f"The cells of {label} are {shares[largest]:.0%} on average; {advice}.",)
-
-
-def _refuse_scores(options: ReportOptions) -> None:
-    """Raises AttnvizError if the table asks for scores, alone or with weights."""
-    if options.table not in (None, "weights"):
-        raise AttnvizError(
-            f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
-            f"use {option('table', 'weights')}"
-        )
-
-
-def _combined_head(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
-    """Returns the combination of the chosen heads, filtered and cut to the top few, as head 0 of the combined maps."""
-    heads = filtered_heads(chosen_heads(recording, options.selection), options.filter)
-    top_heads = [head for head, _ in ranked_heads(heads, options.sort, options.top)]
-    maps = reduce_heads(cell_heads(top_heads), method, residual)
-    return replace(top_heads[0], maps=maps, head=0)
 
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:

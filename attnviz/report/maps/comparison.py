@@ -25,7 +25,7 @@ from attnviz.report.maps.heatmaps import (
     with_colors_of_figure,
 )
 from attnviz.report.picture.look import refuse_style
-from attnviz.report.picture.numbers import HeadCells, Numbers, origin
+from attnviz.report.picture.numbers import Numbers, origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import CHANGE, NOTE, PERCENT, Panel, quantity_of
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
@@ -109,7 +109,11 @@ def comparison_report(
     changes = compare(a, b, options.selection)  # refuses recordings whose heads do not correspond
     pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
     full_comparison = _Comparison(a, b, change, pairs, changes, options)
-    shown_rows = _selected_rows(full_comparison.changes, options)
+    if options.sort not in (None, "change", "-change"):
+        sort, by_change = option("sort", options.sort), option("sort", "change")
+        raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
+    frame = change_frame(changes).select(("change",))
+    shown_rows = frame.selected_rows(options.sort, options.top, options.filter)
     comparison = full_comparison.take(shown_rows)
     if not options.medium.draws_maps:
         return _exact_numbers(comparison, full_comparison.take(sorted(shown_rows)))
@@ -138,16 +142,6 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
             yield replace(largest_report, numbers=has_numbers, summary=summary, remarks=sentences)
 
 
-def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
-    """Returns the rows of the heads that the user's filter keeps, cut to the top few and sorted by change on
-    request.
-    """
-    if options.sort not in (None, "change", "-change"):
-        sort, by_change = option("sort", options.sort), option("sort", "change")
-        raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
-    return change_frame(changes).select(("change",)).selected_rows(options.sort, options.top, options.filter)
-
-
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """Returns the report of A, B and B − A side by side, one row per head."""
     options = divide_page(comparison.options, 3 * len(comparison.pairs))
@@ -170,7 +164,13 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     fills_rows = options.sort is not None or not are_adjacent(layers)
-    panels = share_scales(_difference_panels(comparison, options), options.look, title_limits=False)
+    differences = []
+    for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
+        name = pair[0].name
+        title = name if options.sort is None else f"{name}{NOTE}{variation:.3f}"
+        *_, panel = _panel_triple(*pair, options, comparison.sides)
+        differences.append(replace(panel, title=title, head=name, group=f"layer {pair[0].maps.layer}"))
+    panels = share_scales(differences, options.look, title_limits=False)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -195,6 +195,10 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
     shown_comparison = in_recorded_order if sorts_heads else comparison
+    cells = tuple(
+        head_cells({"_a": a, "_b": b}, comparison.options.table, shown_comparison.changes.numbers_of(index))
+        for index, (a, b) in enumerate(shown_comparison.pairs)
+    )
     report = with_page_numbers(
         ExactNumbers(
             title=report_title(comparison.a, look),
@@ -202,7 +206,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
             remarks=_remarks(comparison, ()),
             summary=_summary(comparison),
             look=look,
-            numbers=Numbers(comparison.about, _cells(shown_comparison)),
+            numbers=Numbers(comparison.about, cells),
             sort=(comparison.options.sort or "") if sorts_heads else "",
             frame=change_frame(shown_comparison.changes) if sorts_heads else None,
         ),
@@ -210,14 +214,6 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
     )
     heads = [head for pair in comparison.pairs for head in pair]
     return with_colors_of_figure(report, heads, comparison.options, 3 * len(comparison.pairs))
-
-
-def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
-    """Returns the cells of both recordings for each head, with the measures of its change."""
-    return tuple(
-        head_cells({"_a": a, "_b": b}, comparison.options.table, comparison.changes.numbers_of(index))
-        for index, (a, b) in enumerate(comparison.pairs)
-    )
 
 
 def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
@@ -236,15 +232,6 @@ def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: t
         pool=panel_a.pool,
     )
     return [panel_a, panel_b, difference]
-
-
-def _difference_panels(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
-    """Yields a panel of B − A for each head; its title has the total variation only if heads are sorted."""
-    for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
-        name = pair[0].name
-        title = name if options.sort is None else f"{name}{NOTE}{variation:.3f}"
-        *_, panel = _panel_triple(*pair, options, comparison.sides)
-        yield replace(panel, title=title, head=name, group=f"layer {pair[0].maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first_remarks: str) -> tuple[str, ...]:

@@ -55,9 +55,14 @@ def head_panels(
     """
     maps, look = head.maps, options.look
     title = f"{name}{NOTE}{note}" if note else name
-    queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))
+    queries, keys = head.queries, head.keys
+    if options.table is not None:  # whose numbers cannot be pooled
+        queries, keys = (
+            slice(span.start, min(span.stop, span.start + options.medium.max_cells)) for span in (queries, keys)
+        )
     resolution = maps.resolution(queries, keys)
-    row_count, column_count = (_block_count(count, options.medium.max_cells) for count in resolution)
+    block_sizes = (math.ceil(count / min(options.medium.max_cells, count)) for count in resolution)
+    row_count, column_count = (math.ceil(count / size) for count, size in zip(resolution, block_sizes, strict=True))
     over_blocks = maps_over_tokens(maps) is not maps
     rows = token_axis(
         "blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, row_count, look.mark
@@ -94,16 +99,3 @@ def head_panels(
         )
         for quantity in quantities
     ]
-
-
-def _block_count(count: int, max_blocks: int) -> int:
-    """Returns the number of equal blocks that ``count`` cells make, at most ``max_blocks``; the last may be smaller."""
-    block_size = math.ceil(count / min(max_blocks, count))
-    return math.ceil(count / block_size)
-
-
-def _cut_for_table(span: slice, options: ReportOptions) -> slice:
-    """Returns the range, cut to the medium's cells for a table, whose numbers cannot be pooled; else unchanged."""
-    if options.table is None:
-        return span
-    return slice(span.start, min(span.stop, span.start + options.medium.max_cells))

@@ -40,7 +40,6 @@ from attnviz.report.words.captions import (
     report_title,
 )
 from attnviz.report.words.head_names import read_names
-from attnviz.text.selection import Selection
 from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
@@ -71,7 +70,16 @@ def build_report(
         AttnvizError: if the selection names a layer, head or token that does not exist, or the style cannot show the
             heads.
     """
-    selected_heads = [_without_padding(head, options.selection) for head in filtered_heads_of(recording, options)]
+    # An axis that the user did not restrict is drawn without the padding at the ends of its text.
+    drops_padding = [span == (None, None) for span in (options.selection.queries, options.selection.keys)]
+    selected_heads = [
+        replace(
+            head,
+            queries=head.maps.query_tokens.unpadded if drops_padding[0] else head.queries,
+            keys=head.maps.key_tokens.unpadded if drops_padding[1] else head.keys,
+        )
+        for head in filtered_heads_of(recording, options)
+    ]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, selected_heads, options)
     summaries = summarize_heads(original or recording, options)
@@ -108,8 +116,11 @@ def _maps_of_heads(
 
         return fit_screen(recording, heads, options, summaries.with_first_heads(first_heads), draw_all)
     if first_heads and (options.sort, options.top) == (None, None):
-        return _first_heads(recording, _with_first_heads(heads, first_heads), options, notes, MAX_LED_MAPS)
-    if _are_equally_random(recording, heads, options):
+        ranks = {key: rank for rank, key in enumerate(first_heads)}
+        led_heads = sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
+        return _first_heads(recording, led_heads, options, notes, MAX_LED_MAPS)
+    is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
+    if recording.untrained and not is_ranked and not _are_too_many(heads, options):  # so none tells more than others
         return _first_heads(recording, heads, options, notes, len(heads))
     return draw_all()
 
@@ -134,18 +145,6 @@ def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
     style = options.look.style or "text"
     have_images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
     return have_images and style == "text" and options.table is None
-
-
-def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if weights are random and the heads are few and neither sorted, cut nor filtered, so none tells more."""
-    is_ranked = (options.sort, options.top, options.filter) != (None, None, None)
-    return recording.untrained and not is_ranked and not _are_too_many(heads, options)
-
-
-def _with_first_heads(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -> list[ChosenHead]:
-    """Returns the heads with those of ``first_heads`` before all others, in the order of these keys."""
-    ranks = {key: rank for rank, key in enumerate(first_heads)}
-    return sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
 
 
 def _first_heads(
@@ -194,14 +193,6 @@ def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tup
     return ranked_heads(heads, options.sort, options.top)
 
 
-def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
-    """Returns the head without padding at the ends of its text; an axis that the user restricted is unchanged."""
-    all_tokens = (None, None)
-    queries = head.maps.query_tokens.unpadded if selection.queries == all_tokens else head.queries
-    keys = head.maps.key_tokens.unpadded if selection.keys == all_tokens else head.keys
-    return replace(head, queries=queries, keys=keys)
-
-
 def divide_page(options: ReportOptions, panel_count: int) -> ReportOptions:
     """Returns the options with a page's cells divided among the panels, at least `MIN_MAP_CELLS` for each.
 
@@ -245,7 +236,13 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
     """Returns the report of heads as tables: of ``scores``, ``weights`` or ``both``, as ``table`` says."""
     quantities = TABLE_QUANTITIES[table]
     panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), notes={})
-    colored_panels = tuple(map(_with_format_decimals, share_scales(panels, options.look)))
+    colored_panels = tuple(
+        # Numbers without a unit keep at least the decimals of their format.
+        panel
+        if panel.quantity.unit or (panel.decimals or 0) >= panel.quantity.format_decimals
+        else replace(panel, decimals=None)
+        for panel in share_scales(panels, options.look)
+    )
     return NumberTables(
         title=report_title(recording, options.look),
         panels=colored_panels,
@@ -255,12 +252,6 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
         look=options.look,
         about={"recording": origin(recording)},
     )
-
-
-def _with_format_decimals(panel: Panel) -> Panel:
-    """Returns the panel with at least the decimals of its quantity's format; one with a unit is unchanged."""
-    loses_digits = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
-    return replace(panel, decimals=None) if loses_digits else panel
 
 
 def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
@@ -371,6 +362,13 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
     sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts_heads:
         heads = recorded_order(heads, selected_heads)
+    query = None  # counted from the first query that is shown
+    if look.query is not None:
+        from attnviz.text.places import find_place
+
+        shown_queries = range(heads[0].queries.start, heads[0].queries.stop)
+        place, _ = find_place(heads[0].maps.query_tokens, look.query)
+        query = place - shown_queries.start if place in shown_queries else None
     report = with_page_numbers(
         ExactNumbers(
             title=report_title(recording, look),
@@ -381,7 +379,7 @@ def _exact_numbers(recording: Recording, selected_heads: list[ChosenHead], optio
                 {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
             ),
             view=VIEWS[look.drawn_style] if options.table is None else "table",
-            query=None if look.query is None else _shown_query(heads[0], look.query),
+            query=query,
             sort=(options.sort or "") if sorts_heads else "",
         ),
         options,
@@ -416,11 +414,3 @@ def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
     """Returns the elements of ``items``, in their order, that ``subset`` holds too, as the same objects."""
     ids = set(map(id, subset))
     return [item for item in items if id(item) in ids]
-
-
-def _shown_query(head: ChosenHead, name: str) -> int | None:
-    """Returns the index of the query with this name, counted from the first one shown; ``None`` if it is not shown."""
-    from attnviz.text.places import find_place
-
-    index, _ = find_place(head.maps.query_tokens, name)
-    return index - head.queries.start if head.queries.start <= index < head.queries.stop else None

@@ -57,18 +57,28 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     if not options.medium.has_lines:
         panels = [replace(panel, inside=None) for panel in panels]
     colored_panels = share_scales(panels, options.look)
-    names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
+    names = {
+        MEAN_OF_ALL if query is None else f"{quoted_token(maps.query_tokens.labels[query])} ({query})"
+        for maps, query in queries.items()
+    }
     heads_text = heads_phrase(drawn_heads) if len(drawn_heads) > 1 else head_phrase(recording, drawn_heads[0])
     subject = " or ".join(sorted(names))
     largest_key = largest_key_clause(panels)
     images = f"{panel_image(panels[0]).kind}{'s' if len(panels) > len(drawn_heads) else ''}"
+    if options.medium.has_colors:
+        drawing_remark = f"Colours show what {subject} looks at, over the {images} in grey."
+    else:
+        are_hidden = "are" if images.endswith("s") else "is"
+        drawing_remark = f"Shades show what {subject} looks at; without colours, the {images} {are_hidden} not drawn."
+    tops = band_tops(panels[0])  # of a spectrogram
+    band_remarks = [f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}."] if len(tops) else []
     return ShadedText(
         title=report_title(recording, options.look),
         panels=colored_panels,
         caption=f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
-            _drawing_remark(subject, images, options),
-            *_band_remarks(panels[0]),
+            drawing_remark,
+            *band_remarks,
             *_remarks(heads, drawn_heads, panels),
             *scale_remarks(options.look),
             *recording_remarks(recording),
@@ -118,27 +128,6 @@ def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[Chos
     return [head for head in heads if head.maps.layer == last]
 
 
-def _image_at(tokens: Tokens, index: int) -> Image:
-    """Returns the image at an index of the media of tokens."""
-    image = tokens.media[index]
-    assert isinstance(image, Image)
-    return image
-
-
-def _drawing_remark(subject: str, images: str, options: ReportOptions) -> str:
-    """Returns the sentence on what stands for weights; without colours, also that the images are not drawn."""
-    if options.medium.has_colors:
-        return f"Colours show what {subject} looks at, over the {images} in grey."
-    are_hidden = "are" if images.endswith("s") else "is"
-    return f"Shades show what {subject} looks at; without colours, the {images} {are_hidden} not drawn."
-
-
-def _band_remarks(panel: Panel) -> tuple[str, ...]:
-    """Returns the remark that says where time and bands are in a spectrogram; empty for a picture."""
-    tops = band_tops(panel)
-    return (f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}.",) if len(tops) else ()
-
-
 def _with_places_in(tokens: Tokens, image: int) -> Tokens:
     """Returns the tokens with places in one image alone; tokens outside of it have no place."""
     if len(tokens.media) == 1:
@@ -164,6 +153,13 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     visible = overview.visible & in_image
     values = overview.mean[0]
     image_weights = np.where(visible, np.nan_to_num(values), 0)[0]
+    # The query has a place in this image if it is a patch of it; the mean of all has none.
+    media = maps.query_tokens.media
+    queried_image = next((i for i in maps.query_tokens.image_indices if media[i] is over_image.canvas), None)
+    query_tokens = maps.query_tokens if queried_image is None else _with_places_in(maps.query_tokens, queried_image)
+    rows = Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=query_tokens.canvas)
+    if query is not None:
+        rows = token_axis("queries", query_tokens, queries, 1)
     visible_counts = (
         mean_visible_key_counts(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
@@ -174,7 +170,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
         title=f"{title}{image_share}",
         values=values,
         visible=visible,
-        rows=_query_axis(_queries_over_image(maps.query_tokens, over_image), query, queries),
+        rows=rows,
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
@@ -190,7 +186,9 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], tokens.image_indices
     image_number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     share = row[medium == image].sum()
-    image_share = f"{NOTE}{share:.0%} on {_image_at(tokens, image).kind}{image_number}"
+    drawn_image = tokens.media[image]
+    assert isinstance(drawn_image, Image)
+    image_share = f"{NOTE}{share:.0%} on {drawn_image.kind}{image_number}"
     if isinstance(tokens.canvas, Image):
         return image_share
     if not any(isinstance(tokens.media[index], Text) for index in np.unique(medium[medium >= 0]).tolist()):
@@ -200,24 +198,6 @@ def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str
         return image_share
     best_word = quoted_token(labels[int(word_weights.argmax())])
     return f"{image_share}, {word_weights.sum():.0%} on words, most on {best_word}"
-
-
-def _queries_over_image(tokens: Tokens, keys: Tokens) -> Tokens:
-    """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
-    image = next((index for index in tokens.image_indices if tokens.media[index] is keys.canvas), None)
-    return tokens if image is None else _with_places_in(tokens, image)
-
-
-def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
-    """Returns the axis of one query; if ``query`` is ``None``, of the mean over ``queries``, which has no place."""
-    if query is not None:
-        return token_axis("queries", tokens, queries, 1)
-    return Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=tokens.canvas)
-
-
-def _query_name(tokens: Tokens, query: int | None) -> str:
-    """Returns the query's token in quotes with its number; `MEAN_OF_ALL` if ``query`` is ``None``."""
-    return MEAN_OF_ALL if query is None else f"{quoted_token(tokens.labels[query])} ({query})"
 
 
 def _remarks(heads: list[ChosenHead], drawn_heads: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:

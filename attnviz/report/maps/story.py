@@ -49,7 +49,12 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
 
 def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
     """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads."""
-    heatmap_options = _heatmap_options(address, options)
+    # A heatmap without notes, with the colour scale and limits that the address names.
+    look, scale = options.look, address.get("scale")
+    color_scale = scale if scale in COLOR_SCALES else look.color_scale
+    limits = "head" if address.get("limits") == "head" else look.limits
+    look = replace(look, notes=None, style="heatmap", color_scale=color_scale, limits=limits)
+    heatmap_options = replace(options, look=look)
     names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))  # ~2: the second head of a name
     if not names:
         names_token = bool(address.keys() & {"query", "key"})
@@ -72,15 +77,6 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
             pass  # too many tokens for arcs or text: the map below shows the same weights
     report = _maps_report(recording, head_options, original)
     return replace(report, panels=tuple(replace(panel, marked=marked_pair) for panel in report.panels))
-
-
-def _heatmap_options(address: Address, options: ReportOptions) -> ReportOptions:
-    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names."""
-    look = options.look
-    scale = address.get("scale")
-    color_scale = scale if scale in COLOR_SCALES else look.color_scale
-    limits = "head" if address.get("limits") == "head" else look.limits
-    return replace(options, look=replace(look, notes=None, style="heatmap", color_scale=color_scale, limits=limits))
 
 
 def _maps_report(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:

@@ -77,16 +77,27 @@ def shared_scale(
     """
     look = look or Look()
     cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
-    if quantity.centred:
-        return _scale_of_changes(panels, steps)
+    if quantity.centred:  # around 0
+        changes = _visible_levels(panels)
+        reach = (float(np.abs(changes).max()) if changes.size else 0.0) or 1.0
+        return ColorScale(-reach, reach, DIVERGING, steps, signed=True)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
         return ColorScale(low, high, cmap, steps, clipped=are_clipped(panels, high))
-    if quantity.any_sign:
-        return _scale_of_scores(panels, cmap)
+    if quantity.any_sign:  # from the smallest score to the largest
+        scores = _visible_levels(panels)
+        low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
+        return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
     if quantity == LIFT:
         return _scale_of_lifts(panels, cmap)
-    return _logarithmic_scale(panels, cmap) if steps == "log" else _scale_of_weights(panels, cmap, steps)
+    high = _largest_level(panels)  # of weights that are not 1 by definition
+    if steps != "log":
+        return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
+    high = high or 1.0
+    levels = _visible_levels(panels)
+    positive_levels = levels[levels > 0]
+    low = max(float(positive_levels.min()) if positive_levels.size else 0.0, high * LOG_RANGE)
+    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=are_clipped(panels, high))
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
@@ -142,49 +153,17 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
     """Returns the panels with the decimals in cells that the largest number of their quantity needs."""
     largest: dict[Quantity, float] = {}
     for panel in panels:
-        largest[panel.quantity] = max(largest.get(panel.quantity, 0.0), _largest_magnitude(panel))
+        magnitude = _largest_number(np.abs(panel.values), panel.visible)
+        largest[panel.quantity] = max(largest.get(panel.quantity, 0.0), magnitude)
     return [replace(panel, decimals=panel.quantity.decimals(largest[panel.quantity])) for panel in panels]
-
-
-def _largest_magnitude(panel: Panel) -> float:
-    """Returns the largest absolute value of the visible cells; 0 if none is finite."""
-    return max(_largest_number(np.abs(panel.values), panel.visible), 0.0)
-
-
-def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
-    """Returns a scale from 0 to the largest weight that is not 1 by definition; to 1 if that weight is 0."""
-    high = _largest_level(panels)
-    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
     """Returns a logarithmic scale, centred on 1 (no preference), without the largest thousandth of the lifts."""
-    lifts = _informative_levels(panels)
+    # Without weights that are 1 by definition.
+    lifts = np.concatenate([_finite_numbers(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
     high = max(float(np.quantile(lifts, LIFT_QUANTILE)) if lifts.size else 0.0, MIN_LIFT_REACH)
     return ColorScale(1 / high, high, cmap, "log", clipped=are_clipped(panels, high))
-
-
-def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
-    """Returns a scale centred on 0 that reaches to the largest change; to 1 if nothing changes."""
-    changes = _visible_levels(panels)
-    reach = (float(np.abs(changes).max()) if changes.size else 0.0) or 1.0
-    return ColorScale(-reach, reach, DIVERGING, steps, signed=True)
-
-
-def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
-    """Returns a linear scale from the smallest to the largest score."""
-    scores = _visible_levels(panels)
-    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
-    return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
-
-
-def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
-    """Returns a scale from the smallest positive weight, or from a ten-thousandth of the largest if that is more."""
-    levels = _visible_levels(panels)
-    high = _largest_level(panels) or 1.0
-    positive_levels = levels[levels > 0]
-    low = max(float(positive_levels.min()) if positive_levels.size else 0.0, high * LOG_RANGE)
-    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=are_clipped(panels, high))
 
 
 def are_clipped(panels: Sequence[Panel], high: float) -> bool:
@@ -195,11 +174,6 @@ def are_clipped(panels: Sequence[Panel], high: float) -> bool:
 def _largest_level(panels: Sequence[Panel]) -> float:
     """Returns the largest number that sets a colour, without weights that are 1 by definition; at least 0."""
     return max(0.0, *(_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
-
-
-def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
-    """Returns the finite numbers that set colours, without weights that are 1 by definition."""
-    return np.concatenate([_finite_numbers(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
@@ -235,35 +209,24 @@ def limits_text(panel: Panel) -> str:
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
     """Returns remarks on unusual colours, and on values that the colours do not show; empty if there are none."""
-    separate_remark = "Each head has its own scale: compare heads by their numbers."
-    logarithmic_remark = "The scale is logarithmic."
-    return (
-        *((separate_remark,) if look.color_limits == "head" else ()),
-        *((logarithmic_remark,) if look.color_scale == "log" else ()),
-        *_lift_remarks(panels),
-        *_clipping_remarks(look, panels),
-        *_faint_remarks(look, panels),
-        *pool_remarks(look, panels),
-        *_only_one_key_remarks(panels),
-    )
-
-
-def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if every weight is 1 by definition, as in a text of one token; else empty."""
+    remarks = []
+    if look.color_limits == "head":
+        remarks.append("Each head has its own scale: compare heads by their numbers.")
+    if look.color_scale == "log":
+        remarks.append("The scale is logarithmic.")
+    if any(panel.lift for panel in panels):
+        remarks.append(LIFTED)
+    remarks += [*_clipping_remarks(look, panels), *_faint_remarks(look, panels), *pool_remarks(look, panels)]
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.pooled]
-    one_key_each = all(np.array_equal(panel.visible.sum(axis=-1), np.ones(len(panel.visible))) for panel in weights)
-    return (ONLY_ONE_KEY,) if weights and one_key_each else ()
+    if weights and all((panel.visible.sum(axis=-1) == 1).all() for panel in weights):
+        remarks.append(ONLY_ONE_KEY)
+    return tuple(remarks)
 
 
 def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty."""
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
     return (f"{option('pool', look.pool)} has no effect: every cell is one weight.",) if pools_nothing else ()
-
-
-def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if the colours of a panel show lift; else empty."""
-    return (LIFTED,) if any(panel.lift for panel in panels) else ()
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

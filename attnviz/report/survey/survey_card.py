@@ -78,12 +78,14 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     remark = f"Not shown: {hidden_count} more; {choice}."
     names = ", ".join(survey.heads[head_index].name for head_index in shown_indices)
     subject, verb = ("heads", "do") if len(shown_indices) > 1 else ("head", "does")
+    has_offsets = survey.tallies.pairs.any()
+    offsets_sentence = " Offsets are key - query: -1 is the token before." if has_offsets else ""
     return HeadCards(
         title=options.look.title or survey_title(survey),
         caption=f"What {subject} {names} of {survey.model} {verb}.",
         remarks=(
             *([remark] if hidden_count else []),
-            _means_remark(survey),
+            f"Means over the {survey.example_noun}; ± is half of the 95 % interval.{offsets_sentence}",
             *survey_remarks(survey),
         ),
         look=options.look,
@@ -91,12 +93,6 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
             section for head_index in shown_indices for section in _card(survey, head_index, sort_metric, options.look)
         ),
     )
-
-
-def _means_remark(survey: Survey) -> str:
-    """Returns the remark on means and intervals, and on offsets if the survey has any."""
-    remark = f"Means over the {survey.example_noun}; ± is half of the 95 % interval."
-    return f"{remark} Offsets are key - query: -1 is the token before." if survey.tallies.pairs.any() else remark
 
 
 def _card(survey: Survey, head_index: int, sort_metric: str | None, look: Look) -> list[Section]:

@@ -95,7 +95,11 @@ def surveyed_heads_report(
         for place, name in zip(places, example_metrics, strict=True)
     ]
     other_examples = [] if is_picture else _examples_of_other_metrics(survey, places, example_metrics)
-    one_metric_remark = [] if is_picture or other_examples else [_one_metric_remark(survey.example_noun)]
+    one_metric_remark = []
+    if not is_picture and not other_examples:
+        noun, metric_phrase = survey.example_noun, f"its clearest metric, or of {option('sort')}"
+        advice = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with {noun} by every metric"
+        one_metric_remark = [f"Each head lists the {noun} with the largest values of {metric_phrase}; {advice}."]
     all_examples = main_examples
     if other_examples:
         all_examples = [[*main, *others] for main, others in zip(main_examples, other_examples, strict=True)]
@@ -217,13 +221,6 @@ def _examples_of_other_metrics(
     return examples_of_heads
 
 
-def _one_metric_remark(noun: str) -> str:
-    """Returns the remark that each head has examples, ``noun``, of one metric only; it names options that give more."""
-    advice = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with {noun} by every metric"
-    metric_phrase = f"its clearest metric, or of {option('sort')}"
-    return f"Each head lists the {noun} with the largest values of {metric_phrase}; {advice}."
-
-
 def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
     """Returns an example that shows a whole picture, or at most `SHOWN_TOKENS` tokens of a text."""
     count = len(survey.examples.texts[id].tokens)
@@ -246,19 +243,22 @@ def _examples_with_weights(
     distinct_requests = dict.fromkeys(chain.from_iterable(requests))
     weights, pictures, remarks = _computed_weights(survey, list(distinct_requests) if cells else [])
     texts: dict[tuple[int, tuple[int, int], int | None], int] = {}
-    examples = tuple(
-        tuple(
-            HeadExample(
-                reason=example.reason,
-                value=example.value,
-                # A new text gets the next index.
-                text=texts.setdefault(_text_key(survey, example, pictures), len(texts)),
-                query=_shown_query(survey, example, pictures),
-                weights=_shown_rows(weights.get(request), example),
-                metric=example.metric,
-            )
-            for example, request in zip(head_examples, head_requests, strict=True)
+
+    def shown_example(example: ChosenExample, request: "WeightsRequest") -> HeadExample:
+        # A picture that is not drawn is named with its query, which is not among tokens that are shown.
+        is_named = _is_picture(survey, example.id) and example.id not in pictures
+        key = example.id, example.span, example.query if is_named else None
+        return HeadExample(
+            reason=example.reason,
+            value=example.value,
+            text=texts.setdefault(key, len(texts)),  # a new text gets the next index
+            query=None if example.query is None or is_named else example.query - example.span[0],
+            weights=_shown_rows(weights.get(request), example),
+            metric=example.metric,
         )
+
+    examples = tuple(
+        tuple(map(shown_example, head_examples, head_requests))
         for head_examples, head_requests in zip(examples_of_heads, requests, strict=True)
     )
     return examples, tuple(_shown_text(survey, pictures.get(key[0]), *key) for key in texts), remarks
@@ -286,23 +286,9 @@ def _computed_weights(
     return weights, pictures, (f"{len(missing)} {pictures_are} not drawn: no such file as {missing[0]!r}.",)
 
 
-def _text_key(
-    survey: Survey, example: ChosenExample, pictures: Mapping[int, Tokens]
-) -> tuple[int, tuple[int, int], int | None]:
-    """Returns what an example shows: its number, a range of tokens, and for a picture that is not drawn the query."""
-    is_named = _is_picture(survey, example.id) and example.id not in pictures
-    return example.id, example.span, example.query if is_named else None
-
-
 def _is_picture(survey: Survey, id: int) -> bool:
     """True if an example is a picture, whose row is 0; the row of a text is its place in the file, counted from 1."""
     return not survey.examples.texts[id].row
-
-
-def _shown_query(survey: Survey, example: ChosenExample, pictures: Mapping[int, Tokens]) -> int | None:
-    """Returns the index of the query among the shown tokens; ``None`` for a mean, or a picture that is not drawn."""
-    is_named = _is_picture(survey, example.id) and example.id not in pictures
-    return None if example.query is None or is_named else example.query - example.span[0]
 
 
 def _weight_requests(
@@ -311,11 +297,13 @@ def _weight_requests(
     """Returns a request for each example of a head, for the weights that the example needs."""
     from attnviz.corpus.example_weights import WeightsRequest
 
-    queries_of_examples = [_needed_queries(example, whole_texts and not example.brief, survey) for example in examples]
-    requests = [
-        WeightsRequest(example.id, place, queries, example.span)
-        for example, queries in zip(examples, queries_of_examples, strict=True)
-    ]
+    requests = []
+    for example in examples:
+        queries = None if example.query is None else (example.query, example.query + 1)  # None: the mean of all
+        is_whole = example.span == (0, len(survey.examples.texts[example.id].tokens))
+        if whole_texts and not example.brief and is_whole:
+            queries = example.span
+        requests.append(WeightsRequest(example.id, place, queries, example.span))
     full_requests = {request.text: request for request in requests if request.queries == request.keys}
     return [
         full_requests.get(example.id, request) if example.brief else request
@@ -330,14 +318,6 @@ def _shown_rows(weights: FloatArray | None, example: ChosenExample) -> FloatArra
     if example.query is None:
         return np.asarray(weights.mean(axis=0, keepdims=True), dtype=np.float32)
     return weights[example.query : example.query + 1]  # several rows are only computed for whole texts, so places agree
-
-
-def _needed_queries(example: ChosenExample, whole_text: bool, survey: Survey) -> tuple[int, int] | None:
-    """Returns the range of queries whose weights an example needs; ``None`` if it needs the mean of all queries."""
-    count = len(survey.examples.texts[example.id].tokens)
-    if whole_text and example.span == (0, count):
-        return example.span
-    return None if example.query is None else (example.query, example.query + 1)
 
 
 def _shown_text(survey: Survey, picture: Tokens | None, id: int, span: tuple[int, int], query: int | None) -> ShownText:

@@ -25,7 +25,16 @@ def read_names(file: str | None) -> HeadNames:
     if file is None:
         return {}
     lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
-    return dict(_head_and_name(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip())
+    names = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = LINE.fullmatch(line.strip())
+        head = match and parse_head_name(match[1])
+        if match is None or head is None:
+            raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")
+        names[str(head)] = printable_line(match[2])
+    return names
 
 
 def write_name(file: str, head: str, name: str) -> None:
@@ -42,12 +51,3 @@ def write_name(file: str, head: str, name: str) -> None:
     lines = (f"{head} {names[head]}\n" for head in sorted(names, key=lambda head: parse_head_name(head) or ()))
     with output_file(Path(file), force=True) as target:
         target.write("".join(lines).encode())
-
-
-def _head_and_name(line: str, line_number: int) -> tuple[str, str]:
-    """Returns the head and its name on one line of a file."""
-    match = LINE.fullmatch(line)
-    head = match and parse_head_name(match[1])
-    if match is None or head is None:
-        raise AttnvizError(f"{option('names')}: line {line_number} is not a head and a name; write it as {EXAMPLE!r}")
-    return str(head), printable_line(match[2])

@@ -64,16 +64,14 @@ def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
     if strongest_match is None:
         return f"{last_unit} gave no {singular(by)} more than an even share of its weight."
     unit_shares, head, unit = strongest_match
-    quotation = f"“{_first_words(unit_shares, unit) or unit_shares.labels[unit]}”"
+    tokens, span = unit_shares.maps.key_tokens, unit_shares.spans[unit]
+    start, stop = int(tokens.offsets[span.start, 0]), int(tokens.offsets[span.stop - 1, 1])
+    text = first_words(
+        tokens.text[start:stop][:MAX_READ_CHARACTERS], MAX_QUOTED_CHARACTERS
+    )  # "" for tokens without one
+    quotation = f"“{text or unit_shares.labels[unit]}”"
     unit_text = f"{unit_shares.labels[unit]}, {quotation}" if by in REMAINDER_LABELS else quotation
     share, lift = unit_shares.shares[head, unit], unit_shares.lift[head, unit]
     head_text = head_name(unit_shares.maps, unit_shares.heads[head])
     numbers = f"{share:.0%} of its weight in head {head_text}, {lift:.1f} times an even share"
     return f"{last_unit} looked most at {unit_text}: {numbers}."
-
-
-def _first_words(unit_shares: UnitShares, unit: int) -> str:
-    """Returns the first words of a unit of the keys; "" for tokens without a text."""
-    tokens, span = unit_shares.maps.key_tokens, unit_shares.spans[unit]
-    start, stop = int(tokens.offsets[span.start, 0]), int(tokens.offsets[span.stop - 1, 1])
-    return first_words(tokens.text[start:stop][:MAX_READ_CHARACTERS], MAX_QUOTED_CHARACTERS)

@@ -22,17 +22,16 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
     if file is None:
         return []
     lines = read_lines(Path(file), MAX_NOTES_BYTES, "a file of notes")
-    notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+    notes = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = LINE.fullmatch(line.strip())
+        if match is None:
+            raise AttnvizError(
+                f"{option('notes')}: line {number} is not a note; write a place and a text, such as {EXAMPLE!r}"
+            )
+        notes.append({"place": match[1], "text": printable(match[2])})
     if len(notes) > MAX_NOTES:
         raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; give at most {MAX_NOTES}")
     return notes
-
-
-def _note(line: str, line_number: int) -> dict[str, Any]:
-    """Returns the place and the text of the note on a line as JSON values."""
-    match = LINE.fullmatch(line.strip())
-    if match is None:
-        raise AttnvizError(
-            f"{option('notes')}: line {line_number} is not a note; write a place and a text, such as {EXAMPLE!r}"
-        )
-    return {"place": match[1], "text": printable(match[2])}

@@ -26,8 +26,10 @@ def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
     if "recording_a" in about:
         remark = "a.safetensors and b.safetensors stand for the two saved recordings."
         return {"input": "attnviz compare a.safetensors b.safetensors", "remark": remark, "compares": True}
-    words = _model_words(about["recording"])
-    if words is None:
+    recording = about["recording"]
+    text, settings = str(recording["text"]), recording["settings"]
+    words = [text, *_setting_words(recording)]
+    if not text or len(text) > MAX_TEXT or "model" not in settings or not all(map(str.isprintable, words)):
         return {"input": f"attnviz show {SAVED}", "remark": SAVED_REMARK, "compares": False}
     return {"input": " ".join(["attnviz show", *map(shlex.quote, words)]), "remark": "", "compares": False}
 
@@ -48,15 +50,6 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
     return " ".join(["attnviz show", *map(shlex.quote, [text, *words])]), ""
 
 
-def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
-    """Returns the text and the settings of a recording as words of a command."""
-    text, settings = str(recording["text"]), recording["settings"]
-    if not text or len(text) > MAX_TEXT or "model" not in settings:
-        return None
-    words = [text, *_setting_words(recording)]
-    return words if all(map(str.isprintable, words)) else None
-
-
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ from their defaults as options of a command, a word for each name and value."""
     from attnviz.models.sources import used_settings
@@ -70,10 +63,6 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(flag(name, value))
         elif isinstance(value, (str, int, float)):
-            words += [flag(name), _option_value(name, str(value), recording)]
+            is_absolute_path = name == "model" and PurePath(str(value)).is_absolute()  # of this machine alone
+            words += [flag(name), str(recording["model"] if is_absolute_path else value)]
     return words
-
-
-def _option_value(name: str, value: str, recording: Mapping[str, Any]) -> str:
-    """Returns a setting's value unchanged, except the absolute path of a model, which becomes the model's name."""
-    return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
