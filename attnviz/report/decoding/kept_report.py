@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.maps.recording import Recording
 from attnviz.metrics.kept import MIN_FAR, RECENT, SINKS, KeptMass
-from attnviz.report.heads.head_columns import Column, Numbers, layers_by_heads, listed, number_texts
+from attnviz.report.heads.head_columns import Column, FileNumbers, layers_by_heads, listed, number_texts
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
@@ -120,7 +120,7 @@ def kept_report(recording: Recording, kept_mass: KeptMass, options: ReportOption
         title=report_title(recording, options.look),
         caption=_caption(recording, kept_mass),
         remarks=(*_remarks(kept_mass), *recording_remarks(recording)),
-        results=Numbers(rows, json),
+        results=FileNumbers(rows, json),
         summary=summary,
         panels=lambda: [
             layers_by_heads(heads, shares.tolist(), policy, KEPT)

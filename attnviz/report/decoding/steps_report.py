@@ -10,7 +10,7 @@ from attnviz.base.printable import printable_line
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.steps import DecodingSteps
-from attnviz.report.heads.head_columns import Column, Numbers, labelled_panel, listed, number_texts
+from attnviz.report.heads.head_columns import Column, FileNumbers, labelled_panel, listed, number_texts
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
@@ -109,7 +109,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         title=report_title(recording, options.look),
         caption=caption,
         remarks=(*remarks, *recording_remarks(recording)),
-        results=Numbers(rows, lambda: _json(steps, recording.model)),
+        results=FileNumbers(rows, lambda: _json(steps, recording.model)),
         summary=summary,
         panels=panels,
         refusal="a page cannot show steps; use -o steps.png, or -o steps.csv for numbers",

@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
-from attnviz.report.heads.head_columns import Column, Numbers, bar_lengths, labelled_panel, listed, number_texts
+from attnviz.report.heads.head_columns import Column, FileNumbers, bar_lengths, labelled_panel, listed, number_texts
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
@@ -114,7 +114,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         title=report_title(recording, options.look),
         caption=caption,
         remarks=(loss_remark, *recording_remarks(recording)),
-        results=Numbers(rows, json),
+        results=FileNumbers(rows, json),
         summary=summary,
         panels=panels,
         refusal="the effects of hiding units are one picture; use -o units.png, or -o units.csv for numbers",

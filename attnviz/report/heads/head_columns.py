@@ -54,7 +54,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class FileNumbers:
     """Exact numbers for files, which are put together only if such a file is written.
 
     Attributes:
