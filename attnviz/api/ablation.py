@@ -57,7 +57,8 @@ def ablate(
             one that changes it most with the first ablated, and so on. With several texts the mean change decides.
         by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
             or a reading with the same number of tokens, whose outputs are then used.
-        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
+        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``;
+            ``None`` for all, whose names begin with the part: ``encoder:0.1``.
         module: the path of the part of a model whose heads are ablated, such as ``model.language_model`` of one that
             reads text and pictures; ``None`` for all heads. Choose attention and module of readings in
             ``attnviz.reading``.

@@ -11,11 +11,12 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.progress import track
 from attnviz.battery.few_texts import with_few_texts
 from attnviz.battery.needle import RetrievalScores, retrieval_scores
-from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
+from attnviz.battery.probed_model import Probe, ProbedModel
 from attnviz.battery.random_tokens import detect_head_scores, random_probes, segment_length
 from attnviz.battery.templates import delimiter_probes, template_probes
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
 from attnviz.metrics.measure import Measure, finite_number
+from attnviz.text.head_name import HeadName
 
 DETECT_HEAD_TEXTS = 4
 
@@ -135,7 +136,7 @@ class HeadTypes:
     def as_json(self) -> dict[str, Any]:
         """Returns all results as JSON values; numbers in ``heads`` that are not finite become ``None``."""
         detections = {
-            name: {f"{layer}.{head}": scores.tolist() for (layer, head), scores in heads.items()}
+            name: {str(head): scores.tolist() for head, scores in heads.items()}
             for name, heads in self.detected.items()
         }
         numbers = ("score", "margin", "control", "beyond", "beyond_margin")

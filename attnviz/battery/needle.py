@@ -6,9 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.battery.probed_model import HeadName, ProbedModel
+from attnviz.battery.probed_model import ProbedModel
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
+from attnviz.text.head_name import HeadName
 from attnviz.text.samples import read_sample
 from attnviz.text.tokens import Tokens
 
@@ -88,7 +89,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             """Stores each head's key with the largest weight in ``top_keys``, for each query before an answer token."""
             weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
             keys = weights[0].argmax(-1).cpu().numpy()
-            top_keys.update({(site.layer, head): keys[index] for index, head in enumerate(heads)})
+            top_keys.update({HeadName(site.layer, head): keys[index] for index, head in enumerate(heads)})
 
         output = model.run([haystack.ids], receive)
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)

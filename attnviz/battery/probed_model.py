@@ -18,10 +18,10 @@ from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader, reader_class
+from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
-HeadName = tuple[int, int]  # layer, head
 BATCH_TEXTS = 16
 MIN_WORDS = 512  # a vocabulary with fewer ordinary tokens is not that of a language
 
@@ -86,9 +86,12 @@ class ProbedModel:
             AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
+        modules: dict[int, str] = {}  # by layer
+
         def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first_head: int) -> None:
             """Passes a call of self-attention to ``receive``."""
-            if site.kind == "cross" or first_head:
+            module = modules.setdefault(site.layer, site.module)
+            if site.kind == "cross" or first_head or site.module != module:
                 raise AttnvizError(
                     f"layer {site.layer} of {self.name} has cross-attention or several attention calls; the battery "
                     "needs one call of self-attention per layer"
@@ -133,7 +136,8 @@ class ProbedModel:
                 for table, weights in ((scores_by_head, maps.weights.float()), (uniform_by_head, uniform_weights)):
                     scores = _mean_weight(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
                     for column, head in enumerate(heads):
-                        table.setdefault((site.layer, head), np.full(len(probes), np.nan))[indices] = scores[:, column]
+                        name = HeadName(site.layer, head)
+                        table.setdefault(name, np.full(len(probes), np.nan))[indices] = scores[:, column]
 
             self.run([probes[index].ids for index in indices], receive)
         return dict(sorted(scores_by_head.items())), dict(sorted(uniform_by_head.items()))

@@ -4,7 +4,8 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
+from attnviz.battery.probed_model import Probe, ProbedModel
+from attnviz.text.head_name import HeadName
 
 SEQUENCES, SEGMENT = 32, 50  # texts, and tokens of the segment that occurs twice in each
 MIN_SEGMENT = 4

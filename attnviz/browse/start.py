@@ -119,7 +119,7 @@ def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
         return ()
     from attnviz.report.heads.effect_columns import read_effects
 
-    heads = {(maps.layer, head) for maps in recording.maps for head in maps.heads}
+    heads = {maps.known_head(head).name for maps in recording.maps for head in maps.heads}
     return (read_effects(look.effects, heads).frame,)
 
 

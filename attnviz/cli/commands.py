@@ -250,7 +250,7 @@ def heads(
         from attnviz.report.heads.effect_columns import refuse_other_heads
 
         layers = [maps for recording in recordings for maps in recording.maps]
-        recorded_heads = {(maps.layer, head) for maps in layers for head in maps.heads}
+        recorded_heads = {maps.known_head(head).name for maps in layers for head in maps.heads}
         refuse_other_heads(table, str(effects), recorded_heads)
     from attnviz.media.timed_words import read_words
     from attnviz.report.heads.head_atlas import heads_report

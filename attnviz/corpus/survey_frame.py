@@ -12,6 +12,7 @@ from attnviz.metrics.beside_sink import REST_METRICS
 from attnviz.metrics.head_changes import HeadChanges, number_changes
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.patterns import find_patterns
+from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 from attnviz.text.towers import refuse_other_tower
 
@@ -59,7 +60,7 @@ def _row(survey: Survey, index: int) -> HeadRow:
     sink = int(survey.tallies.sinks[index])  # the token that receives the most weight in every text
     labels = {} if sink in (NO_SINK, VARIOUS_SINKS) else survey.sink_labels
     patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, "various tokens"))
-    return HeadRow(((head.layer, head.head),), "self", head.module, patterns, part=head.part)
+    return HeadRow((HeadName(head.layer, head.head, head.part),), "self", head.module, patterns)
 
 
 def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:

@@ -1,7 +1,6 @@
 """Defines the table of effects: how the output of a model changes without each of some sets of heads."""
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +15,12 @@ from attnviz.base.reading import NotJsonError, read_json
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
 from attnviz.metrics.measure import Measure, finite_number, margin_of_mean
 from attnviz.metrics.needs import Need
+from attnviz.text.head_name import HeadName, parse_head_name
 
 FORMAT, VERSION = "attnviz effects", 1
 MAX_BYTES = 10**8  # of a file of effects
 MAX_TEXTS = 10**9
 LOGIT_PREFIX = "logit:"  # of a metric that is the logit of a token or label
-HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")  # layer.head
 OUTPUTS = {
     measure.name: measure
     for measure in (
@@ -39,7 +38,7 @@ class Effect:
     """The effect of ablating a set of heads.
 
     Attributes:
-        heads: the layer and the number of each head.
+        heads: the names of the heads.
         values: ``(texts,)``, the change of the metric without the heads.
     """
 
@@ -181,7 +180,7 @@ class Effects:
             "remarks": list(self.remarks),
             "effects": [
                 {
-                    "heads": [f"{layer}.{head}" for layer, head in row.heads],
+                    "heads": list(map(str, row.heads)),
                     "effect": row.mean,
                     "margin": finite_number(row.margin),
                     "beyond": finite_number(self.interaction(row)),
@@ -234,9 +233,9 @@ def _line(value: Any) -> str:
     return printable(value)
 
 
-def _head(name: Any) -> tuple[int, int]:
-    """Returns layer and head of a name such as ``0.1``; raises ValueError or TypeError for anything else."""
-    match = HEAD.fullmatch(name)
-    if match is None:
+def _head(name: Any) -> HeadName:
+    """Returns the head that a name such as ``0.1`` names; raises ValueError for anything else."""
+    head = parse_head_name(_line(name))
+    if head is None:
         raise ValueError
-    return int(match[1]), int(match[2])
+    return head

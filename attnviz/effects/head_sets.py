@@ -4,16 +4,15 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.effects.effect_table import HEAD
-from attnviz.effects.head_sites import HeadName
 from attnviz.metrics.head_frame import HeadSet
-from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
+from attnviz.text.selection import Selection, refuse_unknown_part
 
 MAX_PAIRS = 2000
 
 
 def chosen_sets(
-    model_heads: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
+    model_heads: Sequence[KnownHead], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
     """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
 
@@ -35,40 +34,39 @@ def chosen_sets(
     return list(dict.fromkeys((*single_sets, *named_sets, *pair_sets)))
 
 
-def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
+def _selected_heads(model_heads: Sequence[KnownHead], heads: Iterable[str] | Selection | None) -> list[HeadName]:
     """Returns the selected heads: names in their order, a `Selection` in the model's order; all for ``None``."""
-    if heads is None:
-        return model_heads
-    if not isinstance(heads, Selection):
+    if heads is not None and not isinstance(heads, Selection):
         return [_named_head(name, model_heads) for name in heads]
-    model_layers = sorted({layer for layer, _ in model_heads})
-    refuse_missing(heads.chosen_layers, model_layers, "layer")
-    heads_by_layer: dict[int, Sequence[int]] = {}
-    for layer in heads.chosen_layers or model_layers:
-        layer_heads = [head for head_layer, head in model_heads if head_layer == layer]
-        refuse_missing(heads.heads_of(layer), layer_heads, f"head in layer {layer}:")
-        heads_by_layer[layer] = heads.heads_of(layer) or layer_heads
-    return [(layer, head) for layer, head in model_heads if head in heads_by_layer.get(layer, ())]
+    places = range(len(model_heads)) if heads is None else sorted(heads.places_in(model_heads))
+    return [_name(model_heads[place]) for place in places]
 
 
-def _named_head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
-    """Returns layer and number of the head with a name such as ``0.1``; raises AttnvizError if there is none."""
-    match = HEAD.fullmatch(name.strip())
-    head_name = None if match is None else (int(match[1]), int(match[2]))
-    if head_name is None or head_name not in model_heads:
-        layers = number_ranges({layer for layer, _ in model_heads})
-        numbers = number_ranges({head for _, head in model_heads})
-        last_layer, last_head = model_heads[-1]
+def _name(head: KnownHead) -> HeadName:
+    return HeadName(head.layer, head.head, head.part)
+
+
+def _named_head(text: str, model_heads: Sequence[KnownHead]) -> HeadName:
+    """Returns the head with a name such as ``0.1``; raises AttnvizError if there is none, or several."""
+    name = parse_head_name(text)
+    if name is None or name[:2] not in {(head.layer, head.head) for head in model_heads}:
+        layers = number_ranges({head.layer for head in model_heads})
+        numbers = number_ranges({head.head for head in model_heads})
         raise AttnvizError(
-            f"no head {name!r}; layers {layers} have heads {numbers}; choose one such as {last_layer}.{last_head}"
+            f"no head {text!r}; layers {layers} have heads {numbers}; choose one such as {model_heads[-1].name}"
         )
-    return head_name
+    [place] = Selection(pairs=(name,)).places_in(model_heads)
+    return _name(model_heads[place])
 
 
-def _heads_of_set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
-    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads."""
+def _heads_of_set(name: str, model_heads: Sequence[KnownHead]) -> HeadSet:
+    """Returns the heads of a set such as ``0.1+2.3``; a layer, such as ``2`` or ``encoder:2``, stands for its heads."""
     heads: list[HeadName] = []
-    for part in name.split("+"):
-        layer_heads = [head for head in model_heads if part.strip() == str(head[0])]
-        heads += layer_heads or [_named_head(part, model_heads)]
+    for item in name.split("+"):
+        part, _, layer = item.strip().rpartition(":")
+        layer_heads = [head for head in model_heads if layer == str(head.layer)]
+        fitting_heads = [head for head in layer_heads if head.fits(part)]
+        if layer_heads and not fitting_heads:
+            refuse_unknown_part(item.strip(), layer_heads)
+        heads += map(_name, fitting_heads) if fitting_heads else [_named_head(item, model_heads)]
     return tuple(sorted(set(heads)))

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
@@ -19,9 +18,8 @@ from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer, TorchCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.effects.module_calls import Key, ModuleCalls, record_calls
+from attnviz.text.head_name import HeadName, HeadsOfCall, KnownHead, distinguishing_parts
 from attnviz.text.selection import AttentionPart, Selection
-
-HeadName = tuple[int, int]  # numbers of the layer and of the head in it
 
 
 @dataclass(eq=False)
@@ -31,19 +29,19 @@ class HeadSite:
     Attributes:
         key: identifies the product in every run.
         is_left: True if the heads' outputs are the left operand.
-        columns: for each head, the indices of the columns of the operand that hold its output.
         matrix: the operand with the heads' outputs, ``(rows, columns)``.
         batch: the number of texts in the rows.
         queries_first: True if the rows are ``(queries, texts)``, False if they are ``(texts, queries)``.
+        columns: for each head, the indices of the columns of the operand that hold its output.
         cached_results: the results of the module calls that had returned before the product, by the keys of the calls.
     """
 
     key: Key
     is_left: bool
-    columns: dict[HeadName, Tensor]
     matrix: Tensor
     batch: int
     queries_first: bool
+    columns: dict[HeadName, Tensor] = field(default_factory=dict)
     cached_results: dict[Key, Any] = field(default_factory=dict)
 
 
@@ -54,15 +52,12 @@ class CleanRun:
     Attributes:
         output: the output of the model.
         sites: the products that project heads, in the order of the run.
+        heads: all heads, in order of layer, number and part.
     """
 
     output: Any
     sites: list[HeadSite]
-
-    @property
-    def heads(self) -> list[HeadName]:
-        """All heads, in order of layer and number."""
-        return sorted({head for site in self.sites for head in site.columns})
+    heads: list[KnownHead]
 
 
 class SiteObserver(Observer):
@@ -103,7 +98,8 @@ class SiteFinder(Capture):
         self.sites: dict[Key, HeadSite] = {}
         self.sites_without_projection: list[CallSite] = []
         self.module = module
-        self.modules_of_heads: dict[HeadName, set[str]] = {}
+        self.columns: dict[Key, dict[KnownHead, Tensor]] = {}  # by site; names of heads need all calls of the run
+        self.modules_of_layers: dict[tuple[str, str, int], str] = {}  # whose heads are modules of their own
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         """Counts the heads of an attention call, and searches for the product that projects its output."""
@@ -123,17 +119,18 @@ class SiteFinder(Capture):
         """Stores the `HeadSite` of a product that projects the output of an attention call, with the call's heads."""
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
-        columns = {(site.layer, first_head + head): indices for head, indices in enumerate(projection.columns)}
-        for head in columns:
-            self.modules_of_heads.setdefault(head, set()).add(site.module)
-        existing_site = self.sites.get(self.site_observer.key)
-        if existing_site is not None:
-            existing_site.columns.update(columns)
+        module = site.module
+        if site.head is not None:
+            module = self.modules_of_layers.setdefault((site.stack, site.kind, site.layer), module)
+        self.columns.setdefault(self.site_observer.key, {}).update(
+            (KnownHead(site.layer, first_head + head, "", module, site.kind), indices)
+            for head, indices in enumerate(projection.columns)
+        )
+        if self.site_observer.key in self.sites:
             return
         self.sites[self.site_observer.key] = HeadSite(
             key=self.site_observer.key,
             is_left=place.operand is self.site_observer.left,
-            columns=columns,
             matrix=projection.matrix.detach().clone(),
             batch=call.shape[0],
             queries_first=projection.queries_first,
@@ -159,8 +156,8 @@ def clean_run(
     If the projection of a head is not found, the model runs again, with chunks of queries joined.
 
     Raises:
-        AttnvizError: if the calls of the model cannot be observed, it has no attention, the projection of a head is
-            not found, or two heads have the same name.
+        AttnvizError: if the calls of the model cannot be observed, it has no attention, or the projection of a head is
+            not found.
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention, module)
@@ -169,8 +166,24 @@ def clean_run(
         finder = _ChunkFinder(model, attention, module)
         output = run_observed(finder, args, kwargs)
         finder.finish()
-    _check_sites(finder)
-    return CleanRun(output, list(finder.sites.values()))
+    if finder.sites_without_projection:
+        site = finder.sites_without_projection[0]
+        raise AttnvizError(
+            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
+            "takes the output of this attention unchanged; use a model with an output projection"
+        )
+    if not finder.sites:
+        name = type(model).__name__
+        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
+
+    known = list(dict.fromkeys(head for columns in finder.columns.values() for head in columns))
+    calls = (HeadsOfCall(head.layer, head.module, head.kind, 0, (head.head,)) for head in known)
+    named = {head: head._replace(part=part) for head, part in zip(known, distinguishing_parts(calls), strict=True)}
+    for key, columns in finder.columns.items():
+        heads = [named[head] for head in columns]
+        names = [HeadName(head.layer, head.head, head.part) for head in heads]
+        finder.sites[key].columns = dict(zip(names, columns.values(), strict=True))
+    return CleanRun(output, list(finder.sites.values()), sorted(named.values()))
 
 
 def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -192,38 +205,3 @@ def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str,
     if finder.failure is not None:
         raise finder.failure
     return output
-
-
-def _check_sites(finder: SiteFinder) -> None:
-    """Raises AttnvizError if the run has no attention, or a head without a projection, or two heads of one name."""
-    name = type(finder.model).__name__
-    if finder.options.attention is None and len(finder.parts) > 1:
-        attention_parts = sorted(finder.parts)
-        raise AttnvizError(
-            f"{name} has {' and '.join(attention_parts)} attention, whose heads have the same numbers; "
-            f"choose one kind, such as {option('attention', attention_parts[0])}"
-        )
-    _refuse_two_stacks(finder)
-    if finder.sites_without_projection:
-        site = finder.sites_without_projection[0]
-        raise AttnvizError(
-            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
-            "takes the output of this attention unchanged; use a model with an output projection"
-        )
-    if not finder.sites:
-        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")
-
-
-def _refuse_two_stacks(finder: SiteFinder) -> None:
-    """Raises AttnvizError if heads of several layers have the same names as heads of another module."""
-    shared_names = [head for head, modules in finder.modules_of_heads.items() if len(modules) > 1]
-    if len({layer for layer, _ in shared_names}) < 2:
-        return
-    layer, head = shared_names[0]
-    first, second = (module.split(".") for module in sorted(finder.modules_of_heads[layer, head])[:2])
-    common = next(index for index, (name, other) in enumerate(zip_longest(first, second)) if name != other)
-    parts = [".".join(path[: common + 1]) for path in (first, second)]
-    raise AttnvizError(
-        f"{type(finder.model).__name__} has two heads {layer}.{head}, in {parts[0]} and in {parts[1]}; choose one of "
-        f"these parts, such as module={parts[0]!r}"
-    )

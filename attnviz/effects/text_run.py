@@ -112,7 +112,8 @@ class TextRun:
             AttnvizError: if outputs of another text replace those of heads, and it has another number of tokens.
         """
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
-        checked_set, other_sets = group[0], group[1 : self.batch_size]
+        # A set alone would not show that the rows of a batch are taken for those of other sets.
+        checked_set, other_sets = group[0], group[1 : self.batch_size] or [()]
         [whole_output] = self._without_resuming().outputs(site, [checked_set])
         self.metric_without[checked_set] = self._measure_output(whole_output)
         try:

@@ -21,8 +21,7 @@ from attnviz.text.head_name import HeadName
 if TYPE_CHECKING:
     from attnviz.maps.layer_maps import LayerMaps
 
-HeadPair = tuple[int, int]  # of the layer, and of the head in it
-HeadSet = tuple[HeadPair, ...]
+HeadSet = tuple[HeadName, ...]
 NUMBERS = ("values", "spreads", "margins", "counts", "deciles")  # the array fields of a frame
 
 
@@ -31,12 +30,11 @@ class HeadRow:
     """The head, or the set of heads, that a row of numbers belongs to.
 
     Attributes:
-        heads: the layer and the number of each head.
+        heads: the names of the heads.
         kind: the kind of attention, ``self`` or ``cross``.
         module: the name of the attention module.
         patterns: the patterns found in its weights, the clearest first; empty if none were sought.
         given_name: the name that a user gave to the head; "" for none.
-        part: the part of the model in the head's name; "" where the numbers are enough.
     """
 
     heads: HeadSet
@@ -44,17 +42,16 @@ class HeadRow:
     module: str = ""
     patterns: tuple[Pattern, ...] = ()
     given_name: str = ""
-    part: str = ""
 
     @classmethod
     def of(cls, maps: "LayerMaps", head: int) -> Self:
         """Returns the row of a head of these maps, without patterns."""
-        return cls(((maps.layer, head),), maps.kind, maps.module, part=maps.part or "")
+        return cls((HeadName(maps.layer, head, maps.part or ""),), maps.kind, maps.module)
 
     @property
     def name(self) -> str:
         """The names of the heads, joined by ``+``."""
-        return "+".join(str(HeadName(layer, head, self.part)) for layer, head in self.heads)
+        return "+".join(map(str, self.heads))
 
     @property
     def title(self) -> str:
@@ -64,12 +61,17 @@ class HeadRow:
     @property
     def layer(self) -> int:
         """The layer of the first head."""
-        return self.heads[0][0]
+        return self.heads[0].layer
 
     @property
     def head(self) -> int:
         """The number of the first head."""
-        return self.heads[0][1]
+        return self.heads[0].head
+
+    @property
+    def part(self) -> str:
+        """The part of the model in the name of the first head; "" where the numbers are enough."""
+        return self.heads[0].part
 
     @property
     def pattern(self) -> str:
@@ -182,15 +184,6 @@ class HeadFrame:
             field: the array field, ``values`` or another; it must not be ``None``.
         """
         return dict(zip(self.names, getattr(self, field)[index].tolist(), strict=True))
-
-    @cached_property
-    def numbers_by_head(self) -> dict[HeadPair, float]:
-        """The number of the first measure for each row with a single head, by layer and head."""
-        return {
-            row.heads[0]: float(value)
-            for row, value in zip(self.rows, self.values[:, 0], strict=True)
-            if len(row.heads) == 1
-        }
 
     def ranked_rows(self, name: str) -> list[int]:
         """Returns the indices of the rows, the largest value of a measure first; equal values by layer and head."""
@@ -350,7 +343,7 @@ def _nan_array(*shape: int) -> Float64Array:
     return np.full(shape, np.nan)
 
 
-def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadPair, Float64Array]]) -> HeadFrame:
+def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadName, Float64Array]]) -> HeadFrame:
     """Returns a frame of means over texts with their margins, with a row for each head of the first sample.
 
     Means and margins ignore NaN; counts include the texts without a number.

@@ -14,6 +14,7 @@ from attnviz.report.heads.battery_report import battery_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.text.head_name import HeadName
 from tools.detect_head import random_gpt2
 
 
@@ -44,7 +45,7 @@ def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
 
 def test_intervals_are_those_of_the_differences_text_by_text() -> None:
     scores, controls = np.array([0.9, 0.7, 0.8]), np.array([0.5, 0.3, 0.1])
-    tested = {"previous": ({(0, 0): scores}, {(0, 0): controls})}
+    tested = {"previous": ({HeadName(0, 0): scores}, {HeadName(0, 0): controls})}
     found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
     assert found.scores.values == pytest.approx(0.8)
     assert found.scores.margins == pytest.approx(4.3027 * 0.1 / np.sqrt(3), abs=1e-4)
@@ -54,7 +55,7 @@ def test_intervals_are_those_of_the_differences_text_by_text() -> None:
 
 
 def test_of_one_text_no_head_is_surely_above_its_control() -> None:
-    tested = {"delimiter": ({(0, 0): np.array([0.9])}, {(0, 0): np.array([0.1])})}
+    tested = {"delimiter": ({HeadName(0, 0): np.array([0.9])}, {HeadName(0, 0): np.array([0.1])})}
     found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
     assert np.isnan(found.excess.column("delimiter", "margins")).all()
     assert not found.is_clear("delimiter").any()

@@ -39,7 +39,7 @@ def test_scores_of_a_random_gpt2_are_those_of_detect_head(gpt2: ProbedModel, nam
     found = detect_head_scores(gpt2, name, texts())
     expected = np.array(TRANSFORMER_LENS[name])
     assert expected.shape == (3, 2, 3)
-    for (layer, head), scores in found.items():
+    for (layer, head, _), scores in found.items():
         np.testing.assert_allclose(scores, expected[:, layer, head], atol=1e-5)
     assert len(found) == 6
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.run_model import run_model
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
@@ -75,7 +76,7 @@ def test_removing_a_head_equals_zeroing_its_slice_of_the_projections_input(name:
     effects = attnviz.ablate(model, IDS, keep)
     assert len(effects.rows) == LAYERS * HEADS
     for row in effects.rows:
-        [(layer, head)] = row.heads
+        [(layer, head, _)] = row.heads
         expected = without(model, PROJECTIONS[name][1].format(layer), head)
         nearest = min(float((each - expected).abs().max()) for each in outputs)
         assert nearest <= 1e-6 * max(1.0, float(expected.abs().max()))
@@ -256,7 +257,7 @@ def test_a_head_is_removed_from_every_map_that_it_enters() -> None:
             with torch.no_grad():
                 expected = float(model(input_ids=IDS, use_cache=False).logits[0, -1, 7])
             handle.remove()
-            row = next(each for each in found.rows if each.heads == ((layer, head),))
+            row = next(each for each in found.rows if each.name == f"{layer}.{head}")
             assert found.baseline + row.mean == pytest.approx(expected, abs=1e-6)
 
 
@@ -296,7 +297,78 @@ class Nested(nn.Module):
         return result
 
 
-def test_refuses_heads_of_one_name_in_a_module_and_in_a_part_of_it() -> None:
-    model = nn.Sequential(Nested(), Nested())
-    with pytest.raises(AttnvizError, match=r"has two heads 0\.0, in 0 and in 0\.inner; choose one of these parts"):
-        attnviz.ablate(model, torch.randn(1, 5, 8))
+class Towers(nn.Module):
+    """Two towers whose layers have the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image_blocks, self.text_blocks = (
+            nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)) for _ in range(2)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        for block in (*self.image_blocks, *self.text_blocks):
+            features = features + block(features, features, features, need_weights=False)[0]
+        return features
+
+
+T5 = {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
+SELF, OTHER = "layer.0.SelfAttention", "layer.1.EncDecAttention"
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "heads", "set_name", "projections"),
+    [
+        (
+            Towers,
+            torch.linspace(-1, 1, 40).reshape(1, 5, 8),
+            ["text_blocks:1.1", "image_blocks:1.1"],
+            "image_blocks:1.0+text_blocks:0.1",
+            ["text_blocks.1.out_proj", "image_blocks.1.out_proj"],
+        ),
+        (
+            lambda: nn.Sequential(Nested(), Nested()),
+            torch.linspace(-1, 1, 40).reshape(1, 5, 8),
+            ["inner:1.1"],
+            "inner:1",
+            ["1.inner.out_proj"],
+        ),
+        (
+            lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),  # type: ignore[arg-type]
+            {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]},
+            ["decoder.SelfAttention:1.1", "cross:0.1", "encoder:0.1"],
+            "encoder:0+cross:1.0",
+            [f"decoder.block.1.{SELF}.o", f"decoder.block.0.{OTHER}.o", f"encoder.block.0.{SELF}.o"],
+        ),
+    ],
+    ids=["two towers", "a module and a part of it", "encoder-decoder"],
+)
+def test_heads_of_one_number_have_names_and_are_removed_by_them(
+    model: Any, inputs: Any, heads: list[str], set_name: str, projections: list[str]
+) -> None:
+    def cubes(output: Any) -> float:
+        return float(first_tensor(output).double().pow(3).sum())
+
+    torch.manual_seed(0)
+    module = model().eval()
+    with attnviz.record(module) as recording:
+        run_model(module, inputs)
+    names = {maps.known_head(head).name for maps in recording.maps for head in maps.heads}
+    effects = attnviz.ablate(module, inputs, cubes)
+    assert {row.name for row in effects.rows} == names
+    assert len(effects.rows) == len(names)
+    chosen = attnviz.ablate(module, inputs, cubes, heads=heads, sets=[set_name])
+    assert chosen.rows[-1].heads == tuple(sorted(chosen.rows[-1].heads))
+    for row, projection in zip(chosen.rows[:-1], projections, strict=True):
+        weight = module.get_submodule(projection).weight
+        with torch.no_grad():
+            columns = weight[:, 4:].clone()
+            weight[:, 4:] = 0  # the columns that read head 1
+            expected = cubes(run_model(module, inputs))
+            weight[:, 4:] = columns
+        assert effects.baseline + row.mean == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert row.mean == pytest.approx(effects[row.name].mean, rel=1e-4, abs=1e-6)
+    with pytest.raises(AttnvizError, match=r"'0\.1' could be \d heads; write "):
+        attnviz.ablate(module, inputs, cubes, heads=["0.1"])
+    with pytest.raises(AttnvizError, match=r"no head or layer 'elsewhere:0\.1' is in that part of the model; write "):
+        attnviz.ablate(module, inputs, cubes, sets=["elsewhere:0.1"])

@@ -5,8 +5,9 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.effects import head_sets
 from attnviz.effects.head_sets import chosen_sets
+from attnviz.text.head_name import KnownHead
 
-HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+HEADS = [KnownHead(layer, head) for layer in (0, 1) for head in (0, 1)]
 
 
 def test_pairs_up_to_the_limit_are_run_and_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

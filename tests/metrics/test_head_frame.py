@@ -9,15 +9,16 @@ from attnviz.metrics.head_frame import HeadFrame, HeadRow, frame_of_samples
 from attnviz.metrics.measure import NORMAL_95, Measure, margin_of_mean
 from attnviz.metrics.needs import Need
 from attnviz.metrics.patterns import Pattern
+from attnviz.text.head_name import HeadName
 
 LOSS = Measure("loss", "loss", "nats", "how much is lost", needs=frozenset({Need.REPEAT}))
 SCORE = Measure("score", "score", "share", "how much of a type")
-HEADS = ((0, 1), (1, 0), (1, 2))
+HEADS = (HeadName(0, 1), HeadName(1, 0), HeadName(1, 2))
 VALUES = np.array([[0.5, 0.9], [np.nan, 0.1], [-2.0, 0.3]])
 
 
 def frame(**more: np.ndarray) -> HeadFrame:
-    rows = tuple(HeadRow((head,), patterns=(Pattern("induction", 0.9),) * (head == (0, 1))) for head in HEADS)
+    rows = tuple(HeadRow((head,), patterns=(Pattern("induction", 0.9),) * (head == HEADS[0])) for head in HEADS)
     return HeadFrame(rows=rows, measures=(LOSS, SCORE), values=VALUES.copy(), **more)  # type: ignore[arg-type]
 
 
@@ -26,8 +27,8 @@ def names(table: HeadFrame) -> list[str]:
 
 
 def test_a_set_of_heads_is_named_by_all_of_them() -> None:
-    assert HeadRow(((0, 1), (2, 3))).name == "0.1+2.3"
-    assert HeadRow(((0, 1),), kind="cross").title == "0.1 cross"
+    assert HeadRow((HeadName(0, 1), HeadName(2, 3))).name == "0.1+2.3"
+    assert HeadRow((HeadName(0, 1),), kind="cross").title == "0.1 cross"
 
 
 def test_rows_are_chosen_by_filter_order_and_number() -> None:
@@ -73,7 +74,11 @@ def test_what_cannot_be_chosen_is_refused(choice: dict[str, object], said: str) 
 
 def test_columns_of_another_frame_stand_first_matched_by_heads() -> None:
     moved = Measure("moved", "moved", "norm", "what is moved")
-    other = HeadFrame(rows=(HeadRow(((1, 2),)), HeadRow(((9, 9),))), measures=(moved,), values=np.array([[7.0], [8.0]]))
+    other = HeadFrame(
+        rows=(HeadRow((HeadName(1, 2),)), HeadRow((HeadName(9, 9),))),
+        measures=(moved,),
+        values=np.array([[7.0], [8.0]]),
+    )
     joined = frame(spreads=np.ones((3, 2))).with_columns_of(other)
     assert joined.names == ("moved", "loss", "score")
     np.testing.assert_array_equal(joined.column("moved"), [np.nan, np.nan, 7.0])
@@ -84,7 +89,7 @@ def test_columns_of_another_frame_stand_first_matched_by_heads() -> None:
 def test_a_difference_is_of_what_both_have_and_its_margin_the_root_of_squares() -> None:
     before = frame(margins=np.full((3, 2), 0.3))
     after = HeadFrame(
-        rows=(HeadRow(((1, 2),)), HeadRow(((0, 1),))),
+        rows=(HeadRow((HeadName(1, 2),)), HeadRow((HeadName(0, 1),))),
         measures=(SCORE,),
         values=np.array([[0.5], [0.5]]),
         margins=np.full((2, 1), 0.4),
@@ -100,7 +105,7 @@ def test_a_difference_is_of_what_both_have_and_its_margin_the_root_of_squares() 
 
 
 def test_means_of_samples_leave_out_texts_without_a_number() -> None:
-    found = frame_of_samples((SCORE,), [{(0, 1): np.array([0.2, np.nan, 0.6]), (1, 0): np.array([1.0])}])
+    found = frame_of_samples((SCORE,), [{HEADS[0]: np.array([0.2, np.nan, 0.6]), HEADS[1]: np.array([1.0])}])
     assert found.value("0.1", "score") == pytest.approx(0.4)
     assert found.column("score", "margins")[0] == pytest.approx(1.96 * 0.2 * np.sqrt(2) / np.sqrt(2), abs=1e-4)
     assert np.isnan(found.column("score", "margins")[1])

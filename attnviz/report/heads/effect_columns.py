@@ -18,7 +18,7 @@ def effect_remark(effects: "Effects") -> str:
     return f"Effects are from {effects.model} on {texts}, with heads replaced by {effects.by}: an intervention."
 
 
-def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
+def read_effects(file: str, heads: set[str]) -> "Effects":
     """Loads the effects from a file, which must have the effect of at least one of these heads.
 
     Raises:
@@ -40,11 +40,11 @@ def load_effects(file: str) -> "Effects":
     return Effects.load(Path(file))
 
 
-def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
+def refuse_other_heads(effects: "Effects", file: str, heads: set[str]) -> None:
     """Raises AttnvizError if the table has no effect of any of these heads removed alone."""
-    single_heads = effects.frame.numbers_by_head
-    if not heads & single_heads.keys():
-        examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "sets of heads"
+    single_heads = [row.name for row in effects.rows if len(row.heads) == 1]
+    if heads.isdisjoint(single_heads):
+        examples = ", ".join(single_heads[:3]) or "sets of heads"
         raise AttnvizError(
             f"{option('effects', file)} has effects of {examples}, but of none of the heads shown; measure the heads "
             "shown with attnviz ablate"

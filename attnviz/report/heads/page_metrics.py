@@ -40,7 +40,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     if not options.medium.sorts_heads:
         return report
     file, heads = report.look.effects, report.numbers.heads
-    effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
+    effects = None if file is None else read_effects(file, {head.maps.known_head(head.head).name for head in heads})
     frame = report.frame or shown_metrics(report.numbers)
     if frame is not None and effects is not None:
         frame = frame.with_columns_of(effects.frame)

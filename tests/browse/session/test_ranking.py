@@ -12,6 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.metrics import METRICS, metric_names
+from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import previous_maps
 from tests.conftest import HEADS, every_head
@@ -50,7 +51,7 @@ def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
 
 
 def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: Recording) -> None:
-    rows = tuple(HeadRow(((0, head),)) for head in (0, 1))
+    rows = tuple(HeadRow((HeadName(0, head),)) for head in (0, 1))
     effects = HeadFrame(
         rows=rows, measures=(Measure("effect", "effect", "change", ""),), values=np.array([[-0.25], [0.5]])
     )

@@ -544,15 +544,19 @@ def test_refuses_heads_of_the_picture_tower(
     assert message.replace("MODEL", str(llava)) in capsys.readouterr().err
 
 
-def test_ablation_in_python_refuses_two_heads_of_one_name(llava: Path, photo: Path) -> None:
+def test_ablation_in_python_names_the_tower_of_heads_of_one_number(llava: Path, photo: Path) -> None:
     reader: Any = open_reader(ModelSettings(model=str(llava)), "answers")
-    prepared = reader.read(Example(QUESTION, images=(photo,)))
-    with pytest.raises(AttnvizError, match=r"has two heads 0\.0, in model\.language_model and in model\.vision_tower;"):
-        attnviz.ablate(reader.module, prepared.inputs, "loss")
-    effects = attnviz.ablate(
-        reader.module, prepared.inputs, "kl", module="model.language_model", heads=["0.1"], positions=prepared.positions
+    inputs, positions = (prepared := reader.read(Example(QUESTION, images=(photo,)))).inputs, prepared.positions
+    with pytest.raises(
+        AttnvizError, match=r"could be 2 heads; write language_model:0\.1 or vision_tower\.encoder:0\.1"
+    ):
+        attnviz.ablate(reader.module, inputs, "kl", heads=["0.1"])
+    effects = attnviz.ablate(reader.module, inputs, "kl", heads=["language_model:0.1"], positions=positions)
+    only_text = attnviz.ablate(
+        reader.module, inputs, "kl", module="model.language_model", heads=["0.1"], positions=positions
     )
-    assert effects["0.1"].mean > 0
+    assert effects.rows[0].mean == pytest.approx(only_text["0.1"].mean, rel=1e-5)
+    assert only_text["0.1"].mean > 0
 
 
 def test_ablation_of_cross_attention_to_a_picture(mllama: Path, photo: Path) -> None:

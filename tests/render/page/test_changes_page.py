@@ -12,6 +12,7 @@ from attnviz.metrics.measure import Measure
 from attnviz.render.page.draw import write
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import HeadList, Summary
+from attnviz.text.head_name import HeadName
 from tests.render.page.conftest import new_page
 
 NUMBERS = {  # before, after and margin of the change
@@ -29,7 +30,7 @@ def report() -> HeadList:
     for (name, metric), (before, after, margin) in NUMBERS.items():
         layer, head = map(int, name.split("."))
         measure = Measure(metric, metric, "share", "a number")
-        row = HeadRow(heads=((layer, head),))
+        row = HeadRow((HeadName(layer, head),))
         changes.append(NumberChange(row, measure, before, after, margin, (9, 9)))
     results = HeadChanges(tuple(changes), ("a remark",), {})
     return HeadList(

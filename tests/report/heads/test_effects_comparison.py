@@ -17,10 +17,11 @@ from attnviz.report.heads.effects_comparison import effects_comparison_report
 from attnviz.report.heads.head_effects import effects_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.text.head_name import HeadName
 
 
 def table(numbers: dict[tuple[int, int], list[float]], model: str = "a model", metric: str = "loss") -> Effects:
-    rows = tuple(Effect((head,), np.array(values)) for head, values in numbers.items())
+    rows = tuple(Effect((HeadName(*head),), np.array(values)) for head, values in numbers.items())
     texts = len(rows[0].values)
     return Effects(rows=rows, metric=metric, by="zero", baseline=1.5, texts=texts, model=model, title="a text")
 

@@ -15,10 +15,12 @@ from attnviz.report.heads.head_effects import effects_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.words.captions import source_line
+from attnviz.text.head_name import HeadName
 
+FIRST, SECOND = HeadName(0, 1), HeadName(1, 0)
 ROWS = tuple(
     Effect(heads, np.array(values))
-    for heads, values in [(((0, 1),), [0.5, 0.7]), (((1, 0),), [-0.1, 0.1]), (((0, 1), (1, 0)), [2.0, 2.2])]
+    for heads, values in [((FIRST,), [0.5, 0.7]), ((SECOND,), [-0.1, 0.1]), ((FIRST, SECOND), [2.0, 2.2])]
 )
 EFFECTS = Effects(rows=ROWS, metric="loss", by="zero", baseline=1.5, texts=2, model="a model", title="a text")
 
@@ -37,7 +39,7 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
 
 
 def test_an_effect_of_zero_is_not_called_the_largest_change() -> None:
-    effects = replace(EFFECTS, rows=(Effect(((0, 1),), np.zeros(2)),))
+    effects = replace(EFFECTS, rows=(Effect((FIRST,), np.zeros(2)),))
     caption = effects_report(effects, options(".txt")).caption
     assert caption.endswith("loss is 1.5000 with all heads, the mean over 2 texts; without head 0.1 it stays 1.5000.")
 

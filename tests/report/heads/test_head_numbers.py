@@ -23,10 +23,11 @@ from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadAtlas, HeadList
+from attnviz.text.head_name import HeadName
 from attnviz.text.selection import Selection
 
 EFFECTS = Effects(
-    rows=tuple(Effect(((layer, 0),), np.array([lost])) for layer, lost in ((0, 1.5), (1, -0.25))),
+    rows=tuple(Effect((HeadName(layer, 0),), np.array([lost])) for layer, lost in ((0, 1.5), (1, -0.25))),
     metric="loss",
     by="zero",
     baseline=2.0,
