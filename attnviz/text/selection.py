@@ -184,7 +184,7 @@ def parse_head(head: str) -> tuple[int, int]:
     """Returns the layer and the number of the head that a text names, such as ``0.1``, or ``1`` for a head of layer 0.
 
     Raises:
-        AttnvizError: if the text names no head, more than one, or a tower.
+        AttnvizError: if the text names no head, more than one, or a tower or part of the model.
     """
     refusal = AttnvizError(f"{option('head')} {head!r} is not one head; give 1 or 0.1 (layer.head)")
     try:
@@ -197,8 +197,13 @@ def parse_head(head: str) -> tuple[int, int]:
             "picture"
         )
     names = selection.names or tuple(HeadName(0, number) for number in selection.heads or ())
-    if len(names) != 1 or names[0].part:
+    if len(names) != 1:
         raise refusal
+    if names[0].part:
+        raise AttnvizError(
+            f"{option('head')} {head!r} names a part of the model; give {names[0].layer}.{names[0].head}, and choose "
+            f"the part with {option('attention', 'encoder')}, decoder or cross"
+        )
     return names[0].layer, names[0].head
 
 

@@ -1,7 +1,10 @@
 """Random tokens: what is counted as each type, and what TransformerLens says of a random GPT-2."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.probed_model import ProbedModel, open_probed
@@ -75,3 +78,21 @@ def test_refuses_a_small_vocabulary_of_a_model_that_reads_any_length(gpt2: Probe
     small = ProbedModel(**vars(gpt2) | {"limit": None, "ordinary_ids": np.arange(3)})
     with pytest.raises(AttnvizError, match=r"has 3 and reads any number; choose another$"):
         random_probes(small, 0)
+
+
+def test_refuses_two_modules_of_one_number(gpt2: ProbedModel) -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.inner = nn.Embedding(64, 8), nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
+            self.outer = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
+
+        def forward(self, ids: Tensor) -> Tensor:
+            features = self.words(ids)
+            for attention in (*self.inner, *self.outer):
+                features = features + attention(features, features, features, need_weights=False)[0]
+            return features
+
+    towers = replace(gpt2, module=Towers().eval(), inputs_of=lambda ids: {"ids": ids % 64})
+    with pytest.raises(AttnvizError, match=r"layer 0 of .* has cross-attention or several attention calls; the"):
+        detect_head_scores(towers, "previous", texts())

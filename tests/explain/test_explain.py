@@ -397,6 +397,10 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
         (["--head", "0,1"], "--head '0,1' is not one head; give 1 or 0.1 (layer.head)"),
+        (
+            ["--head", "decoder:0.1"],
+            "names a part of the model; give 0.1, and choose the part with --attention",
+        ),
         (["-o", "x.png"], "unknown suffix '.png'; choose .txt, .html or .md"),
         (["--json"], "explain prints no JSON"),
     ],

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from attnviz.base.arrays import BoolArray
+from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.sums.examples import ExampleText
 from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
@@ -41,6 +42,17 @@ class SurveyOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: tuple[str, ...] = ()
     pictures: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError for parts of the model, which a survey of texts does not tell apart."""
+        head_parts = [name.part for name in self.selection.names or () if name.part]
+        parts = head_parts or [part for part in self.selection.layer_parts or () if part]
+        if parts and not self.pictures:
+            raise AttnvizError(
+                f"{option('heads' if head_parts else 'layers')} names a part of the model, {parts[0]}, but a survey "
+                "measures the heads of a number in every part; leave the part out, and name it when you list the "
+                "survey's heads"
+            )
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

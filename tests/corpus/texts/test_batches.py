@@ -2,9 +2,11 @@
 
 import pytest
 
+from attnviz.base.errors import AttnvizError
 from attnviz.corpus.texts import batches
-from attnviz.corpus.texts.batches import chunks_of, pack
+from attnviz.corpus.texts.batches import SurveyOptions, chunks_of, pack
 from attnviz.corpus.texts.read import CorpusText
+from attnviz.text.selection import Selection
 
 
 def texts_of(*lengths: int) -> list[CorpusText]:
@@ -25,3 +27,9 @@ def test_a_batch_has_no_more_tokens_or_cells_than_its_device_takes(monkeypatch: 
     assert pack([3, 20, 4, 4, 3], "cpu") == [[1], [0, 2, 3], [4]]
     assert pack([5, 5, 5], "cuda") == [[0, 1], [2]]  # a third text would make 75 cells
     assert pack([], "cpu") == []
+
+
+@pytest.mark.parametrize("chosen", [{"heads": "encoder:0.0"}, {"layers": "encoder:0-1"}])
+def test_a_survey_refuses_parts_that_it_does_not_tell_apart(chosen: dict[str, str]) -> None:
+    with pytest.raises(AttnvizError, match=f"{next(iter(chosen))} names a part of the model, encoder, but a survey"):
+        SurveyOptions(selection=Selection.parse(**chosen))
