@@ -177,7 +177,11 @@ def probed_model(reader: Reader) -> ProbedModel:
     Raises:
         AttnvizError: if the model reads more than one text and has no region probes.
     """
-    if reader.region_probes() is None and reader.read(Example(FRAME_TEXT)).context is not None:
+    texts, probes = reader.region_probes(), None
+    if texts is not None:
+        ids, named_cells, other_cells = texts
+        probes = list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))
+    elif reader.read(Example(FRAME_TEXT)).context is not None:
         raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
     vocabulary = reader.vocabulary()
     return ProbedModel(
@@ -189,14 +193,5 @@ def probed_model(reader: Reader) -> ProbedModel:
         suffix_ids=vocabulary.suffix_ids,
         limit=reader.limit,
         inputs_of=reader.inputs_of,
-        region_probes=_region_probes(reader),
+        region_probes=probes,
     )
-
-
-def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
-    """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words."""
-    texts = reader.region_probes()
-    if texts is None:
-        return None
-    ids, named_cells, other_cells = texts
-    return list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))

@@ -13,7 +13,7 @@ from attnviz.capture.run_model import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run
-from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of
+from attnviz.effects.measures import default_metric, find_measure, ids_of
 from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.text_run import TextRun
 from attnviz.metrics.head_frame import HeadSet
@@ -120,7 +120,8 @@ class Ablation:
             if is_named_replacement
             else clean_run(self.model, *arguments_of(self.by), self.attention, self.module)
         )
-        run = TextRun(self.model, args, kwargs, intact_run, _run_measure(metric), self.positions, replacement)
+        measure = find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
+        run = TextRun(self.model, args, kwargs, intact_run, measure, self.positions, replacement)
         metric_name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
         return run, metric_name
 
@@ -137,11 +138,6 @@ class Ablation:
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
     """Returns the metric on one text with all heads, and without each of these sets."""
     return TextResult(sets, run.values(sets), run.baseline, metric)
-
-
-def _run_measure(metric: Metric) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run: the one that the metric names, or ``metric`` applied to the output."""
-    return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:

@@ -4,7 +4,7 @@ Two shortcuts save time: modules that had returned before the first replaced hea
 of heads run together as a batch. The first set is checked against a run without shortcuts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -99,7 +99,8 @@ class TextRun:
             cached_results={key: self._repeated(result, count) for key, result in cached_results.items()}
         )
         args, kwargs = self._repeated((self.args, self.kwargs), count)
-        output = self._run(calls, self._edits(sets), args, kwargs)
+        with record_calls(calls), EditingMode(calls, self._edits(sets)):
+            output = self.model(*args, **kwargs)
         return (self._output_of_run(output, index, count) for index in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
@@ -114,7 +115,7 @@ class TextRun:
         *_, (site, group) = self._by_first_site(sets)  # the last site, since a run that resumes there reuses most
         # A set alone would not show that the rows of a batch are taken for those of other sets.
         checked_set, other_sets = group[0], group[1 : self.batch_size] or [()]
-        [whole_output] = self._without_resuming().outputs(site, [checked_set])
+        [whole_output] = replace(self, resumes=False).outputs(site, [checked_set])
         self.metric_without[checked_set] = self._measure_output(whole_output)
         try:
             *other_outputs, checked_output = self.outputs(site, [*other_sets, checked_set])
@@ -126,15 +127,6 @@ class TextRun:
             return False
         self.metric_without |= zip(other_sets, map(self._measure_output, other_outputs), strict=True)
         return True
-
-    def _without_resuming(self) -> "TextRun":
-        """Returns a copy of this run that always runs the whole model."""
-        return replace(self, resumes=False)
-
-    def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
-        """Runs the model with edited products, and returns its output."""
-        with record_calls(calls), EditingMode(calls, edits):
-            return self.model(*args, **kwargs)
 
     def _measure_output(self, output: Any) -> float:
         """Returns the metric of an output."""
@@ -223,7 +215,7 @@ class TextRun:
                 return leaf
             if id(leaf) not in repeated_tensors:
                 is_batch = count > 1 and _has_axes(leaf) and len(leaf) == text_count
-                repeated_tensors[id(leaf)] = _repeat(leaf, count) if is_batch else leaf.clone()
+                repeated_tensors[id(leaf)] = leaf.repeat(count, *(1,) * (leaf.dim() - 1)) if is_batch else leaf.clone()
             return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
@@ -243,11 +235,6 @@ class TextRun:
 def _has_axes(value: object) -> bool:
     """True if a value is a tensor with at least one axis."""
     return isinstance(value, Tensor) and value.dim() > 0
-
-
-def _repeat(tensor: Tensor, count: int) -> Tensor:
-    """Returns a tensor repeated ``count`` times along its first axis."""
-    return tensor.repeat(count, *(1,) * (tensor.dim() - 1))
 
 
 def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
