@@ -1,6 +1,7 @@
 """Random tokens: what is counted as each type, and what TransformerLens says of a random GPT-2."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_refuses_two_modules_of_one_number(gpt2: ProbedModel) -> None:
             self.words, self.inner = nn.Embedding(64, 8), nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
             self.outer = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
 
-        def forward(self, ids: Tensor) -> Tensor:
+        def forward(self, ids: Tensor) -> Any:
             features = self.words(ids)
             for attention in (*self.inner, *self.outer):
                 features = features + attention(features, features, features, need_weights=False)[0]
