@@ -23,6 +23,7 @@ from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
+from attnviz.report.picture.scales import LIFT_QUANTILE, MIN_LIFT_REACH
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.characters import WORDS
@@ -126,6 +127,8 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,  # a colour scale needs an end above 0
         "reach": max(head.largest_change for head in heads) or 1.0,
+        "liftQuantile": LIFT_QUANTILE,
+        "minLiftReach": MIN_LIFT_REACH,
         "liftHighs": [report.lift_reach] * len(numbers.heads[0].sides),
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],

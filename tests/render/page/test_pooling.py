@@ -36,6 +36,11 @@ window.stripedCells = (canvas, stage, x, y, scale) => {
   context.drawImage(canvas, -Math.round((x + left) * scale), -Math.round((y + top) * scale) - 1);
   return stripedRows(context.getImageData(0, 0, copy.width, copy.height));
 };
+window.readable = (canvas) => {
+  const context = newCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  return context;
+};
 window.placeInFile = ({ width }) => {
   const titles = titleLines(width - 2 * FRAME).reduce((total, { size }) => total + 1.4 * size, 0);
   return [FRAME, FRAME - 4 + titles + 12];
@@ -103,8 +108,8 @@ def test_a_stripe_one_cell_wide_is_in_every_row_of_pixels_of_screen_and_files(
 
 def test_means_of_blocks_have_a_scale_that_they_reach_and_a_choice_of_the_largest(striped: Opened) -> None:
     striped.page.set_viewport_size({"width": 1440, "height": 900})
-    striped.evaluate(f"location.hash = '{SIX}'")
-    striped.until("scene.current?.stages?.length === 6")
+    striped.evaluate(f"location.hash = '{SIX}&scale=sqrt'")
+    striped.until("state.steps === 'sqrt' && scene.current?.stages?.length === 6")
     striped.settle()
     assert striped.evaluate("scene.current.stages.map((stage) => stage.picture.scale.high)") == pytest.approx(
         [0.3] * 6, rel=0.05
@@ -117,3 +122,74 @@ def test_means_of_blocks_have_a_scale_that_they_reach_and_a_choice_of_the_larges
     assert "largest of a block" in striped.text("#legend")
     assert striped.evaluate("scene.current.stages[3].picture.scale.high") == pytest.approx(0.9, abs=0.01)
     striped.evaluate("choose('pool', 'mean')")
+
+
+@pytest.fixture(scope="module")
+def many(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A page of so many heads, with one stripe each, that thumbnails have fewer pixels than cells."""
+    tokens, queries = Tokens.numbered(96), np.arange(96)
+    weights = np.full((20, 96, 96), 0.1 / 95, dtype=np.float32)
+    for head in range(20):
+        weights[head, queries, (queries * (head + 1) / 21).astype(int)] = 0.9
+    maps = [
+        DenseMaps(
+            layer=layer, module=f"layers.{layer}", heads=tuple(range(20)), query_tokens=tokens, key_tokens=tokens,
+            scores=np.log(weights), weights=weights, visible=np.ones((96, 96), dtype=bool),
+        )
+        for layer in range(11)
+    ]  # fmt: skip
+    opener = Opener(browser, tmp_path_factory.mktemp("many"))
+    opened = opener(report_of(Recording(maps=tuple(maps), model="a test")))
+    opened.evaluate(STRIPED_ROWS)
+    yield opened
+    opener.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "fewest"), [(1440, 900, 25), (800, 600, 20), (390, 844, 20), (2400, 1300, 48)]
+)
+def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
+    many: Opened, width: int, height: int, fewest: int
+) -> None:
+    many.show_maps()
+    many.page.set_viewport_size({"width": width, "height": height})
+    many.until("painted.canvases.size === page.heads.length")
+    drawn = many.evaluate(
+        "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
+        " pixels: canvas.getBoundingClientRect().width,"
+        " striped: stripedRows(readable(canvas).getImageData(0, 0, canvas.width, canvas.height)) }))"
+    )
+    assert len(drawn) == 220
+    for thumbnail in drawn:
+        assert fewest <= thumbnail["cells"] <= thumbnail["pixels"], thumbnail
+        assert thumbnail["striped"] == 1, thumbnail
+
+
+def test_many_heads_beside_an_open_one_have_the_stripe_in_every_row(many: Opened) -> None:
+    many.page.set_viewport_size({"width": 1440, "height": 900})
+    many.open_head(3)
+    many.settle()
+    side, striped = many.evaluate(
+        "(() => { const context = readable(small.painted); return [small.side, small.placed.map(({ x, y }) =>"
+        " stripedRows(context.getImageData(x, y, small.side, small.side)))]; })()"
+    )
+    assert (side < 48, len(striped), min(striped)) == (True, 220, 1)
+
+
+def test_the_lift_of_a_head_with_colours_of_its_own_ends_where_what_is_drawn_does(striped: Opened) -> None:
+    striped.page.set_viewport_size({"width": 1440, "height": 900})
+    striped.evaluate("followAddress('#view=maps&limits=head&scale=lift&pool=mean')")
+    striped.until("state.head === null && state.list === 'maps' && state.limits === 'head'")
+    most, high = striped.evaluate(
+        "[Math.max(...thumbnailValues(2)) * page.texts[0].labels.length, thumbnailScale(2).high]"
+    )
+    assert 0.9 * most < high <= most < 0.1 * 0.9 * TOKENS
+    striped.evaluate("followAddress('#head=0.2&limits=head&scale=lift&pool=mean')")
+    striped.until("scene.current?.stage?.picture.pooled && scene.shown.number === 2 && state.limits === 'head'")
+    striped.settle()
+    most, high = striped.evaluate(
+        "(() => { const { picture } = scene.current.stage;"
+        " return [Math.max(...picture.blocks.mean) * picture.shown.columns, picture.scale.high]; })()"
+    )
+    assert 0.9 * most < high <= most < 0.9 * 0.9 * TOKENS
+    striped.evaluate("set({ limits: 'shared', steps: 'sqrt' })")

@@ -19,6 +19,7 @@ const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
  * @typedef {object} GridParts
  * @property {(number: number, named: boolean) => HTMLElement} thumbOf a thumbnail, with its head's name where no row or column says it
  * @property {(thumbs: HTMLElement[]) => void} paint
+ * @property {(pixels: number) => boolean} [fit] takes the pixels that the narrowest thumbnail has; true if all are to be painted again
  */
 
 /** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers */
@@ -62,10 +63,15 @@ const built = { name: "" };
 export function drawGrid(name, order, run, parts) {
   const changed = name !== built.name;
   if (changed) buildOverview(order, run, parts);
-  else sizeThumbnails();
   built.name = name;
   markCurrent();
-  if (changed) drawThumbnails(parts);
+  fitGrid(parts, changed);
+}
+
+/** Gives thumbnails the size that there is room for, and paints them where they are new or have other pixels. @param {GridParts} parts */
+export function fitGrid(parts, isNew = false) {
+  const isOther = parts.fit?.(sizeThumbnails());
+  if (isNew || isOther) drawThumbnails(parts);
 }
 
 /** Listens to keys that walk among heads, and to what chooses them. @param {((number: number) => void) | null} toggle what Space does */
@@ -126,18 +132,19 @@ function chooseInstead(event, toggle) {
 }
 
 /**
- * A thumbnail of so many cells: its picture, which is painted later, and what is said of its head.
+ * A thumbnail: its picture, which is painted later, and what is said of its head.
  *
  * @param {number} number
- * @param {[number, number]} cells rows and columns
+ * @param {number} cells from left to right
  * @param {number} ratio of its width to its height
  * @param {string} title
  * @param {string} label
  * @param {HTMLCanvasElement} canvas
  */
-export function newThumb(number, [rows, columns], ratio, title, label, canvas = make("canvas", { width: columns, height: rows })) {
+export function newThumb(number, cells, ratio, title, label, canvas = make("canvas", { width: 1, height: 1 })) {
   const thumb = make("button", { type: "button", className: "thumb", tabIndex: -1, title }, canvas);
-  canvas.style.aspectRatio = String(Math.min(3, Math.max(1 / 3, ratio)));
+  canvas.style.aspectRatio = String(ratio);
+  canvas.dataset.cells = String(cells);
   thumb.dataset.number = String(number);
   thumb.setAttribute("aria-label", label);
   return thumb;
@@ -258,9 +265,10 @@ export function focusThumbnail(number) {
   thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
 }
 
-/** Gives thumbnails the size that there is room for. */
+/** Gives thumbnails the size that there is room for; returns the pixels that the narrowest have. */
 export function sizeThumbnails() {
-  for (const grid of one("overview").querySelectorAll(".grid")) if (grid instanceof HTMLElement) sizeGrid(grid);
+  const grids = [...one("overview").querySelectorAll(".grid")].filter((grid) => grid instanceof HTMLElement);
+  return Math.min(...grids.map(sizeGrid)) * (window.devicePixelRatio || 1);
 }
 
 /** @param {HTMLElement} grid */
@@ -284,17 +292,17 @@ function sizeGrid(grid) {
   grid.style.setProperty("--thumb", `${whole}px`);
   grid.style.setProperty("--gap", `${gap}px`);
   grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : `${Math.min(column, Math.max(MIN_NAMED_COLUMN, Math.round(1.25 * side)))}px`);
+  return whole;
 }
 
 /** The side with which every cell has as many pixels, where that uses most of the place. @param {HTMLElement} grid @param {number} side @param {number} least */
 function wholeBlocks(grid, side, least) {
-  const canvas = grid.querySelector("canvas");
-  const cells = canvas?.width ?? 1;
+  const cells = Number(grid.querySelector("canvas")?.dataset.cells ?? 1);
   const density = window.devicePixelRatio || 1;
   const pixels = Math.floor((side * density) / cells);
   const whole = (pixels * cells) / density;
   const wasteful = whole < MIN_USED * side; // cells of one and of two pixels then cost less than the place
-  grid.classList.toggle("smooth", pixels < 1 || (wasteful && pixels === 1));
+  grid.classList.toggle("smooth", wasteful && pixels === 1);
   return pixels < 1 || wasteful ? side : Math.max(least, whole);
 }
 

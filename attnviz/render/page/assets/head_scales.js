@@ -1,16 +1,12 @@
 /** The scales of heads and of thumbnails: shared by all or each its own, of weights, of changes, or of lift. */
 
 import { page } from "./data.js";
+import { drawnThumbnail, largestDrawn, liftsOf } from "./drawn_thumbnails.js";
 import { highOfAll, topOf } from "./moved.js";
-import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
-import { codedMaxima, largestOfRows } from "./thumbnails.js";
 import { quantileOf } from "./values.js";
 
 /** @import { Scale } from "./types.js" */
-
-const LIFT_QUANTILE = 0.99; // of the largest weights of blocks, which the colours of lift reach
-const MIN_LIFT_REACH = 1.05;
 
 /** The scale up to a value. @param {number | undefined} high @param {number} low @returns {Scale} */
 export function scaleUpTo(high, low = 0, change = state.side === "change") {
@@ -23,35 +19,19 @@ export function scaleOf(number) {
   const head = page.heads[number];
   const own = state.limits === "head";
   if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
-  if (state.steps === "lift") return liftScale(own ? number : null);
+  if (state.steps === "lift") return own ? liftScaleOf(liftsOf(drawnThumbnail(number, page.heads[number].thumbnail))) : liftScaleUpTo(page.liftHighs[sideNumber()]);
   if (page.fixed && !own) return scaleUpTo(page.fixed[1], page.fixed[0]);
   return scaleUpTo(own ? topOf(number, sideNumber()) : highOfAll());
 }
 
-/** @type {Map<string, number>} */
-const liftHighs = new Map();
-
-/** Colours of lift: 1 in the middle, as far on both sides as nearly all blocks go, of a head or of all. @param {number | null} number @returns {Scale} */
-function liftScale(number) {
-  const side = sideNumber();
-  const name = `${side} ${number}`;
-  const high = number === null ? page.liftHighs[side] : (liftHighs.get(name) ?? liftHigh(number, side));
-  liftHighs.set(name, high);
-  return { low: 1 / high, high, palette: page.sequential, steps: "lift", change: false };
+/** Colours of lift: 1 in the middle, as far on both sides as nearly all of these go. @param {Float32Array} lifts @returns {Scale} */
+export function liftScaleOf(lifts) {
+  return liftScaleUpTo(Math.max(page.minLiftReach, quantileOf(lifts, page.liftQuantile) ?? 1));
 }
 
-/** @param {number} number @param {number} side */
-function liftHigh(number, side) {
-  const [rows, columns] = page.heads[number].thumbnail;
-  const { codes, weights } = codedMaxima(number, side);
-  const seen = pooledCounts(seenBy(number, side), rows);
-  const levels = new Float32Array(rows * columns);
-  let count = 0;
-  for (let place = 0; place < levels.length; place++) {
-    const counted = seen[Math.floor(place / columns)];
-    if (codes[place] <= page.thumbnailLargest && counted > 1) levels[count++] = weights[codes[place]] * counted;
-  }
-  return Math.max(MIN_LIFT_REACH, quantileOf(levels.subarray(0, count), LIFT_QUANTILE) ?? 1);
+/** @param {number} high @returns {Scale} */
+function liftScaleUpTo(high) {
+  return { low: 1 / high, high, palette: page.sequential, steps: "lift", change: false };
 }
 
 /**
@@ -62,15 +42,8 @@ function liftHigh(number, side) {
 function scaleOfThumbnails(numbers) {
   if (state.side !== "change" && (state.steps === "lift" || (page.fixed && state.limits === "shared"))) return scaleOf(0);
   let high = 0;
-  for (const number of numbers) high = Math.max(high, largestTelling(number));
+  for (const number of numbers) high = Math.max(high, largestDrawn(number));
   return scaleUpTo(high);
-}
-
-/** The largest value of a thumbnail, rows that see one key left out. @param {number} number */
-function largestTelling(number) {
-  const seen = pooledCounts(seenBy(number, sideNumber()), page.heads[number].thumbnail[0]);
-  const first = seen.findIndex((count) => count > 1);
-  return largestOfRows(number, (row) => first <= 0 || seen[row] > 1);
 }
 
 /** The scale of all thumbnails. */
@@ -81,5 +54,5 @@ export function sharedScale() {
 /** The scale of a thumbnail, shared by all or its own. @param {number} number */
 export function thumbnailScale(number) {
   if (state.limits !== "head") return sharedScale();
-  return state.steps === "lift" && state.side !== "change" ? scaleOf(number) : scaleOfThumbnails([number]);
+  return state.steps === "lift" && state.side !== "change" ? liftScaleOf(liftsOf(drawnThumbnail(number))) : scaleOfThumbnails([number]);
 }

@@ -4,6 +4,7 @@ import { paintCells, rgbOf, theme } from "./colors.js";
 import { drawEnvelope, drawHeardWords, drawSeconds } from "./envelope.js";
 import { cellText, decimalsOf } from "./formatting.js";
 import { page } from "./data.js";
+import { liftScaleOf } from "./head_scales.js";
 import { pooledCells } from "./pooling.js";
 import { inkOn } from "./scales.js";
 import { cellAt, extentOf, startOf, secondTicks } from "./seconds.js";
@@ -43,6 +44,8 @@ export class MatrixPicture {
     this.cells = null;
     /** @type {Pooled | null} the blocks */
     this.blocks = null;
+    /** @type {{ values: Float32Array | null, count: number, scale: Scale }} the scale of the lifts of the parts that begin with these values */
+    this.lifted = { values: null, count: 0, scale: shown.scale };
     this.names = { rows: "queries ↓", columns: shown.keys.seconds ? "keys, in seconds →" : "keys →" };
     /** @type {[number, number] | null} the seconds that are dragged over, to be kept */
     this.dragged = null;
@@ -120,6 +123,7 @@ export class MatrixPicture {
   /** The scale of what is drawn: means of blocks are smaller than the weights that they are means of. @returns {Scale} */
   get scale() {
     const { scale } = this.shown;
+    if (scale.steps === "lift" && !scale.change && state.limits === "head") return this.liftScale();
     const isGiven = (page.fixed && state.limits === "shared" && !scale.scores) || (scale.steps === "lift" && !scale.change);
     if (!this.pooled || state.pool === "max" || isGiven) return scale;
     const sharing = state.limits === "head" ? [this] : this.peers;
@@ -127,6 +131,19 @@ export class MatrixPicture {
     const [low, high] = [Math.min(...spans.map(([least]) => least)), Math.max(...spans.map(([, most]) => most))];
     if (!Number.isFinite(high) || (scale.scores && high === low)) return scale;
     return scale.scores ? { ...scale, low, high } : { ...scale, low: 0, high: Math.max(high, -low) || 1 };
+  }
+
+  /** The scale of the lifts of what is drawn. @returns {Scale} */
+  liftScale() {
+    const parts = this.drawnParts;
+    if (!parts.length) return this.shown.scale;
+    if (this.lifted.values !== parts[0].values || this.lifted.count !== parts.length) {
+      const lifts = parts.map((part) => liftsOfPart(part, this.shown));
+      const all = new Float32Array(lifts.reduce((total, some) => total + some.length, 0));
+      lifts.reduce((place, some) => (all.set(some, place), place + some.length), 0);
+      this.lifted = { values: parts[0].values, count: parts.length, scale: liftScaleOf(all) };
+    }
+    return this.lifted.scale;
   }
 
   /** Takes the cells, or pools them, for a surface that has so many pixels in one of the layout. @param {number} density */
@@ -423,6 +440,18 @@ export class MatrixPicture {
     const width = mark.key === null ? wide * this.shown.columns : wide;
     return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width, height: tall };
   }
+}
+
+/** The lifts of a part, rows that see one key left out. @param {PaintedPart} part @param {Shown} shown */
+function liftsOfPart({ values, top, bottom, left, right, height, width }, shown) {
+  const lifts = new Float32Array(values.length);
+  let count = 0;
+  for (let place = 0; place < values.length; place++) {
+    const query = top + Math.floor(((Math.floor(place / width) + 0.5) * (bottom - top)) / height);
+    const seen = shown.seen(query, left + Math.floor((((place % width) + 0.5) * (right - left)) / width));
+    if (seen > 1 && values[place] !== ABSENT && !Number.isNaN(values[place])) lifts[count++] = values[place] * seen;
+  }
+  return lifts.subarray(0, count);
 }
 
 /**

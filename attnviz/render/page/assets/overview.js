@@ -2,29 +2,27 @@
 
 import { openHead } from "./actions.js";
 import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
-import { comparing, headTitle, page, shapeOf, textOf } from "./data.js";
+import { comparing, headTitle, page, textOf } from "./data.js";
+import { cellsAcross, drawnSizes, drawnThumbnail, fitThumbnails, ratioOf } from "./drawn_thumbnails.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
-import { canvasOf, drawGrid, listenToGrid, newThumb } from "./head_grid.js";
+import { canvasOf, drawGrid, fitGrid, listenToGrid, newThumb } from "./head_grid.js";
 import { sharedScale, thumbnailScale } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { effectOf, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
 import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
-import { cellAt } from "./seconds.js";
-import { pooledCounts, seenBy } from "./seen.js";
 import { drawSmallOverview, isOneCanvas } from "./small_overview.js";
-import { set, sideNumber, state } from "./state.js";
-import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
+import { set, state } from "./state.js";
 
 /** @import { Scale } from "./types.js" */
 
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
 const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
 
-/** Painted thumbnails by head: another order of the heads moves them, and other colours empty this. */
-const painted = { look: "", canvases: /** @type {Map<number, HTMLCanvasElement>} */ (new Map()) };
+/** Painted thumbnails by head: another order of the heads moves them, and other colours and sizes empty this. */
+const painted = { look: "", sizes: "", canvases: /** @type {Map<number, HTMLCanvasElement>} */ (new Map()) };
 
 /** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
 export function drawOverview(open) {
@@ -37,10 +35,26 @@ export function drawOverview(open) {
   const look = [state.of, state.side, state.pool, state.limits, state.steps, state.interval, theme().paper].join(" ");
   if (look !== painted.look) Object.assign(painted, { look, canvases: new Map() });
   const name = [order.join(), sortMetric(), look].join(" ");
-  if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead());
+  if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead);
   if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
-  drawGrid(name, order, run, { thumbOf: buildThumb, paint: paintThumbnails });
+  drawGrid(name, order, run, PARTS);
+}
+
+const PARTS = { thumbOf: buildThumb, paint: paintThumbnails, fit: fitPainted };
+
+/** Takes the room that there is now. */
+export function fitOverview() {
+  if (!one("overview").hidden) fitGrid(PARTS);
+}
+
+/** Lets thumbnails be painted for so many pixels; true if they have to be again. @param {number} pixels */
+function fitPainted(pixels) {
+  fitThumbnails(pixels);
+  const sizes = drawnSizes();
+  if (sizes === painted.sizes) return false;
+  Object.assign(painted, { sizes, canvases: new Map() });
+  return true;
 }
 
 /** Listens to keys that walk among heads. */
@@ -51,7 +65,6 @@ export function listenToOverview() {
 /** @param {number} number @param {boolean} named */
 function buildThumb(number, named) {
   const head = page.heads[number];
-  const [rows, columns] = shapeOf(number);
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
@@ -59,10 +72,7 @@ function buildThumb(number, named) {
   const said = measured && `${metric} ${measured}`;
   const title = [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · ");
   const label = [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", ");
-  const [across, down] = shownSpans(number);
-  const cells = /** @type {[number, number]} */ ([down[1] - down[0], across[1] - across[0]]);
-  const [high, wide] = head.thumbnail;
-  const thumb = newThumb(number, cells, (columns * cells[1] * high) / (rows * cells[0] * wide), title, label, painted.canvases.get(number));
+  const thumb = newThumb(number, cellsAcross(number), ratioOf(number), title, label, painted.canvases.get(number));
   const color = effectColor(number);
   if (color) canvasOf(thumb).style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen(number) : openHead(number)));
@@ -105,19 +115,6 @@ function peakSaid(number) {
   return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
-/** Returns the columns and the rows of a head's thumbnail that are shown: those within the kept interval of a sound. @param {number} number @returns {[number, number][]} */
-function shownSpans(number) {
-  const { interval } = state;
-  const { thumbnail } = page.heads[number];
-  return /** @type {const} */ (["key", "query"]).map((axis) => {
-    const text = textOf(number, axis, sideNumber());
-    const cells = thumbnail[axis === "key" ? 1 : 0];
-    if (!interval || !text.seconds) return [0, cells];
-    const part = cells / text.labels.length;
-    return [Math.floor(cellAt(text, interval[0]) * part), Math.ceil((cellAt(text, interval[1]) + 1) * part)];
-  });
-}
-
 /** @param {HTMLElement[]} some */
 function paintThumbnails(some) {
   const shared = state.limits === "head" ? null : sharedScale();
@@ -128,25 +125,21 @@ function paintThumbnails(some) {
   }
 }
 
-/** Paints the thumbnail of a head on a canvas of its cells. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
+/** Paints the thumbnail of a head on a canvas, a pixel for each cell that is drawn. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
 function paintHead(number, canvas, shared) {
   const scale = shared ?? thumbnailScale(number);
-  const [rows, columns] = page.heads[number].thumbnail;
-  const counts = pooledCounts(seenBy(number, sideNumber()), rows);
-  const coded = codedThumbnail(number);
-  const seen = (/** @type {number} */ row) => counts[row];
-  const image = coded ? imageOfCodes(coded, rows, columns, scale, seen) : imageOf(thumbnailValues(number), rows, columns, scale, seen);
-  const [[left], [top]] = shownSpans(number);
+  const { rows, columns, top, bottom, left, right, seen, coded, values } = drawnThumbnail(number);
+  const seenIn = (/** @type {number} */ row) => seen[row];
+  const image = coded ? imageOfCodes(coded, rows, columns, scale, seenIn) : imageOf(values, rows, columns, scale, seenIn);
+  if (canvas.width !== right - left || canvas.height !== bottom - top) [canvas.width, canvas.height] = [right - left, bottom - top];
   contextOf(canvas).putImageData(image, -left, -top); // what is outside of the canvas is cut
 }
 
-/** Returns a function that paints a head; heads of one size are painted on one canvas, one after the other. @returns {(number: number) => HTMLCanvasElement} */
+/** Returns a function that paints a head, on one canvas after the other heads. @returns {(number: number) => HTMLCanvasElement} */
 function paintedHead() {
   const shared = state.limits === "head" ? null : sharedScale();
-  let canvas = newCanvas(1, 1);
+  const canvas = newCanvas(1, 1);
   return (number) => {
-    const [columns, rows] = shownSpans(number).map(([first, end]) => end - first);
-    if (canvas.width !== columns || canvas.height !== rows) canvas = newCanvas(columns, rows);
     paintHead(number, canvas, shared);
     return canvas;
   };

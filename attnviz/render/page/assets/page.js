@@ -7,11 +7,10 @@ import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
 import { listenToFilter } from "./filter_field.js";
-import { sizeThumbnails } from "./head_grid.js";
 import { listenToKeys, openHelp } from "./keyboard.js";
 import { actionOf, findToken, zoomByStep } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
-import { listenToOverview } from "./overview.js";
+import { fitOverview, listenToOverview } from "./overview.js";
 import { listenToPointedHead } from "./pointed_head.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
@@ -48,7 +47,7 @@ function start() {
 
 /** Takes the room that there is now. */
 function fitAll() {
-  sizeThumbnails();
+  fitOverview();
   scene.strip?.fit();
   scene.current?.fit();
 }

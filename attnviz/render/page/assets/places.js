@@ -108,7 +108,7 @@ function lastOfRun({ text, spans }, name, flags) {
   const wholeWords = found.filter(([start, end]) => isBorder(text, start) && isBorder(text, end));
   const wholeTokens = found.filter(([start, end]) => (starts.has(start) || isBorder(text, start)) && (ends.has(end) || isBorder(text, end)));
   for (const [start, end] of wholeWords.length ? wholeWords : wholeTokens) {
-    const last = spans.findLastIndex(([first, stop]) => first < Math.min(stop, end) && stop > start);
+    const last = spans.map(([first, stop]) => first < Math.min(stop, end) && stop > start).lastIndexOf(true);
     if (last >= 0) return last;
   }
   return null;

@@ -3,6 +3,7 @@
 import { openHead, step } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { headTitle, page } from "./data.js";
+import { fitThumbnails } from "./drawn_thumbnails.js";
 import { make, one } from "./elements.js";
 import { state } from "./state.js";
 
@@ -28,20 +29,20 @@ export function isOneCanvas() {
   return page.heads.length > MANY_HEADS;
 }
 
-/** Draws heads beside what is open, or nothing. @param {boolean} open @param {string} name of everything that they show @param {number[]} order @param {PaintHead} paint */
-export function drawSmallOverview(open, name, order, paint) {
+/** Draws heads beside what is open, or nothing. @param {boolean} open @param {string} name of everything that they show @param {number[]} order @param {() => PaintHead} painter */
+export function drawSmallOverview(open, name, order, painter) {
   if (!small.canvas.onclick) listen();
   small.canvas.hidden = !open;
   if (!open) return;
   if (small.canvas.parentElement !== one("side")) one("side").prepend(small.canvas);
   const width = one("side").clientWidth || 240;
-  if (small.name !== `${name} ${width}`) paintHeads(order, width, paint);
+  if (small.name !== `${name} ${width}`) paintHeads(order, width, painter);
   small.name = `${name} ${width}`;
   frameHeads();
 }
 
-/** @param {number[]} order @param {number} width @param {PaintHead} paint */
-function paintHeads(order, width, paint) {
+/** @param {number[]} order @param {number} width @param {() => PaintHead} painter */
+function paintHeads(order, width, painter) {
   const rows = rowsOf(order);
   const longest = Math.max(1, ...rows.map((row) => row.length));
   small.side = Math.max(2, Math.min(MAX_SIDE, Math.floor(width / longest) - HEAD_GAP));
@@ -51,6 +52,9 @@ function paintHeads(order, width, paint) {
   const context = contextOf(canvas);
   context.scale(density, density);
   small.placed = rows.flatMap((row, place) => row.map((number, column) => ({ number, x: column * pitch, y: place * pitch })));
+  fitThumbnails(small.side * density, true);
+  context.imageSmoothingEnabled = false; // a head has no more cells than pixels
+  const paint = painter();
   for (const { number, x, y } of small.placed) context.drawImage(paint(number), x, y, small.side, small.side);
   small.painted = canvas;
   [small.canvas.width, small.canvas.height] = [canvas.width, canvas.height];

@@ -192,7 +192,7 @@ function drawLayers() {
 function thumbOf(head, named, listed) {
   const value = metricText(state.colour, numberOf(head, state.colour));
   const title = [headTitle(head), `${state.colour} ${value}`, patternOf(head)].join(" · ");
-  const thumb = newThumb(head, [1, 1], 1, title, title.replaceAll(" · ", ", "));
+  const thumb = newThumb(head, 1, 1, title, title.replaceAll(" · ", ", "));
   thumb.classList.toggle("out", !listed);
   thumb.addEventListener("click", () => choose(head));
   thumb.append(make("span", { className: "names" }, ...(named ? [make("b", {}, page.heads[head].name), " "] : []), value));

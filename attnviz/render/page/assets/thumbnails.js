@@ -1,10 +1,10 @@
 /** The thumbnails' numbers: means and maxima of every head. */
 
 import { page, shapeOf } from "./data.js";
-import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
+import { decode, someBytesOf, weightsOfCodes } from "./encoding.js";
 import { movedCodes, showsMoved } from "./moved.js";
 import { sideNumber, state } from "./state.js";
-import { changeOf, largestOf } from "./values.js";
+import { changeOf } from "./values.js";
 
 /** @import { Coded, Pool, Pooled } from "./types.js" */
 
@@ -88,11 +88,6 @@ export function shownPool(pooled) {
   return state.side === "change" ? changeOf(sides[0], sides[1]) : sides[sideNumber()];
 }
 
-/** The maxima of a thumbnail. @param {number} number @param {number} side */
-export function codedMaxima(number, side) {
-  return shownThumbnails()[number][side].coded("max");
-}
-
 /** @param {number} number */
 export function thumbnailValues(number) {
   return shownPool(shownThumbnails()[number]);
@@ -101,20 +96,6 @@ export function thumbnailValues(number) {
 /** Returns a head's thumbnail as codes; null if changes are shown, which have no codes. @param {number} number */
 export function codedThumbnail(number) {
   return state.side === "change" ? null : shownThumbnails()[number][sideNumber()].coded(state.pool);
-}
-
-/** The largest value of some rows of a thumbnail. @param {number} number @param {(row: number) => boolean} counts */
-export function largestOfRows(number, counts) {
-  const [rows, columns] = page.heads[number].thumbnail;
-  const coded = codedThumbnail(number);
-  const values = coded ? coded.codes : thumbnailValues(number);
-  let high = 0;
-  for (let row = 0; row < rows; row++) {
-    if (!counts(row)) continue;
-    const line = values.subarray(row * columns, (row + 1) * columns);
-    high = Math.max(high, coded ? largestCode(/** @type {Uint8Array} */ (line), page.thumbnailLargest) : largestOf(line));
-  }
-  return coded ? coded.weights[high] : high;
 }
 
 /** True if a thumbnail has fewer cells than its head has tokens. */

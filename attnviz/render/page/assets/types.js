@@ -45,6 +45,8 @@
  * @property {Head[]} heads
  * @property {number} thumbnailLargest
  * @property {number[]} liftHighs where the colours of lift end for all heads, of each side
+ * @property {number} liftQuantile the part of the cells that the colours of lift of a head cover
+ * @property {number} minLiftReach
  * @property {string} thumbnails codes of means and maxima, in base 85
  * @property {ViewName} view
  * @property {number | null} query
@@ -264,6 +266,19 @@
 
 /**
  * @typedef {{ codes: Uint8Array, weights: Float32Array }} Coded codes of weights, and the weight of each code
+ */
+
+/**
+ * @typedef {object} DrawnThumbnailPart rows and columns of which those between are shown, and the keys that each row sees
+ * @property {number} rows
+ * @property {number} columns
+ * @property {number} top
+ * @property {number} bottom
+ * @property {number} left
+ * @property {number} right
+ * @property {Float32Array} seen
+ *
+ * @typedef {DrawnThumbnailPart & ({ coded: Coded, values: null } | { coded: null, values: Float32Array })} DrawnThumbnail
  */
 
 /**
