@@ -37,6 +37,7 @@ from attnviz.report.picture.report import (
     Thumbnails,
 )
 from attnviz.report.picture.sizes import refuse_pixels
+from attnviz.streaming.overview import pool_weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from attnviz.render.figure.own_figure import OwnFigure
 
 MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
+SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would drop cells where a viewer shrinks them
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
 TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths below
@@ -125,15 +127,16 @@ def _save(
             transparent=picture.look.transparent,
             **png_settings,
         )
-    file.write(buffer.getvalue())
+    file.write(buffer.getvalue().replace(SVG_SAMPLING, b"") if suffix == ".svg" else buffer.getvalue())
 
 
 def max_cells(look: Look) -> int:
     """Returns the largest number of rows or columns of a map.
 
-    It is the number of pixels in 80 % of the page's height, and at most `MAX_MAP_CELLS`.
+    It is the number of pixels in 80 % of the shorter side of the page, and at most `MAX_MAP_CELLS`.
     """
-    return min(int(0.8 * page_size(look).height * look.pixels_per_inch), MAX_MAP_CELLS)
+    page = page_size(look)
+    return min(int(0.8 * min(page.width, page.height) * look.pixels_per_inch), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "OwnFigure":
@@ -196,7 +199,8 @@ def _draw_maps(layout: Layout, look: Look, is_vector: bool) -> "OwnFigure":
     as_shapes = is_vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
         panel, axes = place.panel, _add_axes(matplotlib_figure, place.box, layout, theme)
-        _draw_cells(axes, panel, is_vector, as_shapes)
+        pixels = int(place.box.height * look.pixels_per_inch), int(place.box.width * look.pixels_per_inch)
+        _draw_cells(axes, panel, is_vector, as_shapes, pixels)
         if panel.outline is not None:
             top, left, height, width = panel.outline
             frame = Rectangle(
@@ -293,11 +297,17 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
     return axes
 
 
-def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) -> None:
+def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool, pixels: tuple[int, int]) -> None:
     from matplotlib.collections import PolyCollection
 
     rows, columns = panel.values.shape
-    colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
+    levels, visible = panel.levels, panel.visible
+    height, width = min(rows, pixels[0]), min(columns, pixels[1])
+    if not as_shapes and (height < rows or width < columns):  # else some cells would have no pixel of their own
+        blocks = pool_weights(levels[None], visible, height, width)
+        shows_largest = panel.pool == "max" and not panel.scale.signed
+        levels, visible = (blocks.maximum if shows_largest else blocks.mean)[0], blocks.visible
+    colors = np.dstack([panel.scale.rgb(levels), np.where(visible, 255, 0).astype(np.uint8)])
     if as_shapes:
         visible_cells = np.argwhere(panel.visible)
         corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
@@ -306,12 +316,11 @@ def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool) ->
         # The thin outline, in the colour of its cell, closes the gaps that viewers show between squares.
         axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
     else:
-        pixels = colors
-        if is_vector and max(rows, columns) < MIN_PICTURE_PIXELS:
-            pixels_per_cell = math.ceil(MIN_PICTURE_PIXELS / min(rows, columns))
-            pixels = colors.repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)
+        if is_vector and max(height, width) < MIN_PICTURE_PIXELS:
+            pixels_per_cell = math.ceil(MIN_PICTURE_PIXELS / min(height, width))
+            colors = colors.repeat(pixels_per_cell, axis=0).repeat(pixels_per_cell, axis=1)
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        axes.imshow(pixels, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
+        axes.imshow(colors, interpolation="none" if is_vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 

@@ -181,7 +181,7 @@ def test_the_lift_of_a_head_with_colours_of_its_own_ends_where_what_is_drawn_doe
     striped.evaluate("followAddress('#view=maps&limits=head&scale=lift&pool=mean')")
     striped.until("state.head === null && state.list === 'maps' && state.limits === 'head'")
     most, high = striped.evaluate(
-        "[Math.max(...thumbnailValues(2)) * page.texts[0].labels.length, thumbnailScale(2).high]"
+        "[largestOf(thumbnailValues(2)) * page.texts[0].labels.length, thumbnailScale(2).high]"
     )
     assert 0.9 * most < high <= most < 0.1 * 0.9 * TOKENS
     striped.evaluate("followAddress('#head=0.2&limits=head&scale=lift&pool=mean')")
@@ -189,7 +189,7 @@ def test_the_lift_of_a_head_with_colours_of_its_own_ends_where_what_is_drawn_doe
     striped.settle()
     most, high = striped.evaluate(
         "(() => { const { picture } = scene.current.stage;"
-        " return [Math.max(...picture.blocks.mean) * picture.shown.columns, picture.scale.high]; })()"
+        " return [largestOf(picture.blocks.mean) * picture.shown.columns, picture.scale.high]; })()"
     )
     assert 0.9 * most < high <= most < 0.9 * 0.9 * TOKENS
     striped.evaluate("set({ limits: 'shared', steps: 'sqrt' })")
