@@ -37,7 +37,6 @@ from attnviz.report.picture.report import (
     Thumbnails,
 )
 from attnviz.report.picture.sizes import refuse_pixels
-from attnviz.streaming.overview import pool_weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -301,12 +300,8 @@ def _draw_cells(axes: "Axes", panel: Panel, is_vector: bool, as_shapes: bool, pi
     from matplotlib.collections import PolyCollection
 
     rows, columns = panel.values.shape
-    levels, visible = panel.levels, panel.visible
-    height, width = min(rows, pixels[0]), min(columns, pixels[1])
-    if not as_shapes and (height < rows or width < columns):  # else some cells would have no pixel of their own
-        blocks = pool_weights(levels[None], visible, height, width)
-        shows_largest = panel.pool == "max" and not panel.scale.signed
-        levels, visible = (blocks.maximum if shows_largest else blocks.mean)[0], blocks.visible
+    levels, visible = panel.drawn_cells(*(panel.values.shape if as_shapes else pixels))
+    height, width = levels.shape
     colors = np.dstack([panel.scale.rgb(levels), np.where(visible, 255, 0).astype(np.uint8)])
     if as_shapes:
         visible_cells = np.argwhere(panel.visible)

@@ -431,18 +431,19 @@ def _draw_panels(
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     """Returns the thumbnail of a panel as indices of colours in the palette, ``(height, width)`` in pixels."""
-    fractions = panel.scale.fraction(panel.levels)
+    sides = [max(int(count * cell), 1) for count, cell in zip(panel.values.shape, frame.cell, strict=True)]
+    levels, visible = panel.drawn_cells(*sides)
+    fractions = panel.scale.fraction(levels)
     is_nan = np.isnan(fractions)
     without_nan = np.where(is_nan, 0, fractions) if is_nan.any() else fractions
     cell_colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
     cell_colors[is_nan] = NAN_INDEX
-    sides = [max(int(count * cell), 1) for count, cell in zip(cell_colors.shape, frame.cell, strict=True)]  # in pixels
     # The cell that each pixel along a side shows.
-    rows, columns = (np.arange(side) * count // side for side, count in zip(sides, cell_colors.shape, strict=True))
+    rows, columns = (np.arange(side) * count // side for side, count in zip(sides, levels.shape, strict=True))
     pixels = cell_colors[rows][:, columns]
-    if panel.visible.all():
+    if visible.all():
         return np.asarray(pixels)
-    is_visible = panel.visible[rows][:, columns]
+    is_visible = visible[rows][:, columns]
     x, y = np.arange(pixels.shape[1]), np.arange(pixels.shape[0])[:, None]
     hatching = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
     hatched_pixels: ByteArray = np.where(is_visible, pixels, hatching)

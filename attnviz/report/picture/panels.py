@@ -14,7 +14,7 @@ from attnviz.media.medium import Medium
 from attnviz.media.sound import Sound
 from attnviz.media.text import EMPTY_TEXT
 from attnviz.report.picture.colors import ColorScale, Steps
-from attnviz.streaming.overview import block_edges
+from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import landmarks
@@ -273,6 +273,18 @@ class Panel:
         if not self.lift or self.visible_key_counts is None:
             return self.values
         return np.asarray(self.values * self.visible_key_counts[:, None])
+
+    def drawn_cells(self, height: int, width: int) -> tuple[FloatArray, BoolArray]:
+        """Returns the levels in at most ``height`` x ``width`` pixels, and which are visible, ``(rows, columns)``.
+
+        Cells that have less than a pixel are pooled as the panel's are: none is left out.
+        """
+        rows, columns = self.values.shape
+        if rows <= height and columns <= width:
+            return self.levels, self.visible
+        blocks = pool_weights(self.levels[None], self.visible, min(rows, max(height, 1)), min(columns, max(width, 1)))
+        shows_largest = self.pool == "max" and not self.scale.signed
+        return (blocks.maximum if shows_largest else blocks.mean)[0], blocks.visible
 
     def cell(self, value: float) -> str:
         """Returns the value as a cell of this panel shows it."""
