@@ -83,7 +83,8 @@ class _Answer(NamedTuple):
         """Returns the report with the sentence before its caption, and as a remark too if the medium is one page."""
         needs_remark = bool(self.sentence) and options.medium.one_page
         remarks = (self.sentence.strip(), *report.remarks) if needs_remark else report.remarks
-        return replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
+        answered = replace(report, caption=f"{self.sentence}{report.caption}", remarks=remarks)
+        return replace(answered, answer=self.sentence.strip()) if isinstance(answered, ExactNumbers) else answered
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:

@@ -195,13 +195,30 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
         # A word may also stand where the page does not go.
-        is_cut = {"cut": True} if span != slice(0, len(tokens)) else {}
-        return description | is_cut | _about_units(tokens, span) | about_medium(tokens, edges)
+        description |= {"cut": True} if span != slice(0, len(tokens)) else {}
+        return description | _about_written(tokens, span) | _about_units(tokens, span) | about_medium(tokens, edges)
     labels = []
     for first, stop in pairwise(edges):
         block = tokens.labels[first:stop]
         labels.append(" ".join(block) if len(block) <= MAX_LABELLED_TOKENS else f"{block[0]} … {block[-1]}")
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | about_medium(tokens, edges)
+
+
+def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
+    """Returns what is written in each unit of several words as ``written``, "" where a label says it; else empty."""
+    if (tokens.ids[span] >= 0).all():  # tokens and no units of several
+        return {}
+    starts = np.sort(tokens.places[span, 0])
+    written = []
+    for label, medium_number, place in zip(
+        tokens.labels[span], tokens.medium[span].tolist(), tokens.places[span].tolist(), strict=True
+    ):
+        medium = tokens.media[medium_number] if medium_number >= 0 else None
+        # The place of a unit in several parts, such as the marks of a chat, is around other units.
+        is_whole = np.searchsorted(starts, place[1]) - np.searchsorted(starts, place[0]) <= 1
+        text = medium.content[place[0] : place[1]].strip() if isinstance(medium, Text) and is_whole else ""
+        written.append(text if len(text.split()) > 1 and text != label else "")
+    return {"written": written} if any(written) else {}
 
 
 def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:

@@ -32,11 +32,13 @@ def opening(
     style, script = _style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
     # No text in the data can end a script element or begin a comment.
     json_text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+    answer = report.answer if isinstance(report, ExactNumbers) else ""
     fields = {
         "policy": POLICY.format(script=digest_of(script), style=digest_of(style)),
         "title": html.escape(report.title),
         "kind": kind,
         "caption": html.escape(report.caption),
+        "answer": f'<p class="answer">{html.escape(answer)}</p>' if answer else "",
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
         "more": frame_html,
         "scheme": report.look.theme or "light dark",

@@ -155,6 +155,7 @@ class ExactNumbers(_Described):
         sort: the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order.
         shows_lift: True if the colours of a page show lift at first, as those of a figure of the same heads do.
         lift_reach: the lift at which the colours of a page end, as those of that figure do.
+        answer: the sentence that answers what the last unit looked at, which a page shows first; "" without one.
         summary: a table beside the numbers, or ``None``.
         frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
         effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
@@ -168,6 +169,7 @@ class ExactNumbers(_Described):
     sort: str = ""
     shows_lift: bool = False
     lift_reach: float = MIN_LIFT_REACH
+    answer: str = ""
     summary: Summary | None = None
     frame: "HeadFrame | None" = None
     effects: str = ""

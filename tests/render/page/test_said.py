@@ -1,13 +1,20 @@
 """What the page says and offers is what it shows."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.report.build import build_report
+from attnviz.report.picture.options import ReportOptions
+from attnviz.text.groups import Groups
+from attnviz.text.selection import Grouping
+from tests.conftest import random_maps
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import KEYS, QUERIES, large, long_maps, report_of, sentence
+from tests.render.page.examples import KEYS, NUMBERS, QUERIES, SENTENCE, large, long_maps, report_of, sentence
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +126,28 @@ def test_numbers_in_lists_have_no_more_digits_than_those_of_their_cell(show: Ope
     note = opened.text(".text-strip + .note, .text .note")
     largest = note.partition("the largest is ")[2].partition("%")[0]
     assert largest == listed.rstrip("%"), note
+
+
+def test_turns_can_be_read_and_the_page_begins_with_the_answer(show: Opener) -> None:
+    tokens = sentence().maps[0].query_tokens
+    starts = np.cumsum([0, *(len(label) + 1 for label in SENTENCE[:-1])])
+    placed = replace(
+        tokens,
+        places=np.stack([starts, starts + list(map(len, SENTENCE))], axis=1),
+        medium=np.zeros(len(SENTENCE), dtype=np.int64),
+        groups={"turns": Groups(np.array([-1, 0, 0, 0, -1, 1, 1, 1, 1, 2, 2, -1]), ("1 user", "2 tool", "3 answer"))},
+    )
+    maps = random_maps(placed, heads=2, peak=0.8, seed=0)
+    recording = Recording(maps=(maps,), model="a test")
+    options = ReportOptions(medium=NUMBERS, grouping=Grouping(by="turns"))
+    opened = show(build_report(recording, options))
+    assert "cat sat because" in opened.text("#text").replace("\n", " ")
+    assert "1 user: cat" in opened.text("#text").replace("\n", " ")
+    assert opened.page.inner_text(".answer").startswith("3 answer looked most at ")
+    assert opened.page.locator(".answer").bounding_box()["y"] < 100
+    opened.open_head(1, "text")
+    opened.page.click(".text-large .token:text-is('because')")
+    opened.until("state.pin?.query === 1")
+    opened.settle()
+    chosen = opened.evaluate("[...document.querySelectorAll('.text-large .chosen')].map((token) => token.textContent)")
+    assert chosen == ["1 user:", "cat", "sat", "because"]

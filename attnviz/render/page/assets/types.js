@@ -114,6 +114,7 @@
  * @property {boolean} [cut] whether the axis goes on before or after it
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
+ * @property {string[]} [written] what is written in each unit of several words; "" where its label says it
  * @property {number[]} [special] places of special tokens
  * @property {{ starts: number[], labels: string[] }} [words] the first token of each word; labels "" for single tokens
  * @property {MediumName} [medium] a text where nothing is said
