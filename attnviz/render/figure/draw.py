@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
 SVG_SAMPLING = b"image-rendering:crisp-edges;image-rendering:pixelated"  # would drop cells where a viewer shrinks them
+SCREEN_DPI = 96
 MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
 MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
 TOKEN_POINTS = 14  # font size of tokens at which lines and frames have the widths below
@@ -126,7 +127,21 @@ def _save(
             transparent=picture.look.transparent,
             **png_settings,
         )
-    file.write(buffer.getvalue().replace(SVG_SAMPLING, b"") if suffix == ".svg" else buffer.getvalue())
+    is_sampled = suffix == ".svg" and _has_cells_below_a_pixel(matplotlib_figure)
+    file.write(buffer.getvalue().replace(SVG_SAMPLING, b"") if is_sampled else buffer.getvalue())
+
+
+def _has_cells_below_a_pixel(matplotlib_figure: "OwnFigure") -> bool:
+    """True if a screen that shows the figure in its size has less than a pixel for some cells of its images."""
+    for axes in matplotlib_figure.axes:
+        place = axes.get_position()
+        width = place.width * matplotlib_figure.get_figwidth() * SCREEN_DPI
+        height = place.height * matplotlib_figure.get_figheight() * SCREEN_DPI
+        for image in axes.images:
+            left, right, bottom, top = image.get_extent()
+            if abs(right - left) > width or abs(top - bottom) > height:
+                return True
+    return False
 
 
 def max_cells(look: Look) -> int:
