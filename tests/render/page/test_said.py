@@ -151,3 +151,6 @@ def test_turns_can_be_read_and_the_page_begins_with_the_answer(show: Opener) -> 
     opened.settle()
     chosen = opened.evaluate("[...document.querySelectorAll('.text-large .chosen')].map((token) => token.textContent)")
     assert chosen == ["1 user:", "cat", "sat", "because"]
+    opened.open_head(1)
+    assert "Scores" not in opened.text("#units")
+    assert opened.evaluate("quantitiesOf(scene.shown).map(({ name }) => name)") == ["weight"]

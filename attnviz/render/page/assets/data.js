@@ -30,6 +30,11 @@ export function haveSameTexts(first, second) {
   return textOf(first, "query") === textOf(second, "query") && textOf(first, "key") === textOf(second, "key");
 }
 
+/** True if rows and columns of a head are units of several words, which have no score. @param {number} number */
+export function joinsWords(number) {
+  return Boolean(textOf(number, "query").written ?? textOf(number, "key").written);
+}
+
 /** Returns the name of the text that a head belongs to; "" if all heads have the same text. @param {number} number */
 export function itemName(number) {
   return severalItems ? `text ${page.heads[number].item}` : "";

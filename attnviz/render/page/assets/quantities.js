@@ -1,6 +1,6 @@
 /** The numbers of a cell as they are named and written: in the inspector, in tips, in tables, and spoken. */
 
-import { comparing, page } from "./data.js";
+import { comparing, joinsWords, page } from "./data.js";
 import { make } from "./elements.js";
 import { percentText, scoreText } from "./formatting.js";
 import { sumOfErrors } from "./shown.js";
@@ -52,6 +52,7 @@ export function quantitiesOf(shown) {
     name: (page.block > 1 ? `largest ${state.of}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
     text: (/** @type {number} */ row, /** @type {number} */ column) => secondText(side, row, column, shown.columns),
   }));
+  if (joinsWords(state.head ?? 0)) rest.length = 0;
   if (!comparing) return [...weights, ...rest];
   /** @type {Quantity} */
   const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true, sumOfErrors(shown.sides, row, column)) };

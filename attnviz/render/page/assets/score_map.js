@@ -1,6 +1,6 @@
 /** The map of a head's scores, instead of its weights. */
 
-import { page } from "./data.js";
+import { joinsWords, page } from "./data.js";
 import { sideNumber, state } from "./state.js";
 import { hasUnits } from "./units.js";
 import { ABSENT, lineOf } from "./values.js";
@@ -9,7 +9,7 @@ import { ABSENT, lineOf } from "./values.js";
 
 /** True if scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
 export function hasScoreMap() {
-  return hasUnits() && (state.head !== null || state.together === "side") && state.side !== "change";
+  return hasUnits() && !joinsWords(state.head ?? state.chosen[0] ?? 0) && (state.head !== null || state.together === "side") && state.side !== "change";
 }
 
 /** True if scores are shown instead of weights; a word has none. */
