@@ -36,7 +36,7 @@ window.stripedCells = (canvas, stage, x, y, scale) => {
   context.drawImage(canvas, -Math.round((x + left) * scale), -Math.round((y + top) * scale) - 1);
   return stripedRows(context.getImageData(0, 0, copy.width, copy.height));
 };
-window.readable = (canvas) => {
+window.copyOfStripes = (canvas) => {
   const context = newCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
   context.drawImage(canvas, 0, 0);
   return context;
@@ -157,7 +157,7 @@ def test_thumbnails_have_no_more_cells_than_pixels_and_the_stripe_in_every_row(
     drawn = many.evaluate(
         "[...document.querySelectorAll('.thumb canvas')].map((canvas) => ({ cells: canvas.width,"
         " pixels: canvas.getBoundingClientRect().width,"
-        " striped: stripedRows(readable(canvas).getImageData(0, 0, canvas.width, canvas.height)) }))"
+        " striped: stripedRows(copyOfStripes(canvas).getImageData(0, 0, canvas.width, canvas.height)) }))"
     )
     assert len(drawn) == 220
     for thumbnail in drawn:
@@ -170,26 +170,7 @@ def test_many_heads_beside_an_open_one_have_the_stripe_in_every_row(many: Opened
     many.open_head(3)
     many.settle()
     side, striped = many.evaluate(
-        "(() => { const context = readable(small.painted); return [small.side, small.placed.map(({ x, y }) =>"
+        "(() => { const context = copyOfStripes(small.painted); return [small.side, small.placed.map(({ x, y }) =>"
         " stripedRows(context.getImageData(x, y, small.side, small.side)))]; })()"
     )
     assert (side < 48, len(striped), min(striped)) == (True, 220, 1)
-
-
-def test_the_lift_of_a_head_with_colours_of_its_own_ends_where_what_is_drawn_does(striped: Opened) -> None:
-    striped.page.set_viewport_size({"width": 1440, "height": 900})
-    striped.evaluate("followAddress('#view=maps&limits=head&scale=lift&pool=mean')")
-    striped.until("state.head === null && state.list === 'maps' && state.limits === 'head'")
-    most, high = striped.evaluate(
-        "[largestOf(thumbnailValues(2)) * page.texts[0].labels.length, thumbnailScale(2).high]"
-    )
-    assert 0.9 * most < high <= most < 0.1 * 0.9 * TOKENS
-    striped.evaluate("followAddress('#head=0.2&limits=head&scale=lift&pool=mean')")
-    striped.until("scene.current?.stage?.picture.pooled && scene.shown.number === 2 && state.limits === 'head'")
-    striped.settle()
-    most, high = striped.evaluate(
-        "(() => { const { picture } = scene.current.stage;"
-        " return [largestOf(picture.blocks.mean) * picture.shown.columns, picture.scale.high]; })()"
-    )
-    assert 0.9 * most < high <= most < 0.9 * 0.9 * TOKENS
-    striped.evaluate("set({ limits: 'shared', steps: 'sqrt' })")
