@@ -64,14 +64,14 @@ def main() -> None:
     """Prints the largest difference, and the scores of TransformerLens."""
     model, ids = random_gpt2(), texts()
     wanted = by_transformer_lens(model.module, ids)
-    for name, scores in wanted.items():
-        ours = detect_head_scores(model, name, ids)
+    for kind, scores in wanted.items():
+        ours = detect_head_scores(model, kind, ids)
         worst = max(
-            abs(float(ours[layer, head][text]) - scores[text][layer][head])
+            abs(float(numbers[text]) - scores[text][name.layer][name.head])
             for text in range(TEXTS)
-            for layer, head in ours
+            for name, numbers in ours.items()
         )
-        print(name, "largest difference", worst)
+        print(kind, "largest difference", worst)
     print(json.dumps({name: np.round(scores, 7).tolist() for name, scores in wanted.items()}))
 
 

@@ -236,7 +236,7 @@ def kernels() -> Iterator[None]:
     flex = AttentionInterface._global_mapping[FLEX]
     AttentionInterface.register(KERNEL, counted_kernel)
     AttentionInterface.register(FLEX, _counted(FLEX, flex))
-    AttentionMaskInterface.register(KERNEL, AttentionMaskInterface._global_mapping[EAGER])
+    AttentionMaskInterface.register(KERNEL, AttentionMaskInterface._global_mapping[EAGER])  # type: ignore[arg-type]
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,14 +119,19 @@ def test_an_answer_is_generated_once_and_read_again_after_the_passages_in_revers
 ) -> None:
     (passages / "qwen").mkdir()
     model = chat_model(passages / "qwen", "qwen")
-    generated, read = [], []
-    monkeypatch.setattr(hf_reader, "generate", lambda *given: generated.append(given) or [5, 6, 7])
-    inputs_of = hf_reader.HuggingFaceReader._inputs
-    monkeypatch.setattr(
-        hf_reader.HuggingFaceReader,
-        "_inputs",
-        lambda self, model_input: read.append(model_input.tokens.ids.tolist()) or inputs_of(self, model_input),
-    )
+    generated, read = list[Any](), list[list[int]]()
+    inputs_of = hf_reader.HuggingFaceReader.inputs_of
+
+    def generate(*given: Any) -> list[int]:
+        generated.append(given)
+        return [5, 6, 7]
+
+    def noted_inputs(self: hf_reader.HuggingFaceReader, ids: torch.Tensor, *mask: Any) -> dict[str, Any]:
+        read.append(ids[0].tolist())
+        return inputs_of(self, ids, *mask)
+
+    monkeypatch.setattr(hf_reader, "generate", generate)
+    monkeypatch.setattr(hf_reader.HuggingFaceReader, "inputs_of", noted_inputs)
     line = ["show", "What is it?", "--model", model, "--passages", "docs/*.txt", "--by", "passages", "--generate", "3"]
     assert main([*line, "--check", "1", "--json"]) == 0
     units = json.loads(capsys.readouterr().out)["units"]

@@ -45,8 +45,8 @@ def test_padding_is_not_measured(run: MeasuredRun, name: str) -> None:
     assert run.ids is not None
     sums, rows = 0.0, 0
     for text, length in enumerate(lengths):
-        outputs = (tensor[text : text + 1, :length] for tensor in (run.output, run.clean, run.ids))
-        alone = MeasuredRun(*outputs, slice(0, length))
+        output, clean, ids = (tensor[text : text + 1, :length] for tensor in (run.output, run.clean, run.ids))
+        alone = MeasuredRun(output, clean, ids, slice(0, length))
         count = {"loss": length - 1, "accuracy": length - 1, "logit:3": 1}.get(name, length)
         sums, rows = sums + measure(alone) * count, rows + count
     is_token = token_mask({"attention_mask": torch.arange(TOKENS) < torch.tensor(lengths)[:, None]})

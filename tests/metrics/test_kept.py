@@ -182,7 +182,7 @@ def test_a_shared_cache_is_that_of_all_its_heads_even_if_one_is_measured(recordi
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 def test_heads_share_a_cache_however_their_maps_are_stored(kernel: str, tmp_path: Path) -> None:
-    config = LlamaConfig(
+    config = LlamaConfig(  # type: ignore[call-arg]
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=4,
         num_key_value_heads=2, attn_implementation=kernel,
     )  # fmt: skip

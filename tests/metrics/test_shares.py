@@ -88,7 +88,7 @@ def test_numbers_of_a_text_are_the_same_however_far_it_is_padded(
     rows_of_padding = seen & ~np.pad(np.ones_like(visible), widths)
     padded_weights = padded_weights + rows_of_padding / np.maximum(rows_of_padding.sum(axis=-1, keepdims=True), 1)
     pads = tokens.padded(count + padding)
-    padded_tokens = pads if not left else pads.take([*range(count, count + padding), *range(count)])
+    padded_tokens = pads if not left else pads.take(np.array([*range(count, count + padding), *range(count)]))
     maps = maps_of(padded_weights, padded_tokens, seen)
     for found, expected in zip(measure(maps), alone, strict=True):
         assert found.patterns == expected.patterns
@@ -99,11 +99,11 @@ def rest_by_hand(weights: np.ndarray, visible: np.ndarray, sink: int) -> dict[st
     """The numbers of one causal head of distinct tokens without a key, row by row."""
     rows = []
     for query, row in enumerate(weights):
-        others = [key for key in np.flatnonzero(visible[query]) if key != sink]
+        others = [key for key in np.flatnonzero(visible[query]).tolist() if key != sink]
         rest = row[others].sum()
         if visible[query].sum() < 3 or rest < 0.01:
             continue
-        shares = dict(zip(others, row[others] / rest, strict=True))
+        shares: dict[int, float] = dict(zip(others, (row[others] / rest).tolist(), strict=True))
         entropy = -sum(share * np.log2(share) for share in shares.values() if share)
         rows.append((shares.get(query, 0), shares.get(query - 1, 0), entropy / np.log2(len(others))))
     return dict(zip(("self", "previous", "relative-entropy"), np.mean(rows, axis=0).tolist(), strict=True))

@@ -121,8 +121,9 @@ class KernelArguments(NamedTuple):
         module, *tensors, mask = map(given.get, INTERFACE_PARAMETERS)
         if not isinstance(module, nn.Module) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             return None
+        queries, keys, values = cast("list[Tensor]", tensors)
         is_mask = isinstance(mask, Tensor) or hasattr(mask, "mask_mod")  # not a scale in the mask's place
-        return cls(module, *cast("list[Tensor]", tensors), mask if is_mask else None, given)
+        return cls(module, queries, keys, values, mask if is_mask else None, given)
 
 
 def _call_observed(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
@@ -172,8 +173,9 @@ def _with_factors(build_observed: BuildCall, build_kernel_call: BuildCall) -> At
     call = build_observed()
     if call is None:
         return build_kernel_call()
-    factors = build_kernel_call() if isinstance(call, DenseCall) else None
-    return replace(call, factors=factors) if isinstance(factors, FactoredCall) else call
+    if isinstance(call, DenseCall) and isinstance(factors := build_kernel_call(), FactoredCall):
+        return replace(call, factors=factors)
+    return call
 
 
 class _CallCollector:

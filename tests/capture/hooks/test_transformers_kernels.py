@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -137,7 +137,8 @@ def own_names(it: Any, q: Tensor, k: Tensor, v: Tensor, m: Any = None, *, scalin
 def any_arguments(*args: Any, **named: Any) -> Any:
     names = ("module", "query", "key", "value", "attention_mask")
     given = dict(zip(names, args, strict=False)) | named
-    return hidden(*(given.get(name) for name in names[1:])), None
+    queries, keys, values, mask = (cast("Any", given.get(name)) for name in names[1:])
+    return hidden(queries, keys, values, mask), None
 
 
 def without_mask(module: Any, query: Tensor, key: Tensor, value: Tensor, scaling: float = 0.5, **_: Any) -> Any:
@@ -215,7 +216,7 @@ def test_a_kernel_is_recorded_however_it_names_and_gets_its_arguments(
 
 
 def test_a_kernel_of_other_arguments_runs_as_before_and_is_said_to_be_unreadable(kernel: str) -> None:
-    AttentionInterface.register(kernel, lambda module, packed: (hidden(*packed, MASK), None))
+    AttentionInterface.register(kernel, lambda module, packed: (hidden(packed[0], packed[1], packed[2], MASK), None))
     model, features = Calling(lambda kernel, module, x, mask: kernel(module, (x, x, x)), None), torch.randn(1, 2, 5, 4)
     bare = model(features)
     with pytest.raises(AttnvizError, match="computes it on arguments that are not those"), attnviz.record(model):

@@ -24,7 +24,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
         made.decoder = decoders.ByteLevel()
     else:
         made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(**metaspace), decoders.Metaspace(**metaspace)
-    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made_tokenizer(name))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made_tokenizer(name))  # type: ignore[no-untyped-call]
 
 
 def without_offsets(folder: Path, kind: str) -> Any:
@@ -40,7 +40,7 @@ def without_offsets(folder: Path, kind: str) -> Any:
         return transformers.ProphetNetTokenizer(str(folder / "prophetnet.tokenizer"))
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     options: Any = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
-    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
+    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("kind", ["ProphetNet", "BertJapanese"])
@@ -54,7 +54,7 @@ def test_places_without_offsets_are_those_of_a_tokenizer_with_offsets(tmp_path: 
 
 
 def test_private_characters_that_are_special_tokens_are_named_by_their_role() -> None:
-    tokens = tokenize_text(transformers.CanineTokenizer(), "a 😀")
+    tokens = tokenize_text(transformers.CanineTokenizer(), "a 😀")  # type: ignore[no-untyped-call]
     assert tokens.labels == ("[CLS]", "a", "␣", "😀", "[SEP]")
     assert tokens.special.tolist() == [True, False, False, False, True]
 

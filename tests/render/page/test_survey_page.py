@@ -12,6 +12,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import SurveyedHeads
 from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import numbers_of, survey_of
 from tests.render.page.conftest import Opener
@@ -142,7 +143,7 @@ def test_the_same_survey_gives_the_same_page_without_anything_from_elsewhere(rep
 
 def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megabytes(report: SurveyedHeads) -> None:
     random, side = np.random.default_rng(0), 32
-    names = [(layer, head) for layer in range(side) for head in range(side)]
+    names = [HeadName(layer, head) for layer in range(side) for head in range(side)]
     frame = report.frame
 
     def numbers(of: Any, listed: tuple[str, ...]) -> dict[str, Any]:

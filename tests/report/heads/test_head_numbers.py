@@ -114,7 +114,7 @@ def test_a_list_cuts_no_pattern_and_leaves_the_share_of_a_sink_to_its_column(
         (duplicate, Pattern("previous token", 0.5)),
         (Pattern("sink", 0.91, "<s>"),),
     )
-    rows = tuple(HeadRow(((0, head),), patterns=found) for head, found in enumerate(patterns))
+    rows = tuple(HeadRow((HeadName(0, head),), patterns=found) for head, found in enumerate(patterns))
     frame = HeadFrame(rows=rows, measures=tuple(METRICS[name] for name in metrics), values=np.full((3, 1), 0.5))
     options = drawing.options_for_medium(ReportOptions(look=Look(width=width)), ".txt")
     report = frame_report(About("a text", "a model"), frame, options)
