@@ -126,7 +126,7 @@ def _extents(length: int, max_cells: int, finds_repeats: bool) -> Iterator[Exten
     is_short = length <= MAX_CUT_TOKENS
     smaller_rows = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
     yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
-    yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= max_cells)
+    yield from (Extent(heads, length, numbers=False) for heads in (4, 3, 2) if length <= max_cells)
     if is_short and finds_repeats:
         yield from (
             Extent(heads, rows, "last queries", numbers=False) for rows in smaller_rows for heads in (4, 3, 2, 1)
