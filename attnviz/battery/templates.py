@@ -106,7 +106,7 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
 
 
 def _list_probe(model: ProbedModel, items: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Probe | None:
-    """Returns a probe of the cells from an item's last token to another item;"""
+    """Returns a probe of the cells from an item's last token to another item."""
     tokens = _tokens_in_limit(model, ", ".join(items))
     spans = _word_spans(tokens, items)
     if not _are_distinct(tokens, spans):

@@ -58,7 +58,7 @@ def ablation_effects(
 
 
 def _examples(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the examples that the user gives, or the sample text;"""
+    """Returns the examples that the user gives, or the sample text; `[None]` for the model's own example."""
     from attnviz.models.sources import reader_class
 
     names_no_input = input == Input() and batch is None

@@ -194,7 +194,7 @@ class LinearPath:
         return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token in an indexing function's result, and the number of rows;"""
+        """Returns the row at the token in an indexing function's result, and the number of rows; `None` without one."""
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
             return None
@@ -258,7 +258,7 @@ class LinearPath:
     def _sum_sources(
         self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference;"""
+        """Returns the sources of a sum or difference; `None` if a term has no row."""
         terms = (args[0], kwargs["other"] if len(args) < 2 else args[1])
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
         sources: list[tuple[PathValue, Pullback]] = []

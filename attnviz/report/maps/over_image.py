@@ -138,7 +138,7 @@ def _with_places_in(tokens: Tokens, image: int) -> Tokens:
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
-    """Returns the panel of one query's weights over an image, with other keys masked;"""
+    """Returns the panel of one query's weights over an image, with other keys masked, without colours."""
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
     key_count = head.keys.stop - head.keys.start
